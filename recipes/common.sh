@@ -1,6 +1,6 @@
 # Sourced by every run.sh, which has set CONFIG and EXP to its defaults:
 #   bash recipes/NAME/run.sh [CONFIG [EXP [SOURCE]]] [--stage N] [--stop-stage N]
-# LAUNCH="torchrun --nproc-per-node 4 --no-python" trains on several processes. `python recipes/usage.py EXP` prints what stages took.
+# LAUNCH="torchrun --nproc-per-node 4 --no-python --" trains on several processes. `python recipes/usage.py EXP` prints what stages took.
 set -euo pipefail
 refuse() { echo "speechssl: $1" >&2; exit 2; }
 FIRST=0 LAST=999 LAUNCH=${LAUNCH:-} ARGUMENTS=()

@@ -22,7 +22,7 @@ Scores = dict[tuple[str, str, str], dict[str, float]]  # by system, metric and c
 
 
 def scores_of(models: Path) -> Scores:
-    """What `recipes/ship.py scores` put into the cards: "dual ff1, pink 5 dB"."""
+    """Return what `recipes/ship.py scores` put into the cards: "dual ff1, pink 5 dB"."""
     found: Scores = {}
     for card in sorted(models.glob("*/card.json")):
         for key, score in read_json(card).get("scores", {}).items():
@@ -32,8 +32,8 @@ def scores_of(models: Path) -> Scores:
 
 
 def draw(scores: Scores, out: Path) -> None:
-    """FF1 by the SNR of pink noise on the left; on the right by the errors of cascade-ctc, or of
-    the recogniser's own."""
+    """Draw FF1 by the SNR of pink noise on the left; on the right by the errors of cascade-ctc, or
+    of the recogniser's own."""
     with style_figures(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
         figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")
         by_snr, by_errors = figure.subplots(1, 2, sharey=True)
@@ -82,8 +82,8 @@ def draw(scores: Scores, out: Path) -> None:
 
 
 def conditions_by_snr(scores: Scores) -> list[str]:
-    """Pink noise from the loudest to the faintest, then clean speech, as far as cascade-ctc was
-    measured."""
+    """List pink noise from the loudest to the faintest, then clean speech, as far as cascade-ctc
+    was measured."""
     noisy = (
         re.fullmatch(r"pink (\S+) dB", where)
         for (system, metric, where) in scores
@@ -98,7 +98,7 @@ def conditions_by_snr(scores: Scores) -> list[str]:
 def plot(
     axes: Axes, places: list[float], cells: list[dict], slot: int, label: str, line: str
 ) -> None:
-    """Points with their intervals, in the order of their places."""
+    """Plot points with their intervals, in the order of their places."""
     order = sorted(range(len(places)), key=places.__getitem__)
     cells = [cells[i] for i in order]
     values = [cell["value"] for cell in cells]

@@ -138,7 +138,7 @@ def save(state: dict[str, torch.Tensor], path: Path) -> None:
 
 
 def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY) -> None:
-    """A reader of text with its `size` most useful tokens.
+    """Write a reader of text with its `size` most useful tokens.
 
     WordPiece takes the longest token that fits, so a word whose pieces are all kept is cut as
     before.
@@ -172,9 +172,8 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY
 
 
 def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -> list[int]:
-    """Ids in their old order, which is that of frequency: what the corpus's train and dev are
-    written with, single letters and signs, then the commonest in ASCII.
-    """
+    """Return ids in their old order, which is that of frequency: what the corpus's train and dev
+    are written with, single letters and signs, then the commonest in ASCII."""
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
     splits = [load_corpus(corpus, split) for split in ("train", "dev")]
     texts = [
@@ -192,8 +191,8 @@ def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -
 
 
 def add_licences(out: Path) -> None:
-    """`license` and `attribution` in every card of a set: what its weights were trained on or
-    derive from; and `licences` in those of readers that training gave none.
+    """Write `license` and `attribution` into every card of a set: what its weights were trained on
+    or derive from; and `licences` in those of readers that training gave none.
 
     What the encoder derives from, its own card says; codebooks, recogniser and readers of sound
     derive from the encoder.
@@ -213,13 +212,13 @@ def add_licences(out: Path) -> None:
 
 
 def trained_on(card: dict) -> list[str]:
-    """What a card says of its corpus: who spoke, and licences."""
+    """Return what a card says of its corpus: who spoke, and licences."""
     corpus = card.get("corpus") or {}
     return [corpus[name] for name in ("synthetic", "licence", "licences") if corpus.get(name)]
 
 
 def add_scores(out: Path, folders: list[str]) -> None:
-    """Adds "dual ff1, pink 5 dB" to the cards, and "dual ff1, festival" for a folder that is given
+    """Add "dual ff1, pink 5 dB" to the cards, and "dual ff1, festival" for a folder that is given
     with that name."""
     rows = []
     for folder in folders:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def table(rows: list[dict]) -> str:
-    """rows: of `speechssl`, one a command, in the order of time."""
+    """Tabulate rows of `speechssl`, one a command, in the order of time."""
     latest = {(row["stage"], row["command"]): row for row in rows}
     lines = ["| stage | time | memory | GPU memory | disk |", "|---|---:|---:|---:|---:|"]
     for stage in dict.fromkeys(stage for stage, _ in latest):

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -136,19 +137,6 @@ def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
-def flatten_options(config: Any) -> dict[str, Any]:
-    """Return the names and values of all options of a dataclass and of its groups."""
-    values: dict[str, Any] = {}
-    for f in fields(config):
-        value = getattr(config, f.name)
-        values |= (
-            flatten_options(value)
-            if is_dataclass(value) and "title" in f.metadata
-            else {f.name: value}
-        )
-    return values
-
-
 def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
     """Return the options of a dataclass and of its groups that are not as by default, by name;
     default: an instance with the defaults."""
@@ -225,29 +213,24 @@ def use_device(name: str) -> None:
     """Let this process see no GPU (cpu) or one (cuda:N); auto changes nothing, for a GPU is used
     where there is one. To be called before a model is loaded. Raises InputError for a device that
     there is not."""
-    kind, _, number = name.partition(":")
     if name == "auto":
         return
-    if (
-        kind not in ("cpu", "cuda")
-        or (number and not number.isdecimal())
-        or name.startswith("cpu:")
-    ):
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise InputError(f"there is no device {name}; give --device cpu, cuda, cuda:N or auto")
-    gpus: list[str] = []
-    if kind == "cuda":
+    chosen = []
+    if name != "cpu":
         import torch
 
-        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+        number = int(name.partition(":")[2] or 0)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         count = torch.cuda.device_count()
-        seen = [str(gpu) for gpu in range(count)] if listed is None else listed.split(",")[:count]
-        gpus = seen[int(number or 0) :][:1]
-        if not gpus:
+        if number >= count:
             raise InputError(
-                f"there is no device {name} ({len(seen)} GPUs are visible); leave "
-                "out --device, or give --device cpu"
+                f"there is no device {name} ({count} GPUs are visible); leave out --device, or "
+                "give --device cpu"
             )
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        chosen = [visible[number] if visible != [""] else str(number)]
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
 
 
 def find_shipped(name: Path | None) -> Path | None:

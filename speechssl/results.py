@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 import yaml
@@ -341,37 +340,18 @@ def _plural(what: str) -> str:
 # ---- tables
 
 
-class Cell(NamedTuple):
-    """A cell of a page can be more than a text. small: below it, its interval or a mark; best: of
-    its column; about: shown where it is pointed at; slot: the colour of its system; span: lines
-    that it stands for, 0: the one above it stands for this line too.
-    """
-
-    text: str
-    small: str = ""
-    best: bool = False
-    about: str = ""
-    slot: int | None = None
-    span: int = 1
-
-
 @dataclass(frozen=True)
 class Table:
     """A table has a title, heads of columns, rows and a note.
 
-    rows: texts, numbers and cells, as many as columns; None: nothing was measured. Raises
-    InputError for a ragged table.
-
-    On pages, groups: what stands above every column, equal neighbours once; labels: how many
-    columns say what a line is of.
+    rows: texts and numbers, as many as columns; None: nothing was measured. Raises InputError for a
+    ragged table.
     """
 
     title: str
     columns: tuple[Any, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
-    groups: tuple[str, ...] = ()
-    labels: int = 0
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
@@ -391,46 +371,33 @@ class Table:
         return [tuple(map(_print_value, row, digits)) for row in self.rows]
 
     @property
-    def heads(self) -> list[tuple[str, int]]:
-        """Return the groups, and how many columns each stands above."""
-        return [(name, len(list(columns))) for name, columns in groupby(self.groups)]
-
-    @property
     def left(self) -> list[bool]:
         """Say which columns are flush left: the first, and those with names; numbers are flush
         right."""
-        texts = self.texts
-        left = []
-        for i in range(len(self.columns)):
-            has_names = any(line[i][:1].isalpha() for line in texts)
-            left.append(i == 0 or has_names)
-        return left
+        columns = list(zip(*self.texts, strict=True)) or [()] * len(self.columns)
+        return [i == 0 or any(t[:1].isalpha() for t in c) for i, c in enumerate(columns)]
 
     @property
     def text(self) -> str:
         """Write the table for the terminal: columns of equal width, a rule under the head."""
-        lines = [self.columns, *self.texts]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        flush_left = self.left
-        printed = []
-        for line in lines:
-            cells = []
-            for text, width, left in zip(line, widths, flush_left, strict=True):
-                cells.append(text.ljust(width) if left else text.rjust(width))
-            printed.append("  ".join(cells).rstrip())
-        head, *body = printed
-        rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+        columns = []
+        for head, left, *texts in zip(self.columns, self.left, *self.texts, strict=True):
+            width = max(map(len, (head, *texts)))
+            columns.append([t.ljust(width) if left else t.rjust(width) for t in (head, *texts)])
+        head, *body = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+        rule = "-" * len("  ".join(column[0] for column in columns))
         return "\n".join(filter(None, [self.title, head, rule, *body, self.note]))
 
     @property
     def markdown(self) -> str:
         """Write the table in Markdown, under its title."""
-        lines = [self.columns, tuple("---" if left else "---:" for left in self.left), *self.texts]
-        cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in cells)
-        return "\n\n".join(
-            filter(None, [f"## {self.title}" if self.title else "", body, self.note])
-        )
+        rule = tuple("---" if left else "---:" for left in self.left)
+        body = []
+        for line in (self.columns, rule, *self.texts):
+            cells = [cell.replace("|", "\\|").replace("\n", " ") for cell in line]
+            body.append(f"| {' | '.join(cells)} |")
+        title = f"## {self.title}" if self.title else ""
+        return "\n\n".join(filter(None, [title, "\n".join(body), self.note]))
 
     @property
     def values(self) -> dict[str, Any]:
@@ -438,8 +405,6 @@ class Table:
 
 
 def _print_value(value: Any, digits: int) -> str:
-    if isinstance(value, Cell):
-        value = value.text
     if value is None or value != value:
         return "–"
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)

@@ -32,7 +32,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan_shards
 from speechssl.units.features import Features, UnitExtractor
 from speechssl.units.kmeans import Codebook
-from speechssl.units.storage import iterate_units, part_columns
+from speechssl.units.storage import decode, iterate_units
 
 # of a recording as the manifest has it; different files; every so many lines no audio
 SECONDS, FILES, BROKEN = 7.2, 16, 100
@@ -132,11 +132,9 @@ def killed_at(process: subprocess.Popen[str], out: Path, parts: int) -> int:
 
 def check(out: Path, path: Path) -> None:
     """Every line of the manifest once: as a row, or in the list of what failed."""
-    names = [
-        name
-        for part in sorted(out.glob("part-*"))
-        for (name,) in zip(*part_columns(part, ["id"]), strict=True)
-    ]
+    names = []
+    for part in sorted(out.glob("part-*")):
+        names += [utterance.id for utterance in decode(part.read_bytes()).utterances]
     failed = [json.loads(line)["id"] for line in (out / "_failed.jsonl").read_text().splitlines()]
     wanted = [r.id for r in list_recordings(path)]
     if sorted(names + failed) != wanted or not set(names).isdisjoint(failed):

@@ -14,7 +14,7 @@ from speechssl.results import Table, condition_name, drawn_sentence, interval_te
 
 
 def steps(models: Path, reader: str) -> list[int]:
-    """Of every stage that led to a reader."""
+    """Count the steps of every stage that led to a reader."""
     kind, *rest = reader.removeprefix("dual-").split("-")
     before = {"two": f"dual-one-{rest[0]}", "three": "-".join(["dual-two", *rest])}.get(kind)
     own = read_json(models / reader / "card.json")["training"]["steps"]

@@ -95,7 +95,7 @@ class Confusions:
     workers: Count = option(2, "number of threads")
 
     def __post_init__(self) -> None:
-        """Raises InputError for a test split."""
+        """Raise InputError for a test split."""
         if "test" in self.split:  # verified_test, too
             raise InputError(
                 f"errors cannot be fitted on {self.corpus / self.split}, the test data of the "
@@ -177,8 +177,8 @@ def transcribe(
     condition: Condition,
     workers: int,
 ) -> dict[str, str]:
-    """What a recogniser understands of the recordings under a condition, by id. Those that cannot
-    be read are set aside and reported."""
+    """Return what a recogniser understands of the recordings under a condition, by id. Those that
+    cannot be read are set aside and reported."""
     job = Job(recogniser.name, lambda _, samples: recogniser.transcribe(samples), records.keys())
     recordings = find_recordings(corpus, records.values())
     what = f"{recogniser.name} transcribes"
@@ -238,32 +238,33 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
 
 
 def count_errors(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
-    """The rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised
+    """Count the rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised
     texts."""
     counts, total = Counter[str](), 0
     for reference, hypothesis in pairs:
-        words = counted_words(reference, language)
-        edits = Levenshtein.editops(words, counted_words(hypothesis, language))
+        words = split_words(reference, language)
+        edits = Levenshtein.editops(words, split_words(hypothesis, language))
         counts.update(edit.tag for edit in edits)
         total += len(words)
     total = max(total, 1)
     return Rates(counts["replace"] / total, counts["delete"] / total, counts["insert"] / total)
 
 
-counted_words = lru_cache(maxsize=4096)(tokens)  # texts come again in every round
+split_words = lru_cache(maxsize=4096)(tokens)  # texts come again in every round
 
 
 def calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
-    """The rates to make so that those asked for are counted on the texts of the fit, by the word
-    error rate asked for."""
+    """Return the rates to make so that those asked for are counted on the texts of the fit, by the
+    word error rate asked for."""
     words = (word for text in references for word in spell_words(text, model.language))
     every = list(islice(cycle(words), WORDS))
     texts = [every[at : at + TEXT] for at in range(0, len(every), TEXT)]
-    return tuple((level, calibrated(model, texts, level)) for level in LEVELS)
+    return tuple((level, calibrate_level(model, texts, level)) for level in LEVELS)
 
 
-def calibrated(model: ConfusionModel, texts: Sequence[Sequence[str]], wer: float) -> Rates:
-    """The rates to make in texts of one length so that `wer` is counted in the mix of the fit."""
+def calibrate_level(model: ConfusionModel, texts: Sequence[Sequence[str]], wer: float) -> Rates:
+    """Return the rates to make in texts of one length so that `wer` is counted in the mix of the
+    fit."""
     wanted = np.array(model.rates.scaled_to(wer))
     to_make = wanted
     references = [" ".join(words) for words in texts]
@@ -272,15 +273,17 @@ def calibrated(model: ConfusionModel, texts: Sequence[Sequence[str]], wer: float
         edited = model.errors(texts, [Rates(*to_make)] * len(texts), names, 0)
         written = [" ".join(word for word, _ in edits) for edits in edited]
         counted = count_errors(list(zip(references, written, strict=True)), model.language)
-        to_make = np.maximum(wanted + made_rates(texts, edited) - np.array(counted), 0.0)
+        to_make = np.maximum(wanted + count_made_errors(texts, edited) - np.array(counted), 0.0)
         # no more words wrong than there are
         to_make[:2] *= min(1.0, 0.98 / max(to_make[:2].sum(), 1e-9))
     return Rates(*map(float, to_make))
 
 
-def made_rates(texts: Sequence[Sequence[str]], edited: Sequence[Sequence[Edit]]) -> np.ndarray:
-    """(3,) rates of the errors that were made, which chance has made a little more or fewer than
-    were wanted."""
+def count_made_errors(
+    texts: Sequence[Sequence[str]], edited: Sequence[Sequence[Edit]]
+) -> np.ndarray:
+    """Return the rates (3,) of the errors that were made, which chance has made a little more or
+    fewer than were wanted."""
     total = sum(len(words) for words in texts)
     substituted = kept = inserted = 0
     for words, edits in zip(texts, edited, strict=True):

@@ -110,7 +110,7 @@ Item = tuple[Record, Content]
 
 @dataclass(frozen=True)
 class Retriever:
-    """Encodes every recording once, then scores every passage for every question."""
+    """A retriever encodes every recording once, then scores every passage for every question."""
 
     name: str
     # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
@@ -123,7 +123,7 @@ class Retriever:
 
 @dataclass(frozen=True, eq=False)
 class Embedder:
-    """Vectors of questions and of windows of passages.
+    """An embedder gives vectors of questions and of windows of passages.
 
     run: ids and mask (B, S) -> (B, E) of length 1. tokens: ids of what was found, (S,). longest:
     tokens of a sequence, None: any number.
@@ -137,8 +137,8 @@ class Embedder:
     bf16: bool = False
 
     def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
-        """(Q, P) cosines of question and best window. What has no tokens is one empty window.
-        window: tokens."""
+        """Return the cosines (Q, P) of question and best window. What has no tokens is one empty
+        window. window: tokens."""
         cut: list[np.ndarray] = []
         first = []
         for _, content in passages:
@@ -166,13 +166,13 @@ class Embedder:
         ).numpy()
 
 
-def embedder_of_words(name: str, bf16: bool) -> Embedder:
-    """name: of a text encoder. Raises InputError where it cannot be loaded."""
+def load_word_embedder(name: str, bf16: bool) -> Embedder:
+    """Load the embedder of a text encoder. Raises InputError where it cannot be loaded."""
     model, tokenizer = load_text_encoder(name)
     model.to(choose_device("auto"))
 
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return mean_pooled(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
+        return pool_means(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
     def encode(transcript: Transcript) -> np.ndarray:
         return np.array(tokenizer(transcript.text, add_special_tokens=False)["input_ids"], np.int64)
@@ -181,23 +181,23 @@ def embedder_of_words(name: str, bf16: bool) -> Embedder:
     return Embedder(run, encode, special_tokens(tokenizer), card, longest_sequence(model), bf16)
 
 
-def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
-    """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other
-    units."""
+def load_unit_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
+    """Make an embedder by the table of the DUAL in a model folder. Raises InputError where it is
+    missing or of other units."""
     model, layout, card = load_reader(models / "dual")
     check_units_of(models / "dual", card, extractor)
     table = model.embedding.to(choose_device("auto"))
     specials = layout.cls, layout.sep, layout.pad
     return Embedder(
-        lambda ids, mask: mean_pooled(table(ids), mask),
+        lambda ids, mask: pool_means(table(ids), mask),
         lambda runs: runs.units,
         specials,
         {"dual": card["weights"]},
     )
 
 
-def mean_pooled(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(B, S, E) and (B, S) -> (B, E), of length 1."""
+def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the means (B, E), of length 1, of (B, S, E) where the mask (B, S) is set."""
     return functional.normalize(
         (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1
     )
@@ -217,11 +217,11 @@ def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
     return (query_counts @ weights.T).toarray()
 
 
-def shared_terms(
+def score_shared_terms(
     method: str, n: int | None, questions: Sequence[Item], passages: Sequence[Item]
 ) -> np.ndarray:
-    """(Q, P) by `bm25` or `tfidf`. n: letters or units of a term; None: words, or of units
-    `NGRAM`."""
+    """Score passages for questions, (Q, P), by `bm25` or `tfidf`. n: letters or units of a term;
+    None: words, or of units `NGRAM`."""
 
     def terms(record: Record, content: Content) -> Terms:
         if isinstance(content, RunLength):
@@ -246,8 +246,8 @@ def load_retrievers(
     bf16: bool = False,
     language: str | None = None,
 ) -> list[Retriever]:
-    """names: METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings of words; bf16: it
-    reads under autocast.
+    """Load systems by their names, METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings
+    of words; bf16: it reads under autocast.
 
     language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
     parts that are missing
@@ -271,7 +271,7 @@ def load_retrievers(
     )
 
     def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
-        """What it is called, how it encodes, and its card."""
+        """Return what it is called, how it encodes, and its card."""
         if source in WRITTEN:
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
         if source == UNITS:
@@ -294,13 +294,13 @@ def load_retrievers(
         name, encode, card = sources[source]
         n, of_units = int(number) if number else None, source == UNITS
         card = {"method": method, "n": n, **card}
-        score = partial(shared_terms, method, n)
+        score = partial(score_shared_terms, method, n)
         if method == "embeddings":
             if of_units not in embedders:
                 embedders[of_units] = (
-                    embedder_of_units(models, extractor)
+                    load_unit_embedder(models, extractor)
                     if of_units
-                    else embedder_of_words(text_encoder, bf16)
+                    else load_word_embedder(text_encoder, bf16)
                 )
             embedder, window = embedders[of_units], n or LONGEST
             if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
@@ -402,7 +402,7 @@ class RetrievalTask(Task):
 
 @dataclass(frozen=True)
 class RankScore:
-    """One question's scores, 0 to 1: whether its passage is the first, whether it is among the
+    """A question has scores, 0 to 1: whether its passage is the first, whether it is among the
     first ten, and 1 / rank."""
 
     id: str

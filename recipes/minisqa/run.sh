@@ -44,7 +44,7 @@ if stage 5 "DUAL: a text BERT is trained to answer from units; then, shorter, th
   dual "$EXP/dual-1" --config "$CONFIG" --stage dual-1
   dual "$EXP/dual-2" --start "$EXP/dual-1" --config "$CONFIG" --stage dual-2
   dual "$MODELS/dual" --start "$EXP/dual-2" --config "$CONFIG" --stage dual
-  for assignment in most-frequent least-frequent random re-init scratch; do
+  for assignment in $(setting assignments); do
     dual "$MODELS/dual-$assignment" --assignment $assignment --config "$CONFIG" --stage assignment
   done
   # from scratch with the settings and steps of dual-1, which begins with the text-pre-trained encoder
@@ -74,10 +74,10 @@ if stage 8 "evaluation on unseen voices, passages and values"; then
 fi
 
 if stage 9 "the comparison: WER varied by noise, by smaller recognisers and by simulated errors; where the lines cross"; then
-  $LAUNCH speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" --config "$CONFIG" --stage ctc-small
-  $LAUNCH speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" --config "$CONFIG" --stage ngram
-  $LAUNCH speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" --config "$CONFIG" --stage ctc-tiny
-  $LAUNCH speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" --config "$CONFIG" --stage ngram
+  for ctc in $(setting recognisers); do
+    $LAUNCH speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/$ctc" --config "$CONFIG" --stage "$ctc"
+    $LAUNCH speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/$ctc" --config "$CONFIG" --stage ngram
+  done
   python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$MODELS" --config "$CONFIG" --stage confusions
   speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" \
     --config "$CONFIG" --stage sweep

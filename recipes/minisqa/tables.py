@@ -100,7 +100,7 @@ def assignments(exp: Path) -> Table:
 
 
 def scores(exp: Path, title: str = "") -> Table:
-    """Systems and metrics against conditions."""
+    """Lay systems and metrics against conditions."""
     rows = [r for r in read_rows(exp / "results.jsonl") if r.system not in ASSIGNMENTS]
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}
@@ -117,7 +117,8 @@ def scores(exp: Path, title: str = "") -> Table:
 
 
 def held_out(exp: Path) -> Table:
-    """The scores on words and sentences that training does not have; the title says how many."""
+    """Return the scores on words and sentences that training does not have; the title says how
+    many."""
     shares = read_json(exp / "held-out/corpus/card.json")["unknown_words"]["test"]
     unknown = f"{shares['words']} % of the words and {shares['answers']} % of the answers"
     return scores(exp / "held-out", f"MiniSQA held-out: {unknown} are unknown to training")

@@ -36,7 +36,7 @@ MASKED = 0.15
 
 
 class Guessing(nn.Module):
-    """An encoder that guesses masked tokens, through the transpose of its embedding table."""
+    """The encoder guesses masked tokens, through the transpose of its embedding table."""
 
     def __init__(self, encoder: PreTrainedModel) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Guessing(nn.Module):
         self.bias = nn.Parameter(torch.zeros(encoder.config.vocab_size))
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, targets: torch.Tensor) -> Batch:
-        """ids, mask: (B, S); targets: (B, S), -100 where nothing is guessed."""
+        """Return the loss. ids, mask: (B, S); targets: (B, S), -100 where nothing is guessed."""
         hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         guessed = targets != -100
         logits = hidden[guessed] @ self.encoder.get_input_embeddings().weight.T + self.bias
@@ -53,7 +53,7 @@ class Guessing(nn.Module):
 
 
 class Masking:
-    """Batches of passages of every corpus in turn, a function of (seed, step) only."""
+    """Batches are passages of every corpus in turn, a function of (seed, step) only."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Masking:
 def with_characters(
     name: str, texts: list[str], seed: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The encoder with rows for the characters that it lacks."""
+    """Return the encoder with rows for the characters that it lacks."""
     model, tokenizer = load_text_encoder(name)
     known = tokenizer.get_vocab()
     new = [

@@ -62,8 +62,8 @@ def _drawn(found: Mapping[str, Sequence[Row]]) -> str:
 
 
 def errors(folder: Path) -> Table:
-    """Rows: a rate of errors; what each reader makes of it, and by how much pinyin is better
-    (tested in pairs)."""
+    """Tabulate, by the rate of errors, what each reader makes of it, and by how much pinyin is
+    better (tested in pairs)."""
     found = {name: read_rows(folder / name / "results.jsonl") for name in ("plain", "pinyin")}
     cells = {name: {(r.system, r.metric): r for r in rows} for name, rows in found.items()}
     gains = {

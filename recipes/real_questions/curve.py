@@ -31,9 +31,9 @@ MORE = (2, 4, 10)  # times the questions; 10: about those of SQuAD's training se
 PLACE = re.compile(r"(\d+)_\d+$")
 
 
-def articles(out: Path) -> list[tuple[int, int]]:
-    """For every article, in order: passages and questions so far. A question counts once, however
-    many voices read it."""
+def count_articles(out: Path) -> list[tuple[int, int]]:
+    """Count, for every article in order, passages and questions so far. A question counts once,
+    however many voices read it."""
     data = load_corpus(out / "train", "train")
     asked: dict[str, set[tuple[str, str]]] = {}
     for question in data.questions:
@@ -50,26 +50,28 @@ def articles(out: Path) -> list[tuple[int, int]]:
 
 
 def first_passages(found: list[tuple[int, int]], part: int) -> int:
-    """Passages of the articles whose questions come nearest to 1/part of all."""
+    """Count the passages of the articles whose questions come nearest to 1/part of all."""
     return min(found, key=lambda article: abs(article[1] - found[-1][1] / part))[0]
 
 
-def weights(xs: np.ndarray, at: float) -> np.ndarray:
-    """What every score counts in the line of least squares at a place. xs: (S,) -> (S,), sum 1."""
+def weigh_scores(xs: np.ndarray, at: float) -> np.ndarray:
+    """Return what every score counts in the line of least squares at a place. xs: (S,) -> (S,), sum
+    1."""
     middle = xs - xs.mean()
     return 1 / len(xs) + (at - xs.mean()) * middle / (middle**2).sum()
 
 
-def predicted(xs: np.ndarray, scores: list[Estimate], at: float) -> Estimate:
-    """The line's value, with the resamples of the scores it is fitted to. xs: (S,) of S scores."""
-    w = weights(xs, at)
+def predict_score(xs: np.ndarray, scores: list[Estimate], at: float) -> Estimate:
+    """Return the line's value, with the resamples of the scores it is fitted to. xs: (S,) of S
+    scores."""
+    w = weigh_scores(xs, at)
     return combine_estimates(
         lambda *values: sum(a * v for a, v in zip(w, values, strict=True)), *scores
     )
 
 
-def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
-    """The FF1 of every system on clean dev, drawn together."""
+def read_scores(out: Path, systems: list[str]) -> dict[str, Estimate]:
+    """Return the FF1 of every system on clean dev, drawn together."""
     cells = {
         scores.system: [
             ItemScore(
@@ -94,7 +96,7 @@ def fit(out: Path, systems: list[str]) -> None:
     cards = [read_json(out / "models" / system / "card.json") for system in systems]
     ends = {
         passages: (number, questions)
-        for number, (passages, questions) in enumerate(articles(out), 1)
+        for number, (passages, questions) in enumerate(count_articles(out), 1)
     }
     sizes = [ends[card["passages"]] for card in cards]
     alike = {(card["training"]["steps"], card.get("start")) for card in cards}
@@ -103,10 +105,10 @@ def fit(out: Path, systems: list[str]) -> None:
             f"the readers {', '.join(systems)} are no curve: they need equal steps, "
             "one start and different data"
         )
-    scores = list(measured(out, systems).values())
+    scores = list(read_scores(out, systems).values())
     questions = np.array([number for _, number in sizes])
     xs, whole = np.log2(questions / questions[-1]), int(questions[-1])
-    at = {more: predicted(xs, scores, np.log2(more)) for more in MORE}
+    at = {more: predict_score(xs, scores, np.log2(more)) for more in MORE}
     rows = [
         (f"measured, {a} articles", f"{n:,}", percent(e))
         for (a, n), e in zip(sizes, scores, strict=True)
@@ -115,7 +117,7 @@ def fit(out: Path, systems: list[str]) -> None:
         (f"predicted, {more} times all", f"{more * whole:,}", percent(e)) for more, e in at.items()
     ]
     slope = combine_estimates(
-        lambda a, b: a - b, predicted(xs, scores, 1.0), predicted(xs, scores, 0.0)
+        lambda a, b: a - b, predict_score(xs, scores, 1.0), predict_score(xs, scores, 0.0)
     )
     notes = [
         f"{cards[0]['training']['steps']} steps each. Twice the questions: "
@@ -124,7 +126,7 @@ def fit(out: Path, systems: list[str]) -> None:
     if len(xs) > 2:  # does the line hold where it can be checked?
         notes.append(
             "The line through the smaller parts alone gives "
-            f"{percent(predicted(xs[:-1], scores[:-1], xs[-1]))} for all."
+            f"{percent(predict_score(xs[:-1], scores[:-1], xs[-1]))} for all."
         )
     notes.append(
         f"{drawn_sentence([('FF1', scores[0].unit, scores[0].groups)])} They do not "
@@ -151,11 +153,11 @@ def percent(score: Estimate, sign: str = "") -> str:
 def draw(
     path: Path, questions: np.ndarray, scores: list[Estimate], at: dict[int, Estimate]
 ) -> None:
-    """questions: (S,) of S scores; at: predictions by times all questions."""
+    """Draw the curve. questions: (S,) of S scores; at: predictions by times all questions."""
     dots, line = line_style(0), line_style(1)
     xs, whole = np.log2(questions / questions[-1]), int(questions[-1])
     places = np.linspace(xs[0], np.log2(MORE[-1]), 60)
-    along = [predicted(xs, scores, place).interval.percent for place in places]
+    along = [predict_score(xs, scores, place).interval.percent for place in places]
     with new_axes(1, 1, 3.6) as (figure, ((ax,),)):
         counts = whole * 2**places
         lows, highs = [v.low for v in along], [v.high for v in along]
@@ -188,7 +190,7 @@ if __name__ == "__main__":
     try:
         what, out, *more = sys.argv[1:]
         if what == "passages":
-            print(first_passages(articles(Path(out)), int(more[0])))
+            print(first_passages(count_articles(Path(out)), int(more[0])))
         else:
             fit(Path(out), more)
     except InputError as error:

@@ -22,9 +22,9 @@ from speechssl.stats import Interval, paired_difference
 from speechssl.text import spell_letters
 
 
-def written_for(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
-    """The recognised words in the place of the words first..last of the reference; none where all
-    of them were missed."""
+def find_written(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
+    """Return the recognised words in the place of the words first..last of the reference; none
+    where all of them were missed."""
     (before, owners), (after, written) = (
         zip(
             *(
@@ -55,7 +55,7 @@ def shown(loss: Interval) -> str:
 
 
 def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -> tuple[str, ...]:
-    """known, cascade: predictions of `text` and of a cascade."""
+    """Make a row of the table. known, cascade: predictions of `text` and of a cascade."""
     written, respelt, read, passages = [], [], [], []
     for question in corpus.answerable:
         answer, passage = known["answers"][question.id], corpus.passages[question.passage]
@@ -66,7 +66,7 @@ def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -
         ]
         words, gold = [w.text for w in passage.words], [a.text for a in question.answers]
         spelling = (
-            written_for(
+            find_written(
                 words, cascade["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]
             )
             if inside

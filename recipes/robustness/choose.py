@@ -55,8 +55,8 @@ Scores = Mapping[tuple[str, str, str], Estimate]  # arm, task, condition
 
 @dataclass(frozen=True)
 class Arm:
-    """Percent. difference: of `noisy` from that of `base`, paired; None for `base` itself and where
-    it was not evaluated."""
+    """An arm has scores in percent. difference: of `noisy` from that of `base`, paired; None for
+    `base` itself and where it was not evaluated."""
 
     name: str
     cells: Mapping[str, tuple[float, float]]  # task -> clean, noisy
@@ -67,8 +67,8 @@ class Arm:
 
 
 def read_scores(exp: Path) -> Scores:
-    """Every task's items drawn together for all arms. Raises InputError for none, or one that lacks
-    a task of another."""
+    """Read every task's items, drawn together for all arms. Raises InputError for none, or one that
+    lacks a task of another."""
     found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {
         task: {} for task in (*TASKS, UNITS)
     }
@@ -112,13 +112,13 @@ def read_scores(exp: Path) -> Scores:
     return {key: estimate for estimates in drawn for key, estimate in estimates.items()}
 
 
-def evaluated(scores: Scores) -> list[str]:
-    """The tasks of the mean."""
+def list_tasks(scores: Scores) -> list[str]:
+    """List the tasks of the mean."""
     return [task for task in TASKS if any(key[1] == task for key in scores)]
 
 
 def arm_of(name: str, scores: Scores) -> Arm:
-    tasks = evaluated(scores)
+    tasks = list_tasks(scores)
     clean, noisy = (
         mean_estimate([scores[name, task, c] for task in tasks]) for c in (CLEAN, NOISY)
     )
@@ -141,14 +141,14 @@ def arm_of(name: str, scores: Scores) -> Arm:
 
 
 def choose(arms: Sequence[Arm]) -> Arm | None:
-    """By the criterion; None where every arm loses too much in clean speech."""
+    """Choose an arm by the criterion; None where every arm loses too much in clean speech."""
     (start,) = [arm for arm in arms if arm.name == START]
     allowed = [arm for arm in arms if arm.name != START and arm.clean >= start.clean - WORSE]
     return min(allowed, key=lambda arm: (-round(arm.noisy, 1), arm.units), default=None)
 
 
-def changed(name: str, sections: Mapping[str, Any], exp: Path) -> str:
-    """What an arm has in the place of `base`'s, and how long it was trained."""
+def describe_change(name: str, sections: Mapping[str, Any], exp: Path) -> str:
+    """Say what an arm has in the place of `base`'s, and how long it was trained."""
     if name == START:
         return "not trained"
     mine, base = sections[name], sections[BASE]
@@ -176,7 +176,7 @@ def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
         name = f"**{arm.name}**" if arm is chosen else arm.name
         difference = interval_text(arm.difference.interval if arm.difference else None, "+")
         rows.append(
-            (name, changed(arm.name, sections, exp), *cells, difference, f"{arm.units:.1f}")
+            (name, describe_change(arm.name, sections, exp), *cells, difference, f"{arm.units:.1f}")
         )
     verdict = (
         f"Chosen: {chosen.name}."

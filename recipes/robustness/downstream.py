@@ -35,9 +35,9 @@ COLUMNS = {  # how the folder of an arm begins -> what it is
 }
 
 
-def few(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
-    """The sets below `tasks` with so many recordings of each split at most, drawn among those that
-    are no longer."""
+def cut_sets(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
+    """Copy the sets below `tasks` with so many recordings of each split at most, drawn among those
+    that are no longer."""
     for folder in sorted(manifest.parent for manifest in tasks.glob("*/train.jsonl")):
         card = read_json(folder / "card.json")
         kept = {
@@ -54,7 +54,7 @@ def few(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
 
 
 def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
-    """Task -> metric and score on dev, the mean of clean and distorted."""
+    """Return, by task, metric and score on dev, the mean of clean and distorted."""
     cards = {
         card.parts[-3]: read_json(card) for card in sorted(arm.glob("heads/*/*/seed-*/card.json"))
     }
@@ -63,16 +63,16 @@ def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
     }
 
 
-def worth(scores: dict[str, tuple[str, float]]) -> float:
-    """The mean over tasks of what is right, percent: of error rates 100 less the rate."""
+def mean_right(scores: dict[str, tuple[str, float]]) -> float:
+    """Return the mean over tasks of what is right, percent: of error rates 100 less the rate."""
     return fmean(
         100 - value if metric in LOWER_IS_BETTER else value for metric, value in scores.values()
     )
 
 
 def choose(out: Path) -> None:
-    """The best arm of either kind of labels, by the mean over tasks; the better of the two goes on
-    the continual encoder, too."""
+    """Choose the best arm of either kind of labels, by the mean over tasks; the better of the two
+    goes on the continual encoder, too."""
     found = {
         arm.name: dev_scores(arm)
         for arm in sorted(out.iterdir())
@@ -86,7 +86,8 @@ def choose(out: Path) -> None:
     tasks = list(next(iter(found.values())))
     metrics = (f"{task} {found['distorted'][task][0]}" for task in tasks)
     lines = tuple(
-        (n, *(f"{s[task][1]:.1f}" for task in tasks), f"{worth(s):.1f}") for n, s in found.items()
+        (n, *(f"{s[task][1]:.1f}" for task in tasks), f"{mean_right(s):.1f}")
+        for n, s in found.items()
     )
     print(
         Table(
@@ -94,10 +95,13 @@ def choose(out: Path) -> None:
         ).markdown
     )
     best = [
-        max((n for n in found if n.startswith(f"dat-{kind}-")), key=lambda n: worth(found[n]))
+        max((n for n in found if n.startswith(f"dat-{kind}-")), key=lambda n: mean_right(found[n]))
         for kind in ("binary", "multi")
     ]
-    chosen = [*(("dat", name) for name in best), ("both", max(best, key=lambda n: worth(found[n])))]
+    chosen = [
+        *(("dat", name) for name in best),
+        ("both", max(best, key=lambda n: mean_right(found[n]))),
+    ]
     write_text(
         out / "chosen.txt",
         "".join((f"{what} {name} {' '.join(name.split('-')[1:])}\n") for what, name in chosen),
@@ -106,9 +110,9 @@ def choose(out: Path) -> None:
 
 
 def table(out: Path) -> None:
-    """A line a column of the lecture, a column a task: clean · seen · unseen, the latter two means
-    over their noises; then every score with its interval. Arms lie in folders of their own, so that
-    differences between them are not paired."""
+    """Print a line a column of the lecture, a column a task: clean · seen · unseen, the latter two
+    means over their noises; then every score with its interval. Arms lie in folders of their own,
+    so that differences between them are not paired."""
     lines, every = [], Scores({}, None)
     tasks: list[str] = []
     for begins, what in COLUMNS.items():
@@ -130,7 +134,7 @@ def table(out: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "few":
-        few(
+        cut_sets(
             Path(sys.argv[2]),
             Path(sys.argv[3]),
             dict(zip(SPLITS, map(int, sys.argv[4:7]), strict=True)),

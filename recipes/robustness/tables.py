@@ -21,21 +21,21 @@ AT = 5.0  # dB, of the targets and of the tables of scores
 
 
 def nearest(ratios: Set[float | None]) -> float | None:
-    """The SNR nearest to AT; None where there is none."""
+    """Return the SNR nearest to AT; None where there is none."""
     return min((s for s in ratios if s is not None), key=lambda s: abs(s - AT), default=None)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The rows in clean speech and in every noise at the SNR nearest to AT, by task, condition and
-    encoder."""
+    """The scores are rows in clean speech and in every noise at the SNR nearest to AT, by task,
+    condition and encoder."""
 
     cells: Mapping[tuple[str, str, str], Row]
     snr: float | None  # None where no noise has one
 
     @classmethod
     def read(cls, path: Path, skip: tuple[str, ...] = ()) -> Scores:
-        """skip: how the metrics end that are left out."""
+        """Read the rows of a file. skip: how the metrics end that are left out."""
         rows = [row for row in read_rows(path) if not (skip and row.metric.endswith(skip))]
         snr = nearest({r.snr_db for r in rows})
         return cls(
@@ -48,11 +48,11 @@ class Scores:
         )
 
     def names(self, place: int) -> list[str]:
-        """Of the tasks (0), conditions (1) or encoders (2), in order."""
+        """List the names of the tasks (0), conditions (1) or encoders (2), in order."""
         return list(dict.fromkeys(key[place] for key in self.cells))
 
     def line(self, encoder: str) -> dict[str, str]:
-        """clean · seen · unseen, the latter two means over their noises, by the name of the
+        """Write clean · seen · unseen, the latter two means over their noises, by the name of the
         task."""
 
         def mean(task: str, group: str) -> str:
@@ -69,13 +69,13 @@ class Scores:
         }
 
     def lecture(self) -> Table:
-        """A line an encoder, a column a task: clean · seen · unseen."""
+        """Tabulate, a line an encoder and a column a task: clean · seen · unseen."""
         return Table(
             "", ("", *self.names(0)), tuple((e, *self.line(e).values()) for e in self.names(2))
         )
 
     def everything(self) -> Table:
-        """A line a task in a condition, a column an encoder, with intervals."""
+        """Tabulate all, a line a task in a condition, a column an encoder, with intervals."""
         encoders, lines = (
             self.names(2),
             [(task, c) for task in self.names(0) for c in self.names(1)],
@@ -96,7 +96,7 @@ class Scores:
 
 
 def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Table:
-    """What the recipe aims at, a column an encoder beside the baseline.
+    """Tabulate what the recipe aims at, a column an encoder beside the baseline.
 
     control: the same values against an encoder that was trained as long on clean speech: how much
     is due to the noise alone.

@@ -44,6 +44,7 @@ from speechssl.augment import NoiseBank
 from speechssl.cli import script
 from speechssl.data.options import CORES, PROCESSES
 from speechssl.data.prepare import run_parallel
+from speechssl.data.speech_commands import KEYWORDS
 from speechssl.data.superb import (
     DOCUMENTS,
     SPLITS,
@@ -56,7 +57,6 @@ from speechssl.data.superb import (
     format_sizes,
     to_record,
 )
-from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
 from speechssl.options import Count, Share, Whole, argument, option
 from speechssl.signal import active_level, rms_level
@@ -77,7 +77,7 @@ VERSION = 2  # of the generator; part of the card
 
 @dataclass(frozen=True)
 class PlannedUtterance:
-    """One voice that speaks once."""
+    """An utterance is one voice that speaks once."""
 
     id: str
     text: str  # "": nothing but faint background noise
@@ -93,7 +93,7 @@ class PlannedUtterance:
     folder: str = "audio"  # where its audio goes, from the folder of its task
 
     def make(self, folder: Path) -> Utterance:
-        """A recording that another task of the same recordings made is there already."""
+        """Make the recording, unless another task of the same recordings has made it."""
         path, phones = folder / self.folder / f"{self.id}.flac", ""
         if self.phones or not path.is_file():
             spoken = speak(self.text, self.voice) if self.text else None
@@ -114,7 +114,7 @@ class PlannedUtterance:
 
 
 def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
-    """(N,) float32 at 16 kHz. spoken: its text, where that is spoken already."""
+    """Return the recording, (N,) float32 at 16 kHz. spoken: its text, if it is spoken already."""
     rng = np.random.default_rng(drawn.seed)
     if drawn.text:
         spoken = spoken or speak(drawn.text, drawn.voice)
@@ -139,8 +139,8 @@ PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}
 
 
 def phones_of(spoken: Spoken | None) -> str:
-    """The phones of English speech, "HH AH L OW". Raises KeyError for a phone that no English word
-    has."""
+    """Return the phones of English speech, "HH AH L OW". Raises KeyError for a phone that no
+    English word has."""
     phones: list[str] = []
     for phone in spoken.all_phones if spoken else ():
         names = PHONE_NAMES[phone]
@@ -160,7 +160,7 @@ def any_voice(rng: Random, split: str) -> Voice:
 
 
 def varied(rng: Random, voice: Voice) -> Voice:
-    """The voice on another day: no two recordings of it are alike."""
+    """Return the voice on another day: no two recordings of it are alike."""
     return clamp(
         voice,
         voice.rate * rng.uniform(0.85, 1.2),
@@ -170,7 +170,7 @@ def varied(rng: Random, voice: Voice) -> Voice:
 
 
 def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
-    """Within what espeak-ng takes."""
+    """Keep a voice within what espeak-ng takes."""
     rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, 0), 99), min(max(spread, 0), 99)
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
 
@@ -178,7 +178,7 @@ def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
 def spoken_by(
     rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any
 ) -> PlannedUtterance:
-    """A text by the voice on another day, through a microphone and at a distance that vary.
+    """Plan a text by the voice on another day, through a microphone and at a distance that vary.
 
     tilts: standard deviation of the tilt. loudest: dB.
     """
@@ -193,8 +193,8 @@ def spoken_by(
 
 
 def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
-    """Different sentences of a split of MiniSQA, without end; those about people only, which no
-    other split has."""
+    """Yield different sentences of a split of MiniSQA, without end; those about people only, which
+    no other split has."""
     seen, index = set(load_language(LANGUAGE).fillers), 0
     while True:
         for sentence in generate_passage(LANGUAGE, split, index, seed).sentences:
@@ -214,7 +214,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """The twelve classes in turn: ten keywords, other words, and background noise."""
+    """Draw the twelve classes in turn: ten keywords, other words, and background noise."""
     others = listed(CONTENT["unknown_words"])
     while True:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
@@ -232,7 +232,7 @@ def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
 
 
 def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """The intents in turn. Training leaves the last phrase of each out."""
+    """Draw the intents in turn. Training leaves the last phrase of each out."""
     commands = []  # labels and phrases
     for wish, phrases in CONTENT["commands"].items():
         action, thing = wish.split("/")
@@ -249,7 +249,7 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
 
 
 def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """The speakers in turn, who are the same in every split, and every sentence once. How and
+    """Draw the speakers in turn, who are the same in every split, and every sentence once. How and
     through what they speak varies."""
     texts = sentences(split, seed)
     while True:
@@ -258,7 +258,7 @@ def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]
 
 
 def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Every sentence by one voice in every style: neither the words nor the voice tells which.
+    """Draw every sentence by one voice in every style: neither the words nor the voice tells which.
     Styles overlap."""
     for text in sentences(split, seed):
         voice = any_voice(rng, split)
@@ -280,16 +280,15 @@ def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
 
 
 def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """The intents in turn, each phrase as often, by anyone of the split."""
+    """Draw the intents in turn, each phrase as often, by anyone of the split."""
     for phrases in cycle(CONTENT["slot_commands"].values()):
         text, slots = fill(rng, rng.choice(listed(phrases)), split)
         yield spoken_by(rng, any_voice(rng, split), text, slots=slots)
 
 
 def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
-    """The words of a phrase, and its slots in their order, with values that the split may have: of
-    an open slot in training its own, in dev and test those of training as well.
-    """
+    """Return the words of a phrase, and its slots in their order, with values that the split may
+    have: of an open slot in training its own, in dev and test those of training as well."""
     slots = []
     for name in _SLOT.findall(phrase):
         while True:
@@ -314,8 +313,8 @@ TRIALS = 1000  # at most, of one speaker; as many of two
 def transcribed(
     rng: Random, split: str, seed: int, phones: bool = False
 ) -> Iterator[PlannedUtterance]:
-    """Every sentence once, by anyone of the split. phones: whether with its phones (PR) or without
-    (ASR)."""
+    """Draw every sentence once, by anyone of the split. phones: whether with its phones (PR) or
+    without (ASR)."""
     for text in sentences(split, seed, WORDS):
         yield spoken_by(
             rng, any_voice(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio"
@@ -323,7 +322,7 @@ def transcribed(
 
 
 def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """The voices of the split in turn, two recordings each time, and every sentence once."""
+    """Draw the voices of the split in turn, two recordings each time, and every sentence once."""
     texts = sentences(split, seed)
     while True:
         for voice in speakers(LANGUAGE, split):
@@ -344,8 +343,8 @@ def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
 
 
 def trials(split: str, drawn: Sequence[PlannedUtterance], seed: int) -> list[Trial]:
-    """As many of one speaker as of two, in random order; no two recordings of a split have the same
-    words.
+    """Pair as many of one speaker as of two, in random order; no two recordings of a split have the
+    same words.
 
     Raises ValueError where not both kinds are possible.
     """
@@ -373,8 +372,8 @@ ENOUGH = 5  # matches; queries that have fewer are taken where there are no othe
 
 
 def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedUtterance]]:
-    """documents, dev and test. A word that a query of dev has is in none of test, and every query
-    is another one.
+    """Plan documents, dev and test. A word that a query of dev has is in none of test, and every
+    query is another one.
 
     Raises InputError where the documents do not hold so many queries that match some of them and
     not all.
@@ -402,8 +401,8 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
 
 
 def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict[str, list[str]]]:
-    """split -> phrase -> ids of the documents that have it, in random order but those with many
-    matches first.
+    """Return, by split, phrase -> ids of the documents that have it, in random order but those with
+    many matches first.
 
     A phrase that is part of other words in some document ("work" of "works") is left out: whether
     it matches is a matter of taste.
@@ -458,7 +457,7 @@ LOUDER = 4.0  # dB that one is louder than the other, at most
 
 @dataclass(frozen=True)
 class Conversation:
-    """Sentences of two voices in turn."""
+    """A conversation is sentences of two voices in turn."""
 
     id: str
     turns: tuple[PlannedUtterance, ...]
@@ -471,7 +470,7 @@ class Conversation:
         return Utterance(self.id, f"audio/{self.id}.flac", len(samples) / SAMPLE_RATE, turns=turns)
 
     def render(self) -> tuple[np.ndarray, tuple[Turn, ...]]:
-        """(N,) float32 at 16 kHz, silent but for the turns."""
+        """Return the talk, (N,) float32 at 16 kHz, silent but for the turns."""
         rng = np.random.default_rng(self.seed)
 
         def samples(seconds: tuple[float, float]) -> int:
@@ -506,7 +505,7 @@ class Conversation:
 
 
 def conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
-    """Two voices of the split each, either may begin; and every sentence once."""
+    """Draw two voices of the split each, either may begin; and every sentence once."""
     texts = sentences(split, seed)
     while True:
         voices = [varied(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
@@ -536,8 +535,8 @@ SNRS: Mapping[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two voices that begin together and end with the shorter one, as in mode "min" of
-    Libri2Mix."""
+    """An overlap is two voices that begin together and end with the shorter one, as in mode "min"
+    of Libri2Mix."""
 
     id: str
     first: PlannedUtterance
@@ -561,7 +560,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class NoisyUtterance:
-    """A voice in generated noise."""
+    """A noisy utterance is a voice in generated noise."""
 
     id: str
     clean: PlannedUtterance
@@ -585,8 +584,8 @@ class NoisyUtterance:
 def _write(
     folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str = ""
 ) -> Utterance:
-    """The sum of two parts (N,), and the first of them by themselves. They are rounded before they
-    are added: the sum is exact."""
+    """Write the sum of two parts (N,), and the first of them by themselves. They are rounded before
+    they are added: the sum is exact."""
     scale = min(
         1.0,
         PEAK / float(np.abs(parts[0] + parts[1]).max()),
@@ -603,7 +602,7 @@ def _write(
 
 
 def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
-    """Two voices of the split, and every sentence once."""
+    """Draw two voices of the split, and every sentence once."""
     texts = sentences(split, seed, PAIR_WORDS)
     while True:
         voices = rng.sample(speakers(LANGUAGE, split), 2)
@@ -612,7 +611,7 @@ def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
 
 
 def noisy(rng: Random, split: str, seed: int) -> Iterator[NoisyUtterance]:
-    """Every sentence once, by anyone of the split, and the SNRs in turn."""
+    """Draw every sentence once, by anyone of the split, and the SNRs in turn."""
     for text, snr in zip(sentences(split, seed, NOISY_WORDS), cycle(SNRS[split]), strict=False):
         clean = spoken_by(rng, any_voice(rng, split), text, loudest=-3)
         yield NoisyUtterance("", clean, UNSEEN if split == "test" else SEEN, snr)
@@ -661,7 +660,8 @@ ONE = (1, 1, 1)
 
 
 def sizes_of(task: str, share: float) -> dict[str, int]:
-    """Utterances by split: this share of the usual numbers, and the fewest that will do at least.
+    """Return utterances by split: this share of the usual numbers, and the fewest that will do at
+    least.
 
     Raises InputError for an unknown task.
     """
@@ -673,23 +673,24 @@ def sizes_of(task: str, share: float) -> dict[str, int]:
 
 
 def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
-    """The recordings of each split, decided by (task, split, seed) alone; of queries by the number
-    of documents too."""
+    """Plan the recordings of each split, decided by (task, split, seed) alone; of queries by the
+    number of documents too."""
     if task == "qbe":
         return plan_queries(sizes, seed)
     return {split: draw(task, split, count, seed) for split, count in sizes.items()}
 
 
 def draw(task: str, split: str, count: int, seed: int) -> list[Any]:
-    """The recordings of a split, `count` of them. Raises KeyError for an unknown task, and for qbe,
-    which is planned as a whole."""
+    """Draw the recordings of a split, `count` of them. Raises KeyError for an unknown task, and for
+    qbe, which is planned as a whole."""
     name = SHARED.get(task, task)
     key = f"minisuperb/{name}/{split}/{seed}"
     return numbered(DRAWN[task](Random(key), split, seed), key, f"{name}-{split}", count)
 
 
 def numbered(drawn: Iterator[Planned], key: str, name: str, count: int) -> list[Any]:
-    """The first of them, with ids and with seeds of their own. key: what they were drawn from."""
+    """Return the first of them, with ids and with seeds of their own. key: what they were drawn
+    from."""
     return [
         replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
         for number, d in enumerate(islice(drawn, count))
@@ -783,8 +784,8 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
 
 
 def _make(out: Path, planned: Planned) -> None:
-    """One recording, and its line of the manifest in a file of its own, which is written last: what
-    has one is done."""
+    """Make one recording, and its line of the manifest in a file of its own, which is written last:
+    what has one is done."""
     utterance = planned.make(out)
     # labelled utterances have a text even where it is empty
     text = {"text": utterance.text} if utterance.labels else {}

@@ -21,7 +21,7 @@ from speechssl.units.kmeans import load_codebook
 
 
 def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
-    """Bits. a, b: (T,) int."""
+    """Return bits. a, b: (T,) int."""
     joint = np.zeros((clusters, clusters))
     np.add.at(joint, (a, b), 1 / len(a))
     known = joint > 0

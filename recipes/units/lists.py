@@ -75,15 +75,15 @@ WORDS = 3  # that are matched at a time
 
 
 def of_frames(path: Path, features: Features) -> np.ndarray:
-    """(T, D): every dimension with mean 0 and variance 1 in the recording, every frame with length
-    1."""
+    """Return (T, D): every dimension with mean 0 and variance 1 in the recording, every frame with
+    length 1."""
     x = torch.cat(list(features.stream(read_audio(path)))).numpy()
     x = (x - x.mean(0)) / (x.std(0) + 1e-5)
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def matched(anchors: np.ndarray, ours: np.ndarray, theirs: np.ndarray, rate: float) -> np.ndarray:
-    """Anchors (A, 2), seconds in both readings at begin and end of every word -> those of every
+    """Map anchors (A, 2), seconds in both readings at begin and end of every word -> those of every
     frame of ours, by dynamic time warping between the borders of every third word. ours: (T, D),
     theirs: (T', D), frames of the two readings; rate: Hz."""
     from librosa.sequence import dtw

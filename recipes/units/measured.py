@@ -24,7 +24,7 @@ def column(name: str, row: Row) -> str:
 
 
 def tables(folders: list[str]) -> list[Table]:
-    """One table a metric: a line a system, a column a set and condition; questions and what is
+    """Make one table a metric: a line a system, a column a set and condition; questions and what is
     drawn are in the note."""
     cells: dict[str, dict[tuple[str, str], Row]] = {metric: {} for metric in METRICS}
     for folder in folders:

@@ -37,7 +37,7 @@ def distortions(
 
 
 def distortions_of(options: argparse.Namespace) -> TrainingDistortions:
-    """Noise is made once, beside OUT, for all processes."""
+    """Return the distortions. Noise is made once, beside OUT, for all processes."""
     return distortions(
         options.distort, options.distorted, *options.snr_range, options.out.parent / "noise"
     )

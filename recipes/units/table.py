@@ -24,7 +24,7 @@ for path in sorted((exp / "quality").glob("*.json")):
 
 
 def pair(values, group):
-    """AUC and same-text distance of a row whose groups contain the name."""
+    """Return AUC and same-text distance of a row whose groups contain the name."""
     rows = [values] if "same_text_auc" in values else values.get("same_text", [])
     row = next((r for r in rows if group in r.get("groups", group)), None)
     return f"{row['same_text_auc']:.2f} / {row['same_text_distance']:.2f}" if row else "–"

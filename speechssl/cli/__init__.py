@@ -15,7 +15,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -231,16 +231,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
 
 def versions() -> str:
     """List the versions of this package, of Python, and of what results depend on, a line each."""
-    lines = [
-        f"speechssl {__version__}",
-        f"python {platform.python_version()} ({platform.platform()})",
-    ]
-    for name in PACKAGES:
-        try:
-            lines.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            lines.append(f"{name} is not installed")
-    return "\n".join(lines)
+    python = f"python {platform.python_version()} ({platform.platform()})"
+    packages = [f"{name} {version(name)}" for name in PACKAGES]
+    return "\n".join([f"speechssl {__version__}", python, *packages])
 
 
 def overview(group: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -255,16 +256,9 @@ def print_options(config: type, values: Mapping[str, Any]) -> None:
     """Print the options of a call as YAML, which --config takes."""
     import yaml
 
-    shown: dict[str, Any] = {}
-    for option in options_of(config):
-        value = values[option.name]
-        if option.metadata.get("positional"):
-            continue
-        if isinstance(value, list):
-            shown[option.name] = [str(v) if isinstance(v, Path) else v for v in value]
-        elif value is not None:
-            shown[option.name] = str(value) if isinstance(value, Path) else value
-    print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), end="")
+    given = {o.name: values[o.name] for o in options_of(config) if not o.metadata.get("positional")}
+    plain = json.loads(json.dumps(given, default=str))  # paths are texts
+    print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
 
 
 def write_arguments(section: Mapping[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ GROUPS = {  # first words of verbs -> what these are about
 
 VERBS = {
     "prepare minisqa": Verb("synth.options:MiniSqa", "synth.minisqa:prepare_minisqa"),
-    "prepare fsdd": Verb("data.options:Fsdd", "data.superb_sets:prepare_fsdd"),
+    "prepare fsdd": Verb("data.options:Fsdd", "data.fsdd:prepare_fsdd"),
     "prepare nmsqa": Verb("data.options:Nmsqa", "data.nmsqa:prepare_nmsqa"),
     "prepare odsqa": Verb("data.options:Odsqa", "data.odsqa:prepare_odsqa"),
     "prepare toefl-qa": Verb("data.options:ToeflQa", "data.toefl_qa:prepare_toefl_qa"),
@@ -43,20 +43,21 @@ VERBS = {
     "prepare squad": Verb("data.options:Squad", "data.squad:prepare_squad"),
     "prepare table": Verb("data.options:TableCorpus", "data.table:prepare_table"),
     "prepare drcd": Verb("data.options:Drcd", "data.squad:prepare_drcd"),
-    "prepare librispeech": Verb("data.options:LibriSpeech", "data.superb_sets:prepare_librispeech"),
+    "prepare librispeech": Verb("data.options:LibriSpeech", "data.librispeech:prepare_librispeech"),
     "prepare speech-commands": Verb(
-        "data.options:SpeechCommands", "data.superb_sets:prepare_speech_commands"
+        "data.options:SpeechCommands", "data.speech_commands:prepare_speech_commands"
     ),
-    "prepare quesst14": Verb("data.options:Quesst14", "data.superb_sets:prepare_quesst14"),
-    "prepare voxceleb1": Verb("data.options:VoxCeleb1", "data.superb_sets:prepare_voxceleb1"),
-    "prepare libri2mix": Verb("data.options:Libri2Mix", "data.superb_sets:prepare_libri2mix"),
+    "prepare quesst14": Verb("data.options:Quesst14", "data.quesst14:prepare_quesst14"),
+    "prepare voxceleb1": Verb("data.options:VoxCeleb1", "data.voxceleb1:prepare_voxceleb1"),
+    "prepare libri2mix": Verb("data.options:Libri2Mix", "data.libri2mix:prepare_libri2mix"),
     "prepare fluent-speech-commands": Verb(
-        "data.options:FluentSpeechCommands", "data.superb_sets:prepare_fluent_speech_commands"
+        "data.options:FluentSpeechCommands",
+        "data.fluent_speech_commands:prepare_fluent_speech_commands",
     ),
-    "prepare audio-snips": Verb("data.options:AudioSnips", "data.superb_sets:prepare_audio_snips"),
-    "prepare iemocap": Verb("data.options:Iemocap", "data.superb_sets:prepare_iemocap"),
+    "prepare audio-snips": Verb("data.options:AudioSnips", "data.audio_snips:prepare_audio_snips"),
+    "prepare iemocap": Verb("data.options:Iemocap", "data.iemocap:prepare_iemocap"),
     "prepare voicebank-demand": Verb(
-        "data.options:VoiceBankDemand", "data.superb_sets:prepare_voicebank_demand"
+        "data.options:VoiceBankDemand", "data.voicebank_demand:prepare_voicebank_demand"
     ),
     "align": Verb("cascade.options:Align", "cascade.align:align_corpus"),
     "convert": Verb("encoders.options:Convert", "encoders.export:convert_encoder"),

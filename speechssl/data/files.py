@@ -536,24 +536,6 @@ def _parse_tiers(tokens: Sequence[str | float]) -> list[Tier]:
     return tiers
 
 
-def text_of(value: Any) -> str:
-    """Read a cell as text: nothing, NaN and all that is no text are empty."""
-    return str(value) if isinstance(value, str | int) else ""
-
-
-def truth_of(value: Any) -> bool | None:
-    """Read a cell as true or false, as it stands or as a word; None for an empty one. Raises
-    TypeError for anything else."""
-    word = str(value).strip().casefold() if isinstance(value, str | int | float) else value
-    if word is None or word in ("", "none", "null", "nan"):
-        return None
-    if word in ("true", "yes", "1", "1.0"):
-        return True
-    if word in ("false", "no", "0", "0.0"):
-        return False
-    raise TypeError(f"{value!r} is neither true nor false")
-
-
 def number_of(value: Any) -> float | None:
     """Read a cell as a number; None where it is none, NaN or infinite."""
     try:
@@ -561,13 +543,6 @@ def number_of(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
-
-
-def list_of(value: Any) -> list[Any]:
-    """Read a cell as a list; a lone value is one of one."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:

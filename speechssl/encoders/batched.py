@@ -29,7 +29,6 @@ from speechssl.encoders.hubert import (
     fold,
     identity,
     moments,
-    nothing,
     split_in_halves,
 )
 from speechssl.timing import FrameGrid
@@ -182,7 +181,7 @@ class BatchedEngine:
         self.hubert.positions = positions  # from weights that are not rounded yet
 
     @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
+    def statistics(self, wave: torch.Tensor) -> Fitted:
         """Fold this utterance's group norm into the first convolution. wave: (N,) float32."""
         samples = torch.tensor([len(wave)], device=self.device)
         return self._fit(wave[None].to(self.device), samples)

@@ -1,11 +1,10 @@
 """Checkpoints of torchaudio and fairseq are read as encoders of transformers: names of weights,
 architecture, and files.
 
-One table has the names of the same weights in Hugging Face, torchaudio and fairseq, a line a
-weight, used in both directions. The architecture follows from the shapes of the weights; strides,
-heads, the place of the layer norms and whether the input is normalised do not, and come from
-fairseq's settings or torchaudio's factory arguments (`Architecture`). Where nobody states them, the
-published models' values are taken, which is reported on stderr.
+The architecture follows from the shapes of the weights; strides, heads, the place of the layer
+norms and whether the input is normalised do not, and come from fairseq's settings or torchaudio's
+factory arguments (`Architecture`). Where nobody states them, the published models' values are
+taken, which is reported on stderr.
 
 Letters: C channels, K kernel size, D width.
 """
@@ -23,93 +22,33 @@ import torch
 from speechssl.artifacts import read_json
 from speechssl.encoders.unpickle import plain, read_pt
 from speechssl.errors import InputError, first_line
+from speechssl.schema import convert
 
 KINDS = ("huggingface", "torchaudio", "fairseq")
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
-LAYER, TA_LAYER = "encoder.layers.{n}.", TRANSFORMER + "layers.{n}."
-Row = tuple[str, str, str | None]
-
-NAMES: tuple[Row, ...] = (
-    # huggingface, torchaudio, fairseq
-    # `{n}` is a number, `{p}` weight or bias
-    (CONV + "{n}.conv.{p}", CONV + "{n}.conv.{p}", CONV + "{n}.0.{p}"),
-    (
-        "feature_projection.layer_norm.{p}",
-        "encoder.feature_projection.layer_norm.{p}",
-        "layer_norm.{p}",
-    ),
-    (
-        "feature_projection.projection.{p}",
-        "encoder.feature_projection.projection.{p}",
-        "post_extract_proj.{p}",
-    ),
-    # torchaudio: of HuBERTPretrainModel only
-    ("masked_spec_embed", "mask_generator.mask_embedding", "mask_emb"),
-    (
-        "encoder.pos_conv_embed.conv.bias",
-        TRANSFORMER + "pos_conv_embed.conv.bias",
-        "encoder.pos_conv.0.bias",
-    ),
-    (
-        "encoder.pos_conv_embed.conv.weight_g",
-        TRANSFORMER + "pos_conv_embed.conv.weight_g",
-        "encoder.pos_conv.0.weight_g",
-    ),
-    (
-        "encoder.pos_conv_embed.conv.weight_v",
-        TRANSFORMER + "pos_conv_embed.conv.weight_v",
-        "encoder.pos_conv.0.weight_v",
-    ),
-    ("encoder.layer_norm.{p}", TRANSFORMER + "layer_norm.{p}", "encoder.layer_norm.{p}"),
-    (
-        LAYER + "attention.q_proj.{p}",
-        TA_LAYER + "attention.q_proj.{p}",
-        LAYER + "self_attn.q_proj.{p}",
-    ),
-    (
-        LAYER + "attention.k_proj.{p}",
-        TA_LAYER + "attention.k_proj.{p}",
-        LAYER + "self_attn.k_proj.{p}",
-    ),
-    (
-        LAYER + "attention.v_proj.{p}",
-        TA_LAYER + "attention.v_proj.{p}",
-        LAYER + "self_attn.v_proj.{p}",
-    ),
-    (
-        LAYER + "attention.out_proj.{p}",
-        TA_LAYER + "attention.out_proj.{p}",
-        LAYER + "self_attn.out_proj.{p}",
-    ),
-    (LAYER + "layer_norm.{p}", TA_LAYER + "layer_norm.{p}", LAYER + "self_attn_layer_norm.{p}"),
-    (
-        LAYER + "feed_forward.intermediate_dense.{p}",
-        TA_LAYER + "feed_forward.intermediate_dense.{p}",
-        LAYER + "fc1.{p}",
-    ),
-    (
-        LAYER + "feed_forward.output_dense.{p}",
-        TA_LAYER + "feed_forward.output_dense.{p}",
-        LAYER + "fc2.{p}",
-    ),
-    (
-        LAYER + "final_layer_norm.{p}",
-        TA_LAYER + "final_layer_norm.{p}",
-        LAYER + "final_layer_norm.{p}",
-    ),
-    # WavLM, which torchaudio has and fairseq has not
-    (
-        LAYER + "attention.gru_rel_pos_linear.{p}",
-        TA_LAYER + "attention.gru_rel_pos_linear.{p}",
-        None,
-    ),
-    (LAYER + "attention.gru_rel_pos_const", TA_LAYER + "attention.gru_rel_pos_const", None),
-    (LAYER + "attention.rel_attn_embed.weight", TA_LAYER + "attention.rel_attn_embed.weight", None),
+LAYER = "encoder.layers.{n}."
+# of a module in Hugging Face and in torchaudio, or in fairseq, after the first row that fits;
+# `{n}` is a number, and what follows (`.weight`) stays
+TORCHAUDIO = (
+    ("masked_spec_embed", "mask_generator.mask_embedding"),  # of HuBERTPretrainModel only
+    ("feature_projection", "encoder.feature_projection"),
+    ("encoder", "encoder.transformer"),
+)
+FAIRSEQ = (
+    (CONV + "{n}.conv", CONV + "{n}.0"),
+    ("feature_projection.layer_norm", "layer_norm"),
+    ("feature_projection.projection", "post_extract_proj"),
+    ("masked_spec_embed", "mask_emb"),
+    ("encoder.pos_conv_embed.conv", "encoder.pos_conv.0"),
+    (LAYER + "attention", LAYER + "self_attn"),
+    (LAYER + "layer_norm", LAYER + "self_attn_layer_norm"),
+    (LAYER + "feed_forward.intermediate_dense", LAYER + "fc1"),
+    (LAYER + "feed_forward.output_dense", LAYER + "fc2"),
 )
 # of the front end: one group norm after the first convolution, or a layer norm after each
-CONV_NORMS: dict[str, Row] = {
-    "group": (CONV + "0.layer_norm.{p}", CONV + "0.layer_norm.{p}", CONV + "0.2.{p}"),
-    "layer": (CONV + "{n}.layer_norm.{p}", CONV + "{n}.layer_norm.{p}", CONV + "{n}.2.1.{p}"),
+FAIRSEQ_NORMS = {
+    "group": (CONV + "0.layer_norm", CONV + "0.2"),
+    "layer": (CONV + "{n}.layer_norm", CONV + "{n}.2.1"),
 }
 WEIGHT_NORM = (
     ("parametrizations.weight.original0", "weight_g"),
@@ -129,7 +68,8 @@ EXTRAS = (  # what a checkpoint holds beyond the encoder: listed, and left out
     # wav2vec 2.0's pre-training
     r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",
     # HuBERT's
-    r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",
+    r"final_proj\..+", r"label_embs_concat", r"mask_generator\.(?!mask_embedding).+",
+    r"logit_generator\..+",
     r"(w2v_encoder\.)?proj\..+", r"aux\..+", r"lm_head\..+",  # CTC heads
     r"classifier\..+", r"projector\..+", r"layer_weights", r"tdnn\..+", r"objective\..+",
     r"feature_extractor\.(weight|bias)",
@@ -142,47 +82,32 @@ def is_extra(name: str) -> bool:
 
 
 def rename(
-    state: Mapping[str, torch.Tensor], source: str, target: str, norm: str, where: str
+    state: Mapping[str, torch.Tensor], kind: str, norm: str, inverse: bool = False
 ) -> dict[str, torch.Tensor]:
-    """Give weights the names of another library.
+    """Give the weights of a library (`kind`) Hugging Face's names, or the inverse; names of
+    something else stay.
 
-    norm: of the front end, group or layer; where: what the weights are from, for the message.
-    Raises InputError that names what the table does not have.
+    norm: of the front end, group or layer.
     """
-    a, b = KINDS.index(source), KINDS.index(target)
-    rows: list[tuple[re.Pattern[str], str]] = []
-    for row in (*NAMES, CONV_NORMS[norm]):
-        if (old := row[a]) and (new := row[b]):
-            pattern = (
-                re.escape(old)
-                .replace(r"\{n\}", r"(?P<n>0|[1-9]\d*)")
-                .replace(r"\{p\}", "(?P<p>weight|bias)")
-            )
-            rows.append((re.compile(pattern), new))
+    rows = TORCHAUDIO if kind == "torchaudio" else (*FAIRSEQ, FAIRSEQ_NORMS[norm])
+    patterns = []
+    for ours, others in rows:
+        old, new = (ours, others) if inverse else (others, ours)
+        pattern = re.escape(old).replace(r"\{n\}", r"(?P<n>\d+)") + r"(?P<rest>\..+|)"
+        patterns.append((re.compile(pattern), new))
     renamed: dict[str, torch.Tensor] = {}
-    rest = []
     for name, tensor in state.items():
-        plain_name = name
         for parametrised, original in WEIGHT_NORM:
-            plain_name = plain_name.replace(parametrised, original)
-        new = ""
-        for expression, template in rows:
-            match = expression.fullmatch(plain_name)
+            name = name.replace(parametrised, original)
+        for expression, new in patterns:
+            match = expression.fullmatch(name)
             if match:
-                new = template.format(**match.groupdict())
+                name = new.format(**match.groupdict()) + match["rest"]
                 break
-        if target != "fairseq":
+        if not (inverse and kind == "fairseq"):
             for parametrised, original in WEIGHT_NORM:
-                new = new.replace(original, parametrised)
-        if not new or new in renamed:
-            rest.append(name)
-        else:
-            renamed[new] = tensor
-    if rest:
-        raise InputError(
-            f"{where} has {len(rest)} weights that no HuBERT or wav2vec 2.0 of {target} has "
-            f"({brief(rest)}); give such a checkpoint"
-        )
+                name = name.replace(original, parametrised)
+        renamed[name] = tensor
     return renamed
 
 
@@ -212,7 +137,6 @@ class Architecture:
     model_type: str | None = None  # of transformers; HuBERT and wav2vec 2.0 compute the same
     norm: str | None = None  # of the front end: group or layer
     max_distance: int | None = None  # of WavLM's relative positions
-    convolutions: tuple[tuple[int, ...], ...] | None = None  # (C, K) that the strides go with
 
     def over(self, other: Architecture) -> Architecture:
         """Return this, and where it states nothing the other."""
@@ -228,7 +152,7 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
         part = settings.get(name)
         return part if isinstance(part, dict) else settings
 
-    def of_type(section: dict[str, Any], name: str, kind: type) -> Any:
+    def value_of(section: dict[str, Any], name: str, kind: type) -> Any:
         value = section.get(name)
         return value if type(value) is kind else None  # not "${task.normalize}"
 
@@ -243,36 +167,41 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
             "give another checkpoint"
         )
     # an expression such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2", of (C, K, stride)
-    layers: list[tuple[int, ...]] = []
-    text = model.get("conv_feature_layers")
-    if isinstance(text, str) and re.fullmatch(r"[\s\d()\[\],*+]+", text):
-        for listed, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", text):
-            triples = re.findall(r"\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", listed)
-            layers += [tuple(map(int, numbers)) for numbers in triples] * int(times or 1)
+    strides: list[int] = []
+    text = str(model.get("conv_feature_layers"))
+    for listed, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", text):
+        numbers = re.findall(r"\(\s*\d+\s*,\s*\d+\s*,\s*(\d+)\s*\)", listed)
+        strides += [int(stride) for stride in numbers] * int(times or 1)
     name = str(model.get("_name") or model.get("arch") or "")
     return Architecture(
-        strides=tuple(stride for _, _, stride in layers) or None,
-        heads=of_type(model, "encoder_attention_heads", int),
-        pre_norm=of_type(model, "layer_norm_first", bool),
-        normalise=of_type(task, "normalize", bool),
+        strides=tuple(strides) or None,
+        heads=value_of(model, "encoder_attention_heads", int),
+        pre_norm=value_of(model, "layer_norm_first", bool),
+        normalise=value_of(task, "normalize", bool),
         model_type="hubert" if "hubert" in name else "wav2vec2" if name else None,
-        convolutions=tuple((channels, kernel) for channels, kernel, _ in layers) or None,
     )
 
 
-def architecture_of_torchaudio(arguments: Mapping[str, Any]) -> Architecture:
-    """Read the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`)."""
-    layers = arguments["extractor_conv_layer_config"] or [
-        (512, k, s) for k, s in zip(KERNELS, STRIDES, strict=True)
-    ]
-    return Architecture(
-        strides=tuple(stride for _, _, stride in layers),
-        heads=arguments["encoder_num_heads"],
-        pre_norm=arguments["encoder_layer_norm_first"],
-        norm=arguments["extractor_mode"].removesuffix("_norm"),
-        max_distance=arguments.get("encoder_max_distance"),
-        convolutions=tuple((channels, kernel) for channels, kernel, _ in layers),
-    )
+@dataclass(frozen=True)
+class TorchaudioArguments:
+    """The arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) that are not seen in
+    the weights."""
+
+    extractor_mode: str
+    encoder_num_heads: int
+    encoder_layer_norm_first: bool
+    extractor_conv_layer_config: list[tuple[int, int, int]] | None = None
+    encoder_max_distance: int | None = None
+
+    def architecture(self) -> Architecture:
+        layers = self.extractor_conv_layer_config
+        return Architecture(
+            strides=tuple(stride for _, _, stride in layers) if layers else STRIDES,
+            heads=self.encoder_num_heads,
+            pre_norm=self.encoder_layer_norm_first,
+            norm=self.extractor_mode.removesuffix("_norm"),
+            max_distance=self.encoder_max_distance,
+        )
 
 
 def config_of(
@@ -284,53 +213,40 @@ def config_of(
     state: weights under Hugging Face's names. Raises InputError where what must be known is neither
     stated nor usual.
     """
-
-    shapes = convolution_shapes(state, where)
+    shapes: list[tuple[int, ...]] = []
+    while f"{CONV}{len(shapes)}.conv.weight" in state:
+        shapes.append(shape(state, f"{CONV}{len(shapes)}.conv.weight", where))  # (C', C, K)
     kernels = tuple(k for _, _, k in shapes)
     width = shape(state, PROJECTION + "weight", where)[0]
     _, grouped, positions = shape(state, POSITIONS, where)
-    if stated.convolutions is not None and stated.convolutions != tuple(
-        (c, k) for c, _, k in shapes
-    ):
-        raise InputError(
-            f"the convolutions of {where} do not match its settings; fetch or make it again"
-        )
-    if stated.norm is None:
-        raise InputError(
-            f"{where} has one convolution and does not state how it is normalised; give a "
-            "checkpoint with its settings"
-        )
+    feed_forward = shape(state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where)
+    norm = stated.norm or "group"
     guesses = []
     strides = stated.strides
-    if strides is None:
-        if kernels != KERNELS:
-            listed = ", ".join(map(str, kernels))
-            raise InputError(
-                f"{where} does not state its strides, and its kernels ({listed}) are unusual; "
-                "use `speechssl convert --strides`"
-            )
+    if strides is None and kernels == KERNELS:
         strides = STRIDES
         guesses.append("strides 5 2 2 2 2 2 2")
-    heads, constant = stated.heads, state.get("encoder.layers.0.attention.gru_rel_pos_const")
+    heads = stated.heads
+    constant = state.get("encoder.layers.0.attention.gru_rel_pos_const")
     if heads is None:
         if constant is not None and constant.ndim == 4:  # WavLM's has an axis of heads
             heads = constant.shape[1]
-        elif width % HEAD_WIDTH:
-            reason = f"{width} is no multiple of {HEAD_WIDTH}"
-            raise InputError(
-                f"{where} does not state its number of heads, and {reason}; give "
-                "--heads to `speechssl convert`"
-            )
-        else:
+        elif width % HEAD_WIDTH == 0:
             heads = width // HEAD_WIDTH
         guesses.append(f"{heads} heads")
+    if strides is None or len(strides) != len(shapes) or not heads or width % heads:
+        raise InputError(
+            f"{where} has {len(shapes)} convolutions of kernels {kernels} and the width {width}, "
+            f"with which strides {strides} and {heads} heads do not go; give --strides and --heads "
+            "to `speechssl convert`"
+        )
     pre_norm = stated.pre_norm
     if pre_norm is None:  # as in the published models: large ones have both
-        pre_norm = stated.norm == "layer"
+        pre_norm = norm == "layer"
         guesses.append(f"layer norm {'before' if pre_norm else 'after'} attention")
     normalise = stated.normalise
     if normalise is None:
-        normalise = stated.norm == "layer"
+        normalise = norm == "layer"
         guesses.append(f"input {'' if normalise else 'not '}normalised")
     relative = {}
     if stated.model_type == "wavlm":
@@ -341,15 +257,7 @@ def config_of(
             "num_buckets": buckets,
             "max_bucket_distance": stated.max_distance or MAX_DISTANCE,
         }
-    if len(strides) != len(shapes) or min(strides) < 1:
-        raise InputError(
-            f"{where} has {len(shapes)} convolutions, and {len(strides)} strides "
-            "were given; give one for each"
-        )
-    if heads < 1 or width % heads:
-        raise InputError(
-            f"{where} has width {width}, which is no multiple of {heads} heads; give --heads"
-        )
+    layers = {name.split(".")[2] for name in state if name.startswith("encoder.layers.")}
     from transformers import AutoConfig  # slow to import
 
     config = AutoConfig.for_model(
@@ -358,13 +266,11 @@ def config_of(
         conv_kernel=kernels,
         conv_stride=strides,
         conv_bias=CONV + "0.conv.bias" in state,
-        feat_extract_norm=stated.norm,
+        feat_extract_norm=norm,
         hidden_size=width,
-        num_hidden_layers=count(state, r"encoder\.layers\.(\d+)\..+", where),
+        num_hidden_layers=len(layers),
         num_attention_heads=heads,
-        intermediate_size=shape(
-            state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where
-        )[0],
+        intermediate_size=feed_forward[0],
         num_conv_pos_embeddings=positions,
         num_conv_pos_embedding_groups=width // max(grouped, 1),
         do_stable_layer_norm=pre_norm,
@@ -373,31 +279,12 @@ def config_of(
     return config, normalise, guesses
 
 
-def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tuple[int, ...]]:
-    """Return (C', C, K) of the front end's convolutions."""
-    number = count(state, re.escape(CONV) + r"(\d+)\.conv\.weight", where)
-    return [shape(state, f"{CONV}{n}.conv.weight", where) for n in range(number)]
-
-
-def count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
-    """Count parts that are numbered from 0. pattern: of the names of weights, with a group for
-    the number."""
-    numbers = {int(match[1]) for name in state if (match := re.fullmatch(pattern, name))}
-    if numbers != set(range(len(numbers))) or not numbers:
-        shown = pattern.replace("\\", "")
-        raise InputError(
-            f"{where} lacks weights ({shown} has the numbers {sorted(numbers)}); fetch it again"
-        )
-    return len(numbers)
-
-
 def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
     """Return the shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
     axes = 3 if "conv" in name else 2
     if name not in state or state[name].ndim != axes:
         raise InputError(
-            f"{where} lacks the weight {name}, or it has another number of axes "
-            f"than {axes}; fetch or make it again"
+            f"{where} lacks the weight {name} of {axes} axes; fetch or make the checkpoint again"
         )
     return tuple(state[name].shape)
 
@@ -461,7 +348,6 @@ def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
 BUNDLE = "torchaudio:"
 MASK = "masked_spec_embed"  # stands for hidden frames; only training uses it
 NO_MASK = "a mask embedding of zeros, which only training uses"
-STATED_IN_CARD = ("normalise", "model_type", "norm")
 
 
 @dataclass(frozen=True)
@@ -490,67 +376,51 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     stated = overrides.over(weights.stated)
     names = set(weights.state)
     # the names tell, but not those of one convolution, which has the same in both
-    norm = weights.stated.norm or overrides.norm
+    norm = stated.norm
     if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
         norm = "layer"
     elif names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
         norm = "layer" if CONV + "1.layer_norm.weight" in names else "group"
-    state: dict[str, torch.Tensor] = {}
-    # torchaudio's WavLM holds query, key and value in one tensor, (3 D, ...)
-    for name, tensor in weights.state.items():
-        stem, in_one, parameter = name.partition("attention.attention.in_proj_")
-        if in_one:
-            state |= {
-                f"{stem}attention.{x}_proj.{parameter}": t
-                for x, t in zip("qkv", tensor.chunk(3), strict=True)
-            }
-        else:
-            state[name.replace("attention.attention.", "attention.")] = tensor
-    state = rename(state, weights.kind, "huggingface", norm or "group", where)
-    stated = replace(stated, norm=norm)
-    if overrides.strides is not None:
-        stated = replace(stated, convolutions=None)
-    channels = convolution_shapes(state, where)[-1][0]
+    state = _split_projections(weights.state)
+    state = rename(state, weights.kind, norm or "group")
+    # fairseq has no projection between equal widths
     width = shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
-    # it has none between equal widths
-    if weights.kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:
+    if weights.kind == "fairseq" and PROJECTION + "weight" not in state:
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     filled = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
-    config, normalise, guesses = config_of(stated, state, where)
+    config, normalise, guesses = config_of(replace(stated, norm=norm), state, where)
     # or the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
 
+    copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
     try:
         # nothing is initialised, so nothing can stay as it was initialised
         with torch.device("meta"):
             model = AutoModel.from_config(config, dtype=torch.float32)
+        model.load_state_dict(copies, assign=True)
     except Exception as error:
         # torch and transformers have their own for shapes that make no sense
-        reason = first_line(error)
-        raise InputError(
-            f"{where} has weights of shapes that no encoder has ({reason}); fetch or make it again"
-        ) from error
-    missing = model.state_dict().keys() - state.keys()
-    rest = state.keys() - model.state_dict().keys()
-    faults = []
-    if missing:
-        faults.append(f"lacks {len(missing)} weights ({brief(missing)})")
-    if rest:
-        faults.append(f"has {len(rest)} too many ({brief(rest)})")
-    if faults:
-        raise InputError(f"{where} {' and '.join(faults)}; fetch or make it again")
-    copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
-    try:
-        model.load_state_dict(copies, assign=True)
-    except RuntimeError as error:
         reason = " ".join(str(error).split())[:160]
         raise InputError(
-            f"{where} has weights whose shapes do not match its first ones "
-            f"({reason}); fetch it again"
+            f"{where} does not have the weights of a {config.model_type} model ({reason}); fetch "
+            "or make it again"
         ) from error
     return model.eval().requires_grad_(False), normalise, guesses + filled
+
+
+def _split_projections(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Split what torchaudio's WavLM holds in one tensor: query, key and value, (3 D, ...)."""
+    state: dict[str, torch.Tensor] = {}
+    for name, tensor in weights.items():
+        stem, in_one, parameter = name.partition("attention.attention.in_proj_")
+        if in_one:
+            for letter, part in zip("qkv", tensor.chunk(3), strict=True):
+                state[f"{stem}attention.{letter}_proj.{parameter}"] = part
+        else:
+            state[name.replace("attention.attention.", "attention.")] = tensor
+    return state
 
 
 def read_weights(name: str | Path) -> Weights:
@@ -566,13 +436,10 @@ def read_bundle(name: str) -> Weights:
     and where it cannot be fetched."""
     import torchaudio
 
+    kind = torchaudio.pipelines.Wav2Vec2Bundle
     bundle = getattr(torchaudio.pipelines, name, None)
-    if not isinstance(bundle, torchaudio.pipelines.Wav2Vec2Bundle):
-        names = [
-            n
-            for n, x in vars(torchaudio.pipelines).items()
-            if type(x) is torchaudio.pipelines.Wav2Vec2Bundle
-        ]
+    if not isinstance(bundle, kind):
+        names = [n for n, x in vars(torchaudio.pipelines).items() if type(x) is kind]
         raise InputError(
             f"torchaudio has no encoder {name!r}; choose from {', '.join(names)}, "
             "or one with a CTC head"
@@ -584,26 +451,19 @@ def read_bundle(name: str) -> Weights:
         raise InputError(
             f"cannot fetch {where} ({first_line(error)}); try again with a network, or give a file"
         ) from error
-    kind = "wav2vec2"
-    for model_type in ("wavlm", "hubert"):
-        if name.startswith(model_type.upper()):
-            kind = model_type
-    stated = replace(
-        architecture_of_torchaudio(bundle._params),
-        model_type=kind,
-        normalise=bundle._normalize_waveform,
-    )
-    state, left_out = _without_extras(_without_prefix(state), "torchaudio")
+    model_type = "wav2vec2"
+    for other in ("wavlm", "hubert"):
+        if name.startswith(other.upper()):
+            model_type = other
+    stated = convert(dict(bundle._params), TorchaudioArguments, where).architecture()
+    stated = replace(stated, model_type=model_type, normalise=bundle._normalize_waveform)
+    state, left_out = _without_extras(_without_prefix(state))
     return Weights(where, where, "torchaudio", state, left_out, stated)
 
 
 def read_file(path: Path) -> Weights:
     """Read a fairseq checkpoint or a torchaudio state dict; its names say which."""
-    if path.suffix == ".safetensors":
-        raise InputError(
-            f"{path} alone does not identify the model; give its folder, with config.json"
-        )
-    content = read_pt(path)
+    content = read_pt(path) if path.suffix != ".safetensors" else {}
     settings = None
     state: Any = content if isinstance(content, Mapping) else {}
     if isinstance(state.get("model"), Mapping):  # fairseq's
@@ -613,56 +473,38 @@ def read_file(path: Path) -> Weights:
         state = state["model_weight"]
     elif isinstance(state.get("state_dict"), Mapping):  # Lightning's
         state = state["state_dict"]
-    if not state or not all(
-        isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()
-    ):
-        raise InputError(
-            f"{path} contains no named weights; give a fairseq checkpoint or a "
-            "torchaudio state dict"
-        )
-    weights = _without_prefix(state)
-    if len(state) != len(weights):
-        raise InputError(f"{path} contains more than one encoder; give a checkpoint with one")
+    named = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
+    weights = _without_prefix(state) if named else {}
     kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in weights) else "fairseq"
-    if kind == "fairseq" and not any(".self_attn." in name for name in weights):
-        if any("feature_projection." in name for name in weights):
-            raise InputError(f"{path} has Hugging Face's names; give its folder, with config.json")
+    known = kind == "torchaudio" or any(".self_attn." in name for name in weights)
+    if not known or len(state) != len(weights):
         raise InputError(
-            f"{path} has neither torchaudio's nor fairseq's names "
-            f"({brief(weights)}); give a HuBERT or a wav2vec 2.0"
+            f"{path} holds no encoder, or more than one, under torchaudio's or fairseq's names "
+            f"({brief(map(str, state)) or 'it has none'}); give a HuBERT or a wav2vec 2.0 of these "
+            "libraries, or the folder of a Hugging Face model"
         )
-    state, left_out = _without_extras(weights, kind)
-    card_file, arguments = path.with_suffix(".card.json"), path.with_suffix(".json")
+    state, left_out = _without_extras(weights)
+    card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
     if kind == "fairseq":
-        try:
-            stated = architecture_of_fairseq(plain(settings), str(path))
-        except RecursionError:
-            raise InputError(f"{path} has recursive settings; fetch or make it again") from None
-        stated = stated.over(
-            Architecture(model_type="hubert" if "label_embs_concat" in left_out else None)
-        )
+        stated = architecture_of_fairseq(plain(settings), str(path))
+        if "label_embs_concat" in left_out:
+            stated = replace(stated, model_type=stated.model_type or "hubert")
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
-    try:
-        # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's
-        # arguments and a card
-        stated = Architecture()
-        if arguments.is_file():
-            stated = architecture_of_torchaudio(read_json(arguments))
-        by_card = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card})
-        stated = by_card.over(stated)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = first_line(error)
-        raise InputError(
-            f"{arguments} does not hold the arguments of wav2vec2_model ({reason}); "
-            "correct or delete it"
-        ) from error
+    # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's arguments
+    # and a card
+    stated = Architecture()
+    arguments = path.with_suffix(".json")
+    if arguments.is_file():
+        remedy = "give the arguments of wav2vec2_model, or delete the file"
+        values = convert(read_json(arguments), TorchaudioArguments, arguments, remedy)
+        stated = values.architecture()
+    stated = convert(dict(card), Architecture, card_file).over(stated)
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:
-        state = state | {
-            "mask_generator.mask_embedding": torch.tensor(card[MASK], dtype=torch.float32)
-        }
+        embedding = torch.tensor(card[MASK], dtype=torch.float32)
+        state = state | {"mask_generator.mask_embedding": embedding}
     return Weights(path.name, str(path), kind, state, left_out, stated, card)
 
 
@@ -677,9 +519,8 @@ def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
 
 
 def _without_extras(
-    state: Mapping[str, torch.Tensor], kind: str
+    state: Mapping[str, torch.Tensor],
 ) -> tuple[dict[str, torch.Tensor], list[str]]:
     """Return the encoder's weights, and the names of what is known not to be its own."""
-    rows = [row[KINDS.index(kind)] for row in NAMES]
-    left_out = sorted(name for name in state if is_extra(name) and name not in rows)
+    left_out = sorted(name for name in state if is_extra(name))
     return {name: tensor for name, tensor in state.items() if name not in left_out}, left_out

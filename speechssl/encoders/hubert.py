@@ -396,10 +396,6 @@ NOTHING: tuple[str, list[float], str] = ("none", [], "")  # what follows a produ
 GELU: tuple[str, list[float], str] = ("gelu", [], "none")
 
 
-def nothing() -> None:
-    """Forget nothing between pieces of samples that lie in memory (`statistics`)."""
-
-
 def own_copy(tensor: Any, dtype: torch.dtype) -> Any:
     """Copy a tensor (of None: None): a view would keep the whole checkpoint in memory."""
     return None if tensor is None else tensor.to(dtype, copy=True)
@@ -664,7 +660,7 @@ class FastEngine:
         self.grid = FrameGrid.of_convolutions(16_000, config.conv_kernel, config.conv_stride)
 
     @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
+    def statistics(self, wave: torch.Tensor) -> Fitted:
         """Fold this utterance's group norm into the first convolution. wave: (N,) float32.
 
         That norm takes away what a constant adds, so that it may as well be taken from the samples:
@@ -675,7 +671,6 @@ class FastEngine:
             mean = wave.new_zeros((), dtype=torch.double)
             for part in wave.split(MEANS):
                 mean += part.sum(dtype=torch.double)
-                forget()
             offset = (mean / len(wave)).float()
             windows = wave.unfold(0, weight.shape[1], self.stride)
             total = torch.zeros(windows.shape[1], dtype=torch.double)
@@ -684,7 +679,6 @@ class FastEngine:
                 part = part.double() - offset
                 total += part.sum(0)
                 squares += part.t() @ part
-                forget()
             mean = total / len(windows)
             covariance = squares / len(windows) - torch.outer(mean, mean)
             weight, bias = fold(self.group_norm, weight, mean, covariance)

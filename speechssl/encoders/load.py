@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ from torch import nn
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
-from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
+from speechssl.audio import LONG, SAMPLE_RATE, collect, in_blocks
 from speechssl.checkpoints import SHIPPED, checkpoint_folder, dequantise, load_quantised
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import (
@@ -45,41 +44,24 @@ from speechssl.encoders.checkpoints import (
     read_weights,
     translate,
 )
-from speechssl.encoders.hubert import (
-    FastEngine,
-    convolution_dtype,
-    has_onednn,
-    is_known,
-    modules_of,
-    nothing,
+from speechssl.encoders.engines import (
+    WHISPER_GRID,
+    WHISPER_WINDOW,
+    Engine,
+    TransformersEngine,
+    WhisperEngine,
 )
+from speechssl.encoders.hubert import FastEngine, has_onednn, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.timing import FrameGrid
 
-# here and below: it takes seconds to import, and what ships is encoded without it
-# (`_weights_alone`)
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # transformers takes seconds to import, and what ships is read without it
     from transformers import HubertConfig
-    from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 BLOCK = 1 << 20  # samples whose moments are taken at a time
 ONE_FILE = "1000GB"  # of weights, as `max_shard_size` of transformers, which divides larger ones
 LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
-
-
-class Engine(Protocol):
-    """An engine computes the layers of one utterance, by itself."""
-
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Any:
-        """Return what must be known of the whole utterance before a piece of it is encoded.
-
-        wave: (N,) float32. forget: to be called after some thousand samples, as hours of them lie
-        in a file (`audio.forget`).
-        """
-
-    def states(self, piece: torch.Tensor, statistics: Any, last: int) -> Iterator[torch.Tensor]:
-        """Yield layers 0 to `last`, (T, D) each, of a piece of the utterance, (N,) float32."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +74,8 @@ class Chunking:
 
 @dataclass(frozen=True)
 class SpeechEncoder:
-    """A frozen encoder. It owns sample rate, normalisation, frame grid and layer count; callers
-    never touch them.
+    """A frozen encoder owns sample rate, normalisation, frame grid and layer count; callers never
+    touch them.
 
     Padding policy: there is none. Utterances are encoded as they are, so that none depends on what
     it is batched with.
@@ -177,17 +159,16 @@ class SpeechEncoder:
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
         """Return what the model is given: (N,) float32, normalised where the encoder wants it.
-        Raises ValueError for what is not finite samples, at least of one receptive field."""
+
+        Raises ValueError for samples that are not finite, or fewer than one receptive field.
+        """
         return _tensor(self._array(samples))
 
     def _array(self, samples: np.ndarray) -> np.ndarray:
         """Return `wave` as an array, of more than `LONG` samples in a file."""
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
-            raise ValueError(
-                f"samples have the shape {samples.shape}; give one channel, (N,), "
-                "which read_audio makes of a file"
-            )
+            raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
         if self.grid.frames(len(samples)) == 0:
             raise ValueError(
                 f"{len(samples)} samples are fewer than the {self.grid.receptive} "
@@ -198,7 +179,6 @@ class SpeechEncoder:
             block = samples[first : first + BLOCK].astype(np.float64)
             total += float(block.sum())
             squares += float(np.square(block, out=block).sum())
-            forget(samples)
         count = max(len(samples), 1)  # some upstreams of s3prl have a frame without samples
         mean = total / count
         square = squares / count
@@ -219,10 +199,9 @@ class SpeechEncoder:
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
         """Yield of every piece its layers 0 to `last`, without the context."""
-        array = self._array(samples)
-        wave = _tensor(array)
+        wave = self.wave(samples)
         frames = self.grid.frames(len(samples))
-        statistics = self.engine.statistics(wave, partial(forget, array))
+        statistics = self.engine.statistics(wave)
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
         if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
@@ -239,7 +218,6 @@ class SpeechEncoder:
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
             yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
-            forget(array)
 
 
 def _tensor(samples: np.ndarray) -> torch.Tensor:
@@ -277,104 +255,9 @@ def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)  # the workers' setting is also the default of threads to come
 
 
-# ---- engines that run models of transformers as they are
-
-
-class TransformersEngine:
-    """Run the model as it is, up to the layer that is asked for, in fp32 or bf16."""
-
-    def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
-        self.device = torch.device(device)
-        self.lock = threading.Lock()  # the hooks are on the one model that all threads use
-        self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
-        self.model = model.to(device, self.dtype)
-        for module in self.model.modules():
-            if not isinstance(module, nn.Conv1d):
-                continue
-            if convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
-                module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
-                module.register_forward_hook(lambda _, __, x: x.bfloat16())
-
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
-        """Return None: a piece is encoded as if it were the utterance."""
-
-    @torch.inference_mode()
-    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
-        """Yield layers 0 to `last`, (T, D) each. piece: (N,) float32."""
-        layers = list(self.model.encoder.layers)
-        hidden_states: list[torch.Tensor] = []
-
-        class Enough(Exception):
-            """The layer that was asked for has been computed."""
-
-        def keep(x: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
-            hidden_states.append(x[0] if isinstance(x, torch.Tensor) else x[0][0])
-            if len(hidden_states) > last:
-                raise Enough
-
-        with self.lock:
-            hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
-            hooks += [
-                layer.register_forward_hook(lambda _, __, outputs: keep(outputs))
-                for layer in layers
-            ]
-            try:
-                self.model(piece[None].to(self.device, self.dtype))
-            except Enough:
-                pass
-            finally:
-                for hook in hooks:
-                    hook.remove()
-        yield from (x.cpu() for x in hidden_states)
-
-
-# the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
-WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)
-WHISPER_WINDOW = 30.0
-WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is a window
-
-
-class WhisperEngine:
-    """Run Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to
-    the layer that is asked for.
-
-    It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The
-    last layer is taken after the encoder's final norm, as transformers' `hidden_states` has it.
-    precision: fp32 or bf16.
-    """
-
-    def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
-        self.device = torch.device(device)
-        self.model = encoder.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
-        from transformers import WhisperFeatureExtractor
-
-        self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
-        # torch's layers are safe beside each other, the extractor's buffers are not known to be
-        self.lock = threading.Lock()
-
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
-        """Return None: the loudest point of the log-mel, which scales it, is the window's."""
-
-    @torch.inference_mode()
-    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
-        """Yield layers 0 to `last`, (T, D) each. piece: (N,) float32, at most 30 s."""
-        frames = WHISPER_GRID.frames(len(piece))
-        weight = self.model.conv1.weight
-        with self.lock:
-            extracted = self.mel(piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt")
-        mel = extracted.input_features
-        x = nn.functional.gelu(self.model.conv1(mel.to(weight.device, weight.dtype)))
-        x = nn.functional.gelu(self.model.conv2(x)).transpose(1, 2)
-        x = x + self.model.embed_positions.weight[: x.shape[1]]
-        for n in range(last + 1):
-            if n > 0:
-                x = self.model.layers[n - 1](x, None)
-            is_last = n == len(self.model.layers)
-            state = self.model.layer_norm(x) if is_last else x
-            yield state[0, :frames].cpu()
-
-
 # ---- loading
+
+WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is a window
 
 
 SMALL_KERNELS = (10, 8, 8, 8)
@@ -486,8 +369,6 @@ def as_encoder(
 ) -> SpeechEncoder:
     """Give a checkpoint the fastest engine that computes its architecture. The engine takes the
     model over."""
-    if precision not in (*PRECISIONS, "auto"):
-        raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
     if device == "auto":
         # int8 is for CPUs
         device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
@@ -502,11 +383,13 @@ def as_encoder(
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
     whisper = config.model_type == "whisper"
-    plain = is_known(config)
-    fast = plain and on_cpu and has_onednn(precision == "int8")
-    if precision == "int8" and not fast:
-        why = "not in int8, which is for HuBERT and wav2vec 2.0 on CPUs"
-        raise InputError(f"{checkpoint.name} runs in fp32 or bf16, {why}; choose one of these")
+    fast = is_known(config) and on_cpu and has_onednn(precision == "int8")
+    possible = PRECISIONS if fast else PRECISIONS[:2]
+    if precision not in possible:
+        raise InputError(
+            f"{checkpoint.name} does not run in {precision} on {device}; choose from "
+            f"{', '.join(possible)} (int8 is for HuBERT and wav2vec 2.0 on CPUs)"
+        )
     grid = WHISPER_GRID
     if not whisper:
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
@@ -520,7 +403,7 @@ def as_encoder(
         engine: Engine
         if whisper:
             engine = WhisperEngine(checkpoint.model, precision, device)
-        elif not plain:
+        elif not is_known(config):
             engine = TransformersEngine(checkpoint.model, precision, device)
         elif fast:
             engine = FastEngine(checkpoint.model, precision)
@@ -553,19 +436,23 @@ def has_bf16(on_cpu: bool) -> bool:
 
 class SharedEncoder:
     """Share one encoder between systems: every thread remembers the last array it encoded, so that
-    it is encoded once."""
+    it is encoded once. What is not defined here is the encoder's own."""
 
     batches = False  # it remembers one recording
 
     def __init__(self, inner: SpeechEncoder) -> None:
-        self.inner, self.last = inner, threading.local()
-        self.name, self.hash, self.settings = inner.name, inner.hash, inner.settings
-        self.grid, self.layers, self.width = inner.grid, inner.layers, inner.width
-        self.precision, self.device, self.chunking = inner.precision, inner.device, inner.chunking
+        self.inner = inner
+        self.last = threading.local()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """Return all layers, (L + 1, T, D), of samples (N,) float32 at 16 kHz."""
-        return self._remember(samples, None, self.inner.hidden_states)
+        states = self._states(samples)
+        if None not in states:
+            states[None] = self.inner.hidden_states(samples)
+        return states[None]
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """Return one layer, (T, D), of samples (N,) float32 at 16 kHz."""
@@ -574,26 +461,23 @@ class SharedEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` in the pieces of the encoder, or at once where all layers are remembered
         or take no more than the last one."""
-        size = 4 * (self.layers + 1) * self.grid.frames(len(samples)) * self.width
-        if None in self._states(samples) or (layer == self.layers and size <= KEPT):
+        inner = self.inner
+        states = self._states(samples)
+        size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
+        if None in states or (layer == inner.layers and size <= KEPT):
             yield self.hidden_states(samples)[layer]
-        else:
-            yield from self._remember(samples, layer, lambda x: list(self.inner.stream(x, layer)))
+            return
+        if layer not in states:
+            states[layer] = list(inner.stream(samples, layer))
+        yield from states[layer]
 
     def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
+        """Return what this thread remembers of the samples: pieces by layer, all layers by None."""
         if getattr(self.last, "samples", None) is not samples:
             self.last.states = {}
             self.last.samples = samples
         states: dict[int | None, Any] = self.last.states
         return states
-
-    def _remember(
-        self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]
-    ) -> Any:
-        states = self._states(samples)
-        if layer not in states:
-            states[layer] = encode(samples)
-        return states[layer]
 
 
 def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
@@ -644,30 +528,26 @@ def load_checkpoint(
             tuple(weights.left_out),
             tuple(guesses),
         )
+    elif overrides != Architecture():
+        raise InputError(
+            f"{name} is a Hugging Face model, whose config.json states strides, heads and "
+            "norms; leave these options out"
+        )
     else:
         local = SHIPPED / str(name) if shipped else Path(name)
-        loaded = _load_huggingface(local, str(name), overrides, weights_alone)
+        loaded = _load_huggingface(local, str(name), weights_alone)
     if loaded.left_out:
         count = len(loaded.left_out)
-        tqdm.write(
-            f"{loaded.name}: left out {count} weights of no encoder ({brief(loaded.left_out)})",
-            file=sys.stderr,
-        )
+        note = f"left out {count} weights of no encoder ({brief(loaded.left_out)})"
+        tqdm.write(f"{loaded.name}: {note}", file=sys.stderr)
     if loaded.guesses:
-        remedy = ""
+        note = f"does not state all settings; assumed: {', '.join(loaded.guesses)}"
         if any(guess.endswith("normalised") for guess in loaded.guesses):
-            where = "in what `speechssl convert --to huggingface` makes"
-            if loaded.kind == "huggingface":
-                where = "beside the weights"
-            remedy = (
-                '; if its authors say otherwise, state "do_normalize" as true or false in '
-                f"preprocessor_config.json {where}"
+            note += (
+                '; if its authors say otherwise, state "do_normalize" in a '
+                "preprocessor_config.json beside it (`speechssl convert --to huggingface`)"
             )
-        tqdm.write(
-            f"{loaded.name} does not state all settings; assumed: "
-            f"{', '.join(loaded.guesses)}{remedy}",
-            file=sys.stderr,
-        )
+        tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
 
 
@@ -703,28 +583,56 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {path.name: hash_files([path]) for path in sorted(paths)}
 
 
-def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
+def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
+    folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
+    title = folder.name if local.is_dir() else name
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    _check_files(folder, card)
+    if weights_alone:
+        checkpoint = _read_weights_alone(folder, title, card)
+        if checkpoint:
+            return checkpoint
+    config = _read_config(folder)
+    normalise, guesses = _is_normalised(folder, config)
+    # or the model would have no mask embedding, and another hash
+    config.mask_time_prob = config.mask_time_prob or 0.05
+    model, left_out, has_mask = _read_model(folder, config)
+    if not has_mask:
+        torch.nn.init.zeros_(getattr(model, MASK))
+        guesses.insert(0, NO_MASK)
+    if config.model_type == "whisper":
+        model = getattr(model, "encoder", model)  # without its decoder
+    model.eval().requires_grad_(False)
+    return Checkpoint(title, model, normalise, card, "huggingface", left_out, tuple(guesses))
+
+
+def _check_files(folder: Path, card: dict[str, Any]) -> None:
+    """Raise InputError where files are not those of the card; cards of others name none."""
+    stated = dict(card.get("files", {}))
+    hashes = file_hashes(folder) if stated else {}
+    for file, stated_hash in stated.items():
+        if hashes.get(file) != stated_hash:
+            raise InputError(
+                f"{folder / file} is not the file that its card describes; fetch or make the "
+                "encoder again"
+            )
+
+
+def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkpoint | None:
     """Read a HuBERT or wav2vec 2.0 without transformers, where its files state everything under
-    today's names; None for any other, and for files that are amiss: `_load_huggingface` knows what
-    to make of them.
-    """
+    today's names; None for any other, and for files that are amiss: transformers knows what to make
+    of them."""
     try:
         config = SimpleNamespace(**read_json(folder / "config.json"))
         extractor = SimpleNamespace(**read_json(folder / "preprocessor_config.json"))
-        card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-        stated = dict(card.get("files", {}))
         fits = (
             extractor.feature_extractor_type == "Wav2Vec2FeatureExtractor"
             and extractor.sampling_rate == SAMPLE_RATE
-        )
-        hashes = file_hashes(folder) if stated else {}
-        supported = (
-            is_known(config)
+            and is_known(config)
             and all(hasattr(config, key) for key in DECISIVE)
             and not hasattr(config, "added")
         )
-        whole = all(hashes.get(file) == stated_hash for file, stated_hash in stated.items())
-        if not (fits and supported and whole):
+        if not fits:
             return None
         model = modules_of(config)
         model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
@@ -743,88 +651,63 @@ def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
     return Checkpoint(name, model.eval().requires_grad_(False), normalise, card)
 
 
-def _load_huggingface(
-    local: Path, name: str, overrides: Architecture, weights_alone: bool
-) -> Checkpoint:
-    folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
-    source = str(folder)
-    if overrides != Architecture():
-        raise InputError(
-            f"{source} is a Hugging Face model, whose config.json states strides, heads and "
-            "norms; leave these options out"
-        )
-    title = folder.name if local.is_dir() else name
-    if weights_alone:
-        checkpoint = _weights_alone(folder, title)
-        if checkpoint:
-            return checkpoint
-    from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor
+def _read_config(folder: Path) -> Any:
+    from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
-            f"found no speech encoder at {source} ({first_line(error)}); give a folder with "
-            "config.json and model.safetensors"
-            f"{OTHERWISE}, or a hub id (OWNER/NAME)"
+            f"found no speech encoder at {folder} ({first_line(error)}); give a folder with "
+            f"config.json and model.safetensors{OTHERWISE}, or a hub id (OWNER/NAME)"
         ) from error
     if config.model_type not in MODEL_TYPES:
         raise InputError(
-            f"{source} is a {config.model_type} model; an encoder must be one of "
+            f"{folder} is a {config.model_type} model; an encoder must be one of "
             f"{', '.join(MODEL_TYPES)}"
         )
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    stated = dict(card.get("files", {}))  # cards of others have none
-    hashes = file_hashes(folder) if stated else {}
-    for file, stated_hash in stated.items():
-        if hashes.get(file) != stated_hash:
-            raise InputError(
-                f"{folder / file} is not the file that its card describes; fetch or "
-                "make the encoder again"
-            )
-    guesses: list[str] = []
+    return config
 
-    # whether the input is normalised: by the feature extractor, or without one as the published
-    # checkpoints do, which is a guess
-    preprocessor = folder / "preprocessor_config.json"
-    try:
-        extractor = None
-        if config.model_type != "whisper":
-            extractor = AutoFeatureExtractor.from_pretrained(source, trust_remote_code=False)
-    except OSError as error:
-        if preprocessor.is_file():
-            raise InputError(
-                f"cannot read {preprocessor} ({first_line(error)}); correct it"
-            ) from error
-        # data2vec has no other
+
+def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
+    """Tell whether the input is normalised: by the feature extractor, or without one as the
+    published checkpoints do, which is a guess; return the guesses in words."""
+    from transformers import AutoFeatureExtractor
+
+    if config.model_type == "whisper":
+        return False, []  # its log-mel has its own scale
+    # a processor of transformers 5 keeps it in the second
+    names = ("preprocessor_config.json", "processor_config.json")
+    files = [folder / name for name in names if (folder / name).is_file()]
+    if not files:
+        # data2vec has no other norm
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
-        guesses.append(f"input {'' if normalise else 'not '}normalised")
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read {preprocessor} ({first_line(error)}); correct it") from error
-    else:
-        if extractor and extractor.sampling_rate != SAMPLE_RATE:
-            raise InputError(
-                f"{source} expects audio at {extractor.sampling_rate} Hz; give an "
-                f"encoder for {SAMPLE_RATE} Hz"
-            )
-        # Whisper's log-mel has its own scale
-        normalise = extractor is not None and bool(getattr(extractor, "do_normalize", True))
-
-    # or the model would have no mask embedding, and another hash
-    config.mask_time_prob = config.mask_time_prob or 0.05
-    path = folder / "model.safetensors"
-    if hasattr(config, "added") and not path.is_file():
+        return normalise, [f"input {'' if normalise else 'not '}normalised"]
+    try:
+        extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot read {files[0]} ({first_line(error)}); correct it") from error
+    if extractor.sampling_rate != SAMPLE_RATE:
         raise InputError(
-            f"{source} has adapters, which are read from one model.safetensors "
-            "alone; make it again as one file"
+            f"{folder} expects audio at {extractor.sampling_rate} Hz; give an "
+            f"encoder for {SAMPLE_RATE} Hz"
         )
+    return bool(getattr(extractor, "do_normalize", True)), []
+
+
+def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], bool]:
+    """Read the weights; return the model, the names that it has no place for, and whether the
+    mask embedding was among them."""
+    from transformers import MODEL_MAPPING
+
+    path = folder / "model.safetensors"
     try:
         # what ships is stored as int8, which transformers does not know: it gets the weights; else
         # it reads the files itself
         state = load_quantised(path) if path.is_file() else None
         model, info = MODEL_MAPPING[type(config)].from_pretrained(
-            None if state else source,
+            None if state else str(folder),
             state_dict=state,
             config=config,
             dtype=torch.float32,
@@ -835,44 +718,25 @@ def _load_huggingface(
             left_out -= _add_adapters(model, config.added, load_file(path))
     except Exception as error:
         # safetensors, torch and transformers each have their own for a damaged file
-        reason = first_line(error)
         raise InputError(
-            f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again"
+            f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
+            "encoder again"
         ) from error
-    missing = sorted(set(info["missing_keys"]) - {MASK})
-    if missing or info["mismatched_keys"]:
-        keys = missing or sorted(str(k) for k in info["mismatched_keys"])
+    missing = set(info["missing_keys"]) - {MASK} or {str(k) for k in info["mismatched_keys"]}
+    rest = {key for key in left_out if not is_extra(key)}
+    if missing or rest:
+        fault = f"lacks {len(missing)} weights" if missing else f"has {len(rest)} weights too many"
         raise InputError(
-            f"the checkpoint {source} lacks {len(keys)} weights ({brief(keys)}); "
-            "fetch or make it again"
+            f"the checkpoint {folder} {fault} for its config ({brief(missing or rest)}); fetch or "
+            "make the encoder again"
         )
-    rest = sorted(key for key in left_out if not is_extra(key))
-    if rest:
-        raise InputError(
-            f"the checkpoint {source} has {len(rest)} weights that its config does not describe "
-            f"({brief(rest)}); correct its config"
-        )
-    if MASK in info["missing_keys"]:
-        torch.nn.init.zeros_(getattr(model, MASK))
-        guesses.insert(0, NO_MASK)
-    if config.model_type == "whisper":
-        model = getattr(model, "encoder", model)  # without its decoder
-    model.eval().requires_grad_(False)
-    return Checkpoint(
-        title, model, normalise, card, "huggingface", tuple(sorted(left_out)), tuple(guesses)
-    )
+    return model, tuple(sorted(left_out)), MASK not in info["missing_keys"]
 
 
 def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor]) -> set[str]:
     """Add the adapters that `save_encoder` kept to a model; return their names among all `weights`
-    of the file. Raises ValueError for others."""
+    of the file. Raises ValueError where some are missing."""
     adapters = {name: values for name, values in weights.items() if ".adapter." in name}
-    down = next(
-        (values for name, values in adapters.items() if name.endswith(".adapter.down.bias")),
-        torch.empty(0),
-    )
-    if what != {"adapters": len(down)} or not len(down):
-        raise ValueError("its config states other adapters than there are")
     add_modules(model, what)
     loaded = model.load_state_dict(adapters, strict=False)
     missing = [name for name in loaded.missing_keys if ".adapter." in name]

@@ -1,5 +1,5 @@
-"""s3prl's upstreams as encoders, our encoders as an upstream of s3prl, and the shim that s3prl
-0.4.18 needs to run on current packages: nothing else knows of any.
+"""s3prl's upstreams are encoders, our encoders are an upstream of s3prl, and here is the shim that
+s3prl 0.4.18 needs to run on current packages: nothing else knows of any.
 
 `s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`,
 `s3prl:fbank`), `s3prl:NAME@PATH` one that is given it (`s3prl:hf_hubert_custom@FOLDER`,
@@ -30,7 +30,6 @@ import difflib
 import inspect
 import random
 import runpy
-import shutil
 import subprocess
 import sys
 import threading
@@ -53,7 +52,6 @@ from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
-from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import SpeechEncoder, hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
@@ -77,27 +75,19 @@ def stand_in_for_programs() -> None:
     # in its place since `import_hub`, where torchaudio has none
     effects: Any = torchaudio.sox_effects
     if not hasattr(effects, "__file__"):
-        effects.apply_effects_file, effects.apply_effects_tensor = (
-            apply_effects_file,
-            apply_effects_tensor,
-        )
+        effects.apply_effects_file = apply_effects_file
+        effects.apply_effects_tensor = apply_effects_tensor
     torch.serialization.add_safe_globals([argparse.Namespace])
     _stand_in_module("editdistance", "eval", lambda a, b: int(Levenshtein.distance(a, b)))
-    for package, module, name in (
-        ("sox", "sox", "Transformer"),
-        ("catalyst", "catalyst.data.sampler", "DistributedSamplerWrapper"),
-    ):
-        _stand_in_module(
-            module,
-            name,
-            _raising(f"s3prl wants {name} of the package {package}; pip install {package}"),
-        )
+    _stand_in_module("sox", "Transformer", _raising("sox.Transformer"))
+    sampler = "DistributedSamplerWrapper"
+    _stand_in_module("catalyst.data.sampler", sampler, _raising(f"catalyst.{sampler}"))
 
 
 def load(
     uri: str | Path, frame_offset: int = 0, num_frames: int = -1, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, int]:
-    """`torchaudio.load` through libsndfile: (C, N) float32 and the rate in Hz."""
+    """Do what `torchaudio.load` does, through libsndfile: (C, N) float32 and the rate in Hz."""
     samples, rate = read_channels(uri, frame_offset, num_frames)
     return torch.from_numpy(np.ascontiguousarray(samples)), rate
 
@@ -105,14 +95,14 @@ def load(
 def apply_effects_file(
     path: str | Path, effects: Effects, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, int]:
-    """`torchaudio.sox_effects.apply_effects_file`: (C, N) float32 and the rate in Hz."""
+    """Do what `torchaudio.sox_effects.apply_effects_file` does: (C, N) float32 and the rate."""
     return apply_effects_tensor(*load(path), effects)
 
 
 def apply_effects_tensor(
     tensor: torch.Tensor, sample_rate: int, effects: Effects, *_: Any
 ) -> tuple[torch.Tensor, int]:
-    """`torchaudio.sox_effects.apply_effects_tensor`, one effect after another. tensor: (C, N).
+    """Do what `torchaudio.sox_effects.apply_effects_tensor` does. tensor: (C, N).
 
     channels 1, rate and gain are computed here (soxr is the resampler of sox, so that samples
     differ in their last bits); whatever else s3prl asks for (silence, in ASV) by the program sox.
@@ -123,46 +113,45 @@ def apply_effects_tensor(
         match list(effect):
             case ["channels", "1"]:
                 samples = samples.mean(0, keepdims=True)
-            case ["rate", wanted]:
-                samples, rate = (
-                    np.stack([resample(channel, rate, int(wanted)) for channel in samples]),
-                    int(wanted),
-                )
+            case ["rate", other]:
+                samples = np.stack([resample(channel, rate, int(other)) for channel in samples])
+                rate = int(other)
             case ["gain", decibels]:
                 samples = samples * np.float32(10 ** (float(decibels) / 20))
             case _:  # by the program, which keeps rate and channels
-                if shutil.which("sox") is None:
-                    raise InputError(
-                        f"s3prl uses the effect {effect[0]}, which needs the "
-                        "program sox; install it"
-                    )
-                raw = ["-t", "f32", "-r", str(rate), "-c", str(len(samples)), "-"]
-                done = subprocess.run(
-                    ["sox", *raw, *raw, *effect],
-                    input=samples.T.astype("<f4").tobytes(),
-                    capture_output=True,
-                )
-                if done.returncode:
-                    reason = done.stderr.decode(errors="replace").strip()[:160]
-                    raise InputError(
-                        f"sox cannot apply {' '.join(effect)} ({reason}); see its manual"
-                    )
-                samples = np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
+                samples = _run_sox(samples, rate, effect)
     return torch.from_numpy(np.ascontiguousarray(samples, np.float32)), rate
 
 
+def _run_sox(samples: np.ndarray, rate: int, effect: Sequence[str]) -> np.ndarray:
+    raw = ["-t", "f32", "-r", str(rate), "-c", str(len(samples)), "-"]
+    content = samples.T.astype("<f4").tobytes()
+    try:
+        done = subprocess.run(
+            ["sox", *raw, *raw, *effect], input=content, capture_output=True, check=True
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        raise InputError(
+            f"s3prl uses the effect {' '.join(effect)}, and the program sox cannot apply it "
+            f"({first_line(error)}); install it, or see its manual"
+        ) from error
+    return np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
+
+
 def _stand_in_module(path: str, name: str, value: Any) -> None:
-    """A module with one name in it, and packages around it, where there is none."""
+    """Make a module with one name in it, and packages around it, where there is none."""
     parts = path.split(".")
     if parts[0] in sys.modules or find_spec(parts[0]) is not None:
         return
-    for i in range(len(parts)):
-        module: Any = sys.modules.setdefault(
-            ".".join(parts[: i + 1]), types.ModuleType(".".join(parts[: i + 1]))
-        )
-        if i:
-            setattr(sys.modules[".".join(parts[:i])], parts[i], module)
-    setattr(module, name, value)
+    parent: Any = None
+    for i, part in enumerate(parts):
+        full = ".".join(parts[: i + 1])
+        module: Any = types.ModuleType(full)
+        sys.modules[full] = module
+        if parent is not None:
+            setattr(parent, part, module)
+        parent = module
+    setattr(parent, name, value)
 
 
 PREFIX = "s3prl:"
@@ -172,9 +161,9 @@ _ONE_AT_A_TIME = threading.Lock()  # an upstream's hooks gather the layers in a 
 def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
     """Load `s3prl:NAME` or `s3prl:NAME@PATH`. The upstream normalises, or not, as s3prl has it.
 
-    Hop and receptive field are found from the number of frames it gives (`_grid`), for s3prl says
-    320 whatever a checkpoint has. Audio longer than a chunk is encoded in pieces, each as if it
-    were the utterance. The random generators are left alone.
+    Hop and receptive field are found from the number of frames it gives (`_find_grid`), for s3prl
+    says 320 whatever a checkpoint has. Audio longer than a chunk is encoded in pieces, each as if
+    it were the utterance. The random generators are left alone.
     Raises MissingExtra without s3prl, InputError for an unknown name, a checkpoint that cannot be
     had, a precision other than fp32, or an upstream whose layers have no one width and frame rate.
     """
@@ -186,17 +175,17 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
     python, legacy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
-            upstream = _upstream(name, entry, path)
+            upstream = _make_upstream(name, entry, path)
             states = run(upstream, _noise(SAMPLE_RATE))
-            if len(shapes := {tuple(x.shape) for x in states}) != 1:
-                raise InputError(
-                    f"the layers of {name} differ in width or frame rate "
-                    f"({sorted(shapes)}); choose another upstream"
-                )
-            grid = _grid(name, upstream)
+            grid = _find_grid(upstream) if len({tuple(x.shape) for x in states}) == 1 else None
     finally:  # s3prl seeds and draws where it pleases
         random.setstate(python)
         np.random.set_state(legacy)
+    if grid is None:
+        raise InputError(
+            f"the layers of {name} differ in width, or have no constant frame rate; choose another "
+            "upstream"
+        )
     return SpeechEncoder(
         name=f"{PREFIX}{entry}@{Path(path).name}" if path else name,
         engine=UpstreamEngine(upstream, grid),
@@ -211,22 +200,22 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
 
 @dataclass(frozen=True)
 class UpstreamEngine:
-    """Runs an upstream on one utterance at a time."""
+    """Run an upstream on one utterance at a time."""
 
     upstream: nn.Module
     grid: FrameGrid
 
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> torch.Tensor:
-        """The utterance itself, with the samples at its end that give no frame: what normalises or
-        pads looks at them too."""
+    def statistics(self, wave: torch.Tensor) -> torch.Tensor:
+        """Return the utterance itself, with the samples at its end that give no frame: what
+        normalises or pads looks at them too."""
         return wave
 
     @torch.inference_mode()
     def states(
         self, piece: torch.Tensor, statistics: torch.Tensor, last: int
     ) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last`, (T, D) each. piece: (N,) float32. Raises ValueError for audio the
-        upstream cannot take."""
+        """Yield layers 0 to `last`, (T, D) each. piece: (N,) float32. Raises ValueError for audio
+        the upstream cannot take."""
         whole = len(statistics) - len(piece) < self.grid.hop
         try:
             states = run(self.upstream, statistics if whole else piece)
@@ -244,17 +233,17 @@ class UpstreamEngine:
 
 
 def run(upstream: nn.Module, wave: torch.Tensor) -> list[torch.Tensor]:
-    """All layers of one utterance: L + 1 of (T, D). wave: (N,) float32."""
+    """Compute all layers of one utterance: L + 1 of (T, D). wave: (N,) float32."""
     with _ONE_AT_A_TIME, torch.no_grad():
         return [x[0].float() for x in upstream([wave])["hidden_states"]]
 
 
-def _grid(name: str, upstream: nn.Module) -> FrameGrid:
-    """The grid that gives as many frames as the upstream does.
+def _find_grid(upstream: nn.Module) -> FrameGrid | None:
+    """Find the grid that gives as many frames as the upstream does; None where frames do not come
+    at one steady rate.
 
     The lengths at which a frame more appears are one hop apart, and tell the receptive field, less
-    what the upstream pads: with even padding, frames lie where this grid puts them. Raises
-    InputError where frames do not come at one steady rate.
+    what the upstream pads: with even padding, frames lie where this grid puts them.
     """
 
     @cache
@@ -265,102 +254,81 @@ def _grid(name: str, upstream: nn.Module) -> FrameGrid:
             return 0
 
     def next_step(start: int) -> int:
-        width = next(
-            (w for w in (160, 320, 640) if count(start + w) > count(start)), 2 * SAMPLE_RATE
-        )
+        """Return the least length above `start` that has more frames than it."""
+        width = 2 * SAMPLE_RATE
+        for shorter in (640, 320, 160):
+            if count(start + shorter) > count(start):
+                width = shorter
         return start + bisect.bisect_right(range(start, start + width), count(start), key=count)
 
     stated = upstream.get_downsample_rates("hidden_states")
-    usual = 400 + 10 * stated  # most front ends see 25 ms, unpadded
-    first = (
-        usual
-        if count(usual - 1) + 1 == count(usual)
-        else next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
-    )
-    hop = (
-        stated
-        if count(first + stated - 1) + 1 == count(first + stated) == count(first) + 1
-        else next_step(first) - first
-    )
+    first = 400 + 10 * stated  # most front ends see 25 ms, unpadded
+    if count(first - 1) + 1 != count(first):
+        first = next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
+    hop = stated
+    if not count(first + stated - 1) + 1 == count(first + stated) == count(first) + 1:
+        hop = next_step(first) - first
     grid = FrameGrid(SAMPLE_RATE, hop, first - (count(first) - 1) * hop)
-    lengths = (
-        first - 1,
-        first,
-        first + hop - 1,
-        first + hop,
-        first + 3 * hop + hop // 3,
-        first + 30 * hop - 1,
-    )
-    if grid.receptive < 0 or any(grid.frames(n) != count(n) for n in lengths):
-        raise InputError(
-            f"{name} does not have a constant frame rate; choose an upstream that does"
-        )
-    return grid
+    lengths = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
+    fits = all(grid.frames(first + n) == count(first + n) for n in lengths)
+    return grid if fits and grid.receptive >= 0 else None
 
 
 def _noise(samples: int) -> torch.Tensor:
-    return torch.from_numpy(
-        np.random.default_rng(0).standard_normal(samples).astype(np.float32) * 0.1
-    )
+    noise = np.random.default_rng(0).standard_normal(samples).astype(np.float32)
+    return torch.from_numpy(noise * 0.1)
 
 
-def _upstream(name: str, entry: str, path: str) -> nn.Module:
+def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
     entries = upstreams()
     if entry not in entries:
         near = difflib.get_close_matches(entry, entries, 3) or sorted(entries)[:3]
         raise InputError(f"s3prl has no upstream {entry!r}; did you mean {', '.join(near)}?")
-    parameters = [
-        p for p in ("ckpt", "model_config") if p in inspect.signature(entries[entry]).parameters
-    ]
+    known = inspect.signature(entries[entry]).parameters
+    parameters = [p for p in ("ckpt", "model_config") if p in known]
     # the first is s3prl's own rule
     takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)
-    if takes_path and not path:
-        raise InputError(f"the upstream {entry} needs a checkpoint; write {PREFIX}{entry}@PATH")
-    if path and not takes_path:
-        raise InputError(
-            f"the upstream {entry} downloads its own checkpoint; write "
-            f"{PREFIX}{entry}, without {path}"
-        )
-    if path and not entry.startswith("hf_"):
-        if not path.startswith("http") and not Path(path).is_file():
-            raise InputError(
-                f"the upstream {entry} needs a checkpoint, and {path} is not a "
-                "file; give one, or its URL"
-            )
-    elif path:
-        # s3prl would fill in weights that are missing, or take another model's feature extractor,
-        # without a word
-        kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
-        if entry != f"hf_{kind}_custom":
-            raise InputError(
-                f"{path} is a {kind} model, which the upstream {entry} would misread; give a "
-                "checkpoint of its own kind"
-            )
-        try:
-            Wav2Vec2FeatureExtractor.from_pretrained(path)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{path} has no preprocessor_config.json, and s3prl would take "
-                "another model's; write one"
-            ) from error
+    is_hub = entry.startswith("hf_")
+    if takes_path != bool(path) or (
+        path and not is_hub and not path.startswith("http") and not Path(path).is_file()
+    ):
+        which = f"needs a checkpoint; write {PREFIX}{entry}@PATH, of a file or URL"
+        if not takes_path:
+            which = f"downloads its own checkpoint; write {PREFIX}{entry}"
+        raise InputError(f"the upstream {entry} {which}, and not {name}")
+    if path and is_hub:
+        _check_hub_folder(entry, path)
     try:
         with redirect_stdout(sys.stderr):  # s3prl prints what it does
-            return (
-                entries[entry](**({(parameters or ["ckpt"])[0]: path} if path else {}))
-                .eval()
-                .requires_grad_(False)
-            )
+            options = {(parameters or ["ckpt"])[0]: path} if path else {}
+            return entries[entry](**options).eval().requires_grad_(False)
     except Exception as error:
         # whatever the code of 196 upstreams raises: the network, a file, a package
-        reason = first_line(error)
         raise InputError(
-            f"s3prl cannot load {name} ({reason}); check the checkpoint, or the "
+            f"s3prl cannot load {name} ({first_line(error)}); check the checkpoint, or the "
             "network it comes from"
         ) from error
 
 
+def _check_hub_folder(entry: str, path: str) -> None:
+    """Raise InputError for a folder of another kind than the upstream's, or without a feature
+    extractor: s3prl would fill in weights that are missing, or take another model's extractor,
+    without a word."""
+    kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
+    reason = f"it is a {kind} model" if entry != f"hf_{kind}_custom" else ""
+    try:
+        Wav2Vec2FeatureExtractor.from_pretrained(path)
+    except (OSError, ValueError):
+        reason = reason or "it has no preprocessor_config.json"
+    if reason:
+        raise InputError(
+            f"the upstream {entry} would misread {path} ({reason}); give a checkpoint of its own "
+            "kind, with a preprocessor_config.json"
+        )
+
+
 def upstreams() -> dict[str, Callable[..., nn.Module]]:
-    """All upstreams of s3prl's hub by name. Raises MissingExtra."""
+    """Return all upstreams of s3prl's hub by name. Raises MissingExtra."""
     hub = import_hub()
     makers = {name: getattr(hub, name) for name in hub.options()}
     return {
@@ -371,8 +339,8 @@ def upstreams() -> dict[str, Callable[..., nn.Module]]:
 
 
 def import_hub() -> Any:
-    """`s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place. Raises
-    MissingExtra without s3prl.
+    """Import `s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place.
+    Raises MissingExtra without s3prl.
 
     s3prl 0.4.18 wants `torchaudio.set_audio_backend` and `torchaudio.sox_effects` (gone from 2.9
     on), and for `run_downstream` two names of huggingface_hub (gone from 1.0 on). The first did
@@ -381,21 +349,17 @@ def import_hub() -> Any:
     import huggingface_hub
     import torchaudio
 
-    gone = (
-        "s3prl wants {}, which the installed version no longer has; use a part of s3prl that "
-        "does without"
-    )
     if not hasattr(torchaudio, "set_audio_backend"):
         torchaudio.set_audio_backend = lambda *_, **__: None
     if not hasattr(torchaudio, "sox_effects"):
         effects: Any = types.ModuleType("torchaudio.sox_effects")
-        effects.apply_effects_file = effects.apply_effects_tensor = _raising(
-            gone.format("torchaudio.sox_effects")
-        )
-        sys.modules["torchaudio.sox_effects"] = torchaudio.sox_effects = effects
+        effects.apply_effects_file = _raising("torchaudio.sox_effects")
+        effects.apply_effects_tensor = effects.apply_effects_file
+        sys.modules["torchaudio.sox_effects"] = effects
+        torchaudio.sox_effects = effects
     for name in ("HfFolder", "Repository"):
         if not hasattr(huggingface_hub, name):
-            setattr(huggingface_hub, name, _raising(gone.format(f"huggingface_hub.{name}")))
+            setattr(huggingface_hub, name, _raising(f"huggingface_hub.{name}"))
     # what it prints is about packages that other upstreams want
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         try:
@@ -405,11 +369,14 @@ def import_hub() -> Any:
     return hub
 
 
-def _raising(message: str) -> Callable[..., Any]:
-    def raising(*_: Any, **__: Any) -> Any:
-        raise InputError(message)
+def _raising(name: str) -> Callable[..., Any]:
+    def raise_where_used(*_: Any, **__: Any) -> Any:
+        raise InputError(
+            f"s3prl wants {name}, which is not installed, or gone from the installed version; use "
+            "a part of s3prl that does without"
+        )
 
-    return raising
+    return raise_where_used
 
 
 # ---- our encoders inside s3prl
@@ -419,8 +386,8 @@ SHORTEST = 800
 
 
 class UpstreamExpert(nn.Module):
-    """A SpeechEncoder as s3prl wants its upstreams. ckpt: what `load_encoder` takes; precision:
-    fp32 or bf16 (in `extra_conf`).
+    """Offer a SpeechEncoder as s3prl wants its upstreams. ckpt: what `load_encoder` takes;
+    precision: fp32 or bf16 (in `extra_conf`).
 
     Utterances are encoded one by one and then padded, so that none depends on its batch mates.
     s3prl counts a frame for every hop that is begun, one or two more than a front end without
@@ -438,18 +405,18 @@ class UpstreamExpert(nn.Module):
         self.encoder = load_encoder(ckpt, precision)
 
     def get_downsample_rates(self, key: str | None = None) -> int:
-        """Samples a frame, of every layer."""
+        """Return the samples a frame, of every layer."""
         return self.encoder.grid.hop
 
     def forward(self, wavs: Sequence[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
-        """wavs: B of (N_b,) at 16 kHz. Returns all layers, {"hidden_states": L + 1 of (B, T, D)},
-        on the device of the first."""
+        """Return all layers, {"hidden_states": L + 1 of (B, T, D)}, on the device of the first.
+        wavs: B of (N_b,) at 16 kHz."""
         states = [self._states(wav.detach().cpu().numpy()) for wav in wavs]
         padded = pad_sequence(states, batch_first=True).to(wavs[0].device)  # (B, T, L + 1, D)
         return {"hidden_states": list(padded.unbind(2))}
 
     def _states(self, samples: np.ndarray) -> torch.Tensor:
-        """(ceil(N / hop), L + 1, D)."""
+        """Return (ceil(N / hop), L + 1, D)."""
         grid = self.encoder.grid
         missing = max(SHORTEST - len(samples), grid.samples_for(1) - len(samples), 0)
         states = self.encoder.hidden_states(np.pad(samples, (0, missing))).transpose(0, 1)
@@ -458,7 +425,7 @@ class UpstreamExpert(nn.Module):
 
 
 def speechssl(ckpt: str | None = None, **kwargs: Any) -> UpstreamExpert:
-    """The entry of s3prl's hub."""
+    """Make the upstream: the entry of s3prl's hub."""
     return UpstreamExpert(ckpt, **kwargs)
 
 

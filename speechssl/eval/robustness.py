@@ -364,11 +364,11 @@ def degradation(grid: Grid) -> dict[str, Any]:
 
 def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
     cells: list[dict[str, Any]] = []
-    for e, s in ((e, s) for e in grid.encoders if grid.has(task, e) for s in grid.settings):
-        score, noisy = grid.scores[task, e, s], s != grid.clean
+    for e in [e for e in grid.encoders if grid.has(task, e)]:
         other = e != grid.baseline and grid.has(task, grid.baseline)
-        cells.append(
-            {
+        for s in grid.settings:
+            score, noisy = grid.scores[task, e, s], s != grid.clean
+            cell: dict[str, Any] = {
                 "task": task[0],
                 "metric": task[1],
                 "encoder": e,
@@ -380,15 +380,17 @@ def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
                 "groups": score.groups,
                 "failed": len(grid.cells[task, e, s].failed),
                 "score": numbers(score, 100),
-                "loss": numbers(loss(grid, task, e, s)) if noisy else None,
-                "relative": numbers(relative(grid, task, e, s)) if noisy else None,
-                "gain": tested(gain(grid, task, e, s)) if other else None,
-                "removed": numbers(removed(grid, task, e, s)) if noisy and other else None,
-                "recovered": numbers(removed(grid, task, e, s, own_clean=False))
-                if noisy and other
-                else None,
             }
-        )
+            cell |= dict.fromkeys(("loss", "relative", "gain", "removed", "recovered"))
+            if noisy:
+                cell["loss"] = numbers(loss(grid, task, e, s))
+                cell["relative"] = numbers(relative(grid, task, e, s))
+            if other:
+                cell["gain"] = tested(gain(grid, task, e, s))
+            if noisy and other:
+                cell["removed"] = numbers(removed(grid, task, e, s))
+                cell["recovered"] = numbers(removed(grid, task, e, s, own_clean=False))
+            cells.append(cell)
     tests = [cell["gain"] for cell in cells if cell["gain"]]
     for test, adjusted in zip(tests, holm([t["p_value"] for t in tests]), strict=True):
         test["p_holm"] = adjusted
@@ -444,70 +446,49 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
     spares the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are
     drawn together for both systems and all conditions.
     """
-    systems = [
-        (task, encoder)
-        for task in grid.tasks
-        if task[1] == "ff1"
-        for encoder in grid.encoders
-        if grid.has(task, encoder)
-    ]
-    duals = [system for system in systems if system[0][0].startswith("dual")]
-    cascades = [system for system in systems if system[0][0].startswith(CASCADE)]
-    pairs = [
-        (dual, cascade)
-        for dual in duals
-        for cascade in cascades
-        if cascade[1] in (dual[1], grid.baseline)
-    ]
+    systems = [(t, e) for t in grid.tasks if t[1] == "ff1" for e in grid.encoders if grid.has(t, e)]
     lines: list[dict[str, Any]] = []
-    for dual, cascade in pairs:
-        cells = {
-            (system, s): grid.cells[*system, s].scored
-            for system in (dual, cascade)
-            for s in grid.settings
-        }
-        scores = resample_cells(
-            cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit
-        )
+    for dual in [system for system in systems if system[0][0].startswith("dual")]:
+        for cascade in [system for system in systems if system[0][0].startswith(CASCADE)]:
+            if cascade[1] in (dual[1], grid.baseline):
+                lines += _compare_pair(grid, dual, cascade)
+    return lines
 
-        def relative_score(
-            system: tuple[Task, str], setting: Setting, scores: Any = scores
-        ) -> Estimate:
-            """Percent of the system's own clean FF1."""
-            return combine_estimates(
-                lambda noisy, clean: 100 * noisy / clean,
-                scores[system, setting],
-                scores[system, grid.clean],
-            )
 
-        for name, group in groupby(grid.settings[1:], key=lambda s: s.name):
-            settings = list(group)
-            of_dual, of_cascade = (
-                [relative_score(system, s) for s in settings] for system in (dual, cascade)
+def _compare_pair(
+    grid: Grid, dual: tuple[Task, str], cascade: tuple[Task, str]
+) -> list[dict[str, Any]]:
+    """Compare DUAL with a cascade in every noise and at every SNR. Both are a task and an
+    encoder."""
+    cells = {(of, s): grid.cells[*of, s].scored for of in (dual, cascade) for s in grid.settings}
+    unit = grid.cells[*dual, grid.clean].unit
+    scores = resample_cells(cells, grid.seed, grid.resamples, unit)
+    kept = {}  # percent of a system's own clean FF1
+    for of, setting in cells:
+        both = scores[of, setting], scores[of, grid.clean]
+        kept[of, setting] = combine_estimates(lambda a, b: 100 * a / b, *both)
+    lines = []
+    for name, members in groupby(grid.settings[1:], key=lambda s: s.name):
+        settings = list(members)
+        places = [(s.snr_db, [s]) for s in settings]
+        if len(settings) > 1:  # and the mean over the SNRs
+            places.append((None, settings))
+        for snr, over in places:
+            first, second = (mean_estimate([kept[of, s] for s in over]) for of in (dual, cascade))
+            lines.append(
+                {
+                    "dual": dual[0][0],
+                    "dual_encoder": dual[1],
+                    "cascade": cascade[0][0],
+                    "cascade_encoder": cascade[1],
+                    "condition": name,
+                    "snr_db": snr,
+                    "mean_over": [s.snr_db for s in over],
+                    "dual_relative": numbers(first),
+                    "cascade_relative": numbers(second),
+                    "difference": tested(combine_estimates(np.subtract, first, second)),
+                }
             )
-            snrs: list[float | None] = [s.snr_db for s in settings]
-            over = [[snr] for snr in snrs]
-            if len(settings) > 1:  # and the mean over the SNRs
-                of_dual, of_cascade = (
-                    [*of_dual, mean_estimate(of_dual)],
-                    [*of_cascade, mean_estimate(of_cascade)],
-                )
-                snrs, over = [*snrs, None], [*over, snrs]
-            for snr, mean_over, first, second in zip(snrs, over, of_dual, of_cascade, strict=True):
-                lines.append(
-                    {
-                        "dual": dual[0][0],
-                        "dual_encoder": dual[1],
-                        "cascade": cascade[0][0],
-                        "cascade_encoder": cascade[1],
-                        "condition": name,
-                        "snr_db": snr,
-                        "mean_over": mean_over,
-                        "dual_relative": numbers(first),
-                        "cascade_relative": numbers(second),
-                        "difference": tested(combine_estimates(np.subtract, first, second)),
-                    }
-                )
     return lines
 
 
@@ -540,16 +521,13 @@ def score_tables(grid: Grid, at: float) -> list[Table]:
     """
     columns = lecture_columns(grid, at)
     cells = _score_cells(grid, grid.tasks, columns)
-    lecture = [
-        (
-            e,
-            *(
-                "<br>".join(cells[*t, e, c] for c in columns) if grid.has(t, e) else "-"
-                for t in grid.tasks
-            ),
-        )
-        for e in grid.encoders
-    ]
+    lecture = []
+    for e in grid.encoders:
+        line = [
+            "<br>".join(cells[*t, e, c] for c in columns) if grid.has(t, e) else "-"
+            for t in grid.tasks
+        ]
+        lecture.append((e, *line))
     head = ("encoder", *(f"{task} {metric}" for task, metric in grid.tasks))
     tables = [
         Table(
@@ -626,24 +604,16 @@ def _note(grid: Grid, tasks: Sequence[Task]) -> str:
 def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
     """Make tables of what `degradation` and `against_cascade` give: averages over tasks, clean
     speech, DUAL beside the cascade."""
-    shares, base = (
-        [],
-        {
-            (a["group"], a["snr_db"]): a["loss"]
-            for a in values["averages"]
-            if a["encoder"] == values["baseline"]
-        },
-    )
+    of_baseline = [a for a in values["averages"] if a["encoder"] == values["baseline"]]
+    base = {(a["group"], a["snr_db"]): a["loss"] for a in of_baseline}
+    shares = []
     for a in values["averages"]:
         if a["encoder"] != values["baseline"]:
-            intervals = [
-                base[a["group"], a["snr_db"]],
-                *(a[name] for name in ("loss", "removed", "recovered", "pooled")),
-            ]
+            lost = [base[a["group"], a["snr_db"]], a["loss"]]
+            intervals = [*lost, a["removed"], a["recovered"], a["pooled"]]
             noise = condition_name(a["group"], a["snr_db"])
-            shares.append(
-                (a["encoder"], noise, *(interval_text(n, missing="-") for n in intervals))
-            )
+            texts = (interval_text(n, missing="-") for n in intervals)
+            shares.append((a["encoder"], noise, *texts))
     note = (
         "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
         "speech; recovered: both against "
@@ -665,15 +635,11 @@ def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
         "pooled %",
     )
 
-    clean = [
-        (
-            x["encoder"],
-            interval_text(x["gain"], "+", "-"),
-            f"{x['worst']['task']}: {interval_text(x['worst'], '+', '-')}",
-        )
-        for x in values["clean"]
-        if x["worst"]
-    ]
+    clean = []
+    for x in values["clean"]:
+        if x["worst"]:
+            mean, worst = (interval_text(x[name], "+", "-") for name in ("gain", "worst"))
+            clean.append((x["encoder"], mean, f"{x['worst']['task']}: {worst}"))
     clean_note = (
         "Points by which it is better than the baseline in clean speech (below 0: "
         f"worse). {values['drawn']}"

@@ -45,7 +45,7 @@ from speechssl.report.listening import (
 )
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
-from speechssl.units.quality import unit_blocks
+from speechssl.units.picture import unit_blocks
 
 CLEAN = "clean"
 PARTS = ("passage", "question")

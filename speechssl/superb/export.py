@@ -26,7 +26,7 @@ import jinja2
 import yaml
 
 from speechssl.artifacts import hash_bytes, write_json, write_text
-from speechssl.data.superb_sets import SNIPS_VOICES
+from speechssl.data.audio_snips import VOICES as SNIPS_VOICES
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError, packages_of

@@ -9,15 +9,13 @@ i/n`. A part that is there is verified row by row against the audio.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
-import sys
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -43,7 +41,6 @@ from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, make_printable
-from speechssl.processes import processes
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor
 from speechssl.units.kmeans import PADDING
@@ -56,7 +53,6 @@ from speechssl.units.storage import (
     decode,
     encode,
     part_card,
-    part_columns,
     part_name,
 )
 
@@ -64,9 +60,8 @@ SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
 READERS = 8  # threads that read headers
 AT_A_TIME = 10_000  # recordings that wait for them
 # `replacing` makes these
-TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)")
-ANOTHER = "choose another folder or delete it"
-Report = Callable[[Recording, bool], None]  # a recording is done; whether it was computed now
+TEMPORARY = r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)"
+Report = Callable[[Recording], None]  # a recording is done
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,6 @@ class ShardResult:
     recordings: int
     seconds: float
     failed: dict[str, str]  # id -> why
-    away: int = 0  # recordings that cannot be read now, whose units were kept
 
 
 @dataclass(frozen=True)
@@ -101,7 +95,6 @@ class ExtractionResult:
     why: str = ""
     samples: np.ndarray | None = None
     audio: str = ""  # hash of its file
-    away: bool = False  # it cannot be read now, and has the units it had
 
 
 def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
@@ -161,14 +154,15 @@ class ShardMaker:
         if waiting:
             units = self.extractor.units_of_many(list(waiting.values()))
             for (n, samples), result in zip(waiting.items(), units, strict=True):
-                rows[n] = _result(shard.recordings[n], samples, rows[n].audio, result)
-                report(shard.recordings[n], True)
-        done = [row.utterance for row in rows if row.utterance]
-        failed = {
-            r.id: row.why
-            for r, row in zip(shard.recordings, rows, strict=True)
-            if not row.utterance
-        }
+                rows[n] = _make_result(shard.recordings[n], samples, rows[n].audio, result)
+                report(shard.recordings[n])
+        done: list[UtteranceUnits] = []
+        failed: dict[str, str] = {}
+        for recording, row in zip(shard.recordings, rows, strict=True):
+            if row.utterance:
+                done.append(row.utterance)
+            else:
+                failed[recording.id] = row.why
         path = shard.path(self.out)
         content = encode(Part(done, self.card))
         if not path.is_file() or path.read_bytes() != content:
@@ -181,7 +175,6 @@ class ShardMaker:
             recordings=len(done),
             seconds=sum(u.seconds for u in done),
             failed=failed,
-            away=sum(row.away for row in rows),
         )
 
     def _extract(
@@ -190,23 +183,23 @@ class ShardMaker:
         """Extract one recording, or keep `finished`, the utterance of this id in the part that is
         there."""
         audio = hash_audio(recording.path)
-        if finished is not None and audio in (finished.audio, ""):
-            report(recording, False)
-            return ExtractionResult(finished, away=not audio)
+        if finished is not None and audio in (finished.audio, ""):  # or it is away
+            report(recording)
+            return ExtractionResult(finished)
         try:
             samples = read_audio(recording.path)
             if self.extractor.features.fits_a_batch(samples):
                 return ExtractionResult(samples=samples, audio=audio)
-            result = _result(recording, samples, audio, self.extractor.units(samples))
+            result = _make_result(recording, samples, audio, self.extractor.units(samples))
         except InputError as error:
             result = ExtractionResult(why=make_printable(str(error)))
         except ValueError as error:
-            result = _result(recording, np.zeros(0), audio, error)
-        report(recording, True)
+            result = _make_result(recording, np.zeros(0), audio, error)
+        report(recording)
         return result
 
 
-def _result(
+def _make_result(
     recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError
 ) -> ExtractionResult:
     if isinstance(units, ValueError):
@@ -238,7 +231,7 @@ class LocalEngine:
     ) -> Iterator[ShardResult]:
         """Make the shards. While the first ends, those after it hold a recording for every thread,
         so that none waits."""
-        begun: deque[tuple[Shard, list]] = deque()
+        begun: deque[tuple[Shard, list[Future[ExtractionResult]]]] = deque()
         workers = self.workers or len(os.sched_getaffinity(0))
         ahead = 0  # recordings after the first shard
         with single_threaded(workers) as pool:
@@ -265,7 +258,7 @@ def extract_corpus(
     maker: ShardMaker,
     recordings: Sequence[Recording],
     engine: Engine,
-    source: dict[str, Any] | None = None,
+    source: Mapping[str, Any] | None = None,
     share: tuple[int, int] | None = None,
 ) -> Extraction:
     """Write the units of all recordings into the maker's folder. source: the entries of the card
@@ -273,141 +266,97 @@ def extract_corpus(
 
     Recordings that cannot be read are set aside and listed in `_failed.jsonl`; the same command
     tries them again, and resumes a run that was killed. Units of a recording that was read once and
-    cannot be now are kept. share: (i, n), this process is number i of n, from 1, which make every
-    n-th shard each, at once or after one another; the last to end verifies all parts and writes the
-    card.
+    cannot be now are kept. share: (i, n), this process is number i of
+    n, from 1, which make every n-th shard each, at once or after one another; the last to end
+    verifies all parts and writes the card.
 
     Raises InputError when nothing at all can be read, or the folder holds units that were made in
     another way or of another source, or something else, or another run holds it.
     """
     out = maker.out
-    if processes() > 1:
-        raise InputError(
-            f"units are extracted by one process, not by {processes()}; start it "
-            "without torchrun and give --workers"
-        )
+    facts = dict(source or {})
     if share is not None:
         number, count = share
         with lock_folder(out, wait=False, shared=True):
-            finished = FinishedRows.read(out, recordings)
-            shards = _plan(maker, recordings, source or {}, finished)
+            _check_folder(maker, recordings, facts)
+            shards = plan_shards(_measure(recordings, out), maker.size)
             results = _make_shards(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
-            return Extraction({}, {name: why for m in results for name, why in m.failed.items()})
-        # the last to end plans again, and both at once are 0.1 GB of a million recordings
-        del shards, results
+            return Extraction({}, _failed(results))
     with lock_folder(out, wait=share is not None):
-        return _extract(maker, recordings, engine, source or {})
+        return _extract(maker, recordings, engine, facts)
 
 
-@dataclass
-class FinishedRows:
-    """Sums up the rows that are there, read part by part: all of a million at once would take 0.3
-    GB."""
-
-    example: str = ""  # an id of a row
-    dropped: int = 0  # rows that are of no recording
-    shared: str = ""  # the first id of a row that is of one
-    same: bool = False  # a recording was found whose audio is that of its row
-    away: bool = True  # no file could be read that would show it
-    # of recordings whose manifest does not say
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, out: Path, recordings: Sequence[Recording]) -> FinishedRows:
-        """Read all parts that are not damaged."""
-        finished, by_id = cls(), {r.id: r for r in recordings}
-        for path in _list_files(out, PART):
-            try:
-                columns = part_columns(path, ("id", "seconds", "audio_hash"))
-            except ValueError:
-                continue
-            for name, seconds, audio in zip(*columns, strict=True):
-                finished.example = finished.example or name
-                recording = by_id.get(name)
-                if recording is None:
-                    finished.dropped += 1
-                    continue
-                finished.shared = finished.shared or name
-                if recording.seconds is None:
-                    finished.seconds[name] = seconds
-                if not finished.same:
-                    now = hash_audio(recording.path)
-                    finished.same = now == audio
-                    finished.away = finished.away and not now
-        return finished
-
-
-def _list_files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """List the files of a folder whose whole name matches, in order."""
-    return sorted(path for path in folder.glob("*") if pattern.fullmatch(path.name))
-
-
-def _plan(
-    maker: ShardMaker,
-    recordings: Sequence[Recording],
-    source: Mapping[str, Any],
-    finished: FinishedRows,
-) -> list[Shard]:
-    """Check that the folder is one for these units, and plan the shards. Raises InputError as
-    `extract_corpus` does."""
-    _check_parts(maker)
-    _check_source(maker.out, source, finished)
-    return plan_shards(_measure(recordings, finished.seconds), maker.size)
-
-
-def _check_parts(maker: ShardMaker) -> None:
+def _extract(
+    maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]
+) -> Extraction:
     out = maker.out
+    _check_folder(maker, recordings, source)
+    for path in _list_files(out, TEMPORARY):  # a killed run was writing them
+        path.unlink()
+    shards = plan_shards(_measure(recordings, out), maker.size)
+    results = _make_shards(maker, shards, engine)
+    failed = _failed(results)
+    _write_failed(out / FAILED, recordings, failed)
+    for path in set(_list_files(out, PART)) - {s.path(out) for s in shards}:
+        path.unlink()  # of a longer list
+    if len(failed) == len(recordings):
+        for path in (out / CARD, *(shard.path(out) for shard in shards)):
+            path.unlink(missing_ok=True)
+        raise InputError(
+            f"no units could be extracted from {len(failed)} recordings; see the reasons in "
+            f"{out / FAILED}"
+        )
+    card = _make_card(maker, results, source, failed)
+    if _read_card(out) != card:
+        write_json(out / CARD, card)
+    return Extraction(card, failed)
+
+
+def _read_card(out: Path) -> dict[str, Any]:
+    """Read the card; an empty one where there is none, or it was cut off."""
+    try:
+        return dict(read_json(out / CARD))
+    except InputError:
+        return {}
+
+
+def _list_files(folder: Path, pattern: str) -> list[Path]:
+    """List the files of a folder whose whole name matches, in order."""
+    return sorted(path for path in folder.glob("*") if re.fullmatch(pattern, path.name))
+
+
+def _check_folder(
+    maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any]
+) -> None:
+    """Raise InputError where the folder holds units of another source, or made in another way, or
+    other tables."""
+    out = maker.out
+    faults = []
     for path in sorted(out.glob("[!.]*.parquet")):
         try:
-            card = part_card(path)
+            names = list_differences(part_card(path), maker.card)
         except ValueError:  # damaged
             continue
-        if card is None:
-            raise InputError(
-                f"{path} was not written by `speechssl units extract`; choose "
-                "another folder for the units"
-            )
-        names = list_differences(card, maker.card)
         if names:
-            remedy = ANOTHER
-            if names == ["shard_size"]:
-                remedy = f"give --shard-size {card.get('shard_size')}"
-            raise InputError(
-                f"{out} holds units made in another way ({say_what_differs(names)}); {remedy}"
-            )
-
-
-def _check_source(out: Path, source: Mapping[str, Any], finished: FinishedRows) -> None:
+            faults.append(f"units made in another way, or other tables ({say_what_differs(names)})")
+    made_from = _read_card(out).get("made_from", source)
+    if any(made_from.get(name) != source.get(name) for name in ("corpus", "split")):
+        faults.append("the units of another corpus or split")
     try:
-        made_from = read_json(out / CARD)["made_from"]
-    except (InputError, KeyError, TypeError):  # none, or cut off: made again
-        made_from = source
-    names = [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]
-    if names:
-        raise InputError(
-            f"{out} holds the units of another source ({say_what_differs(names)}); {ANOTHER}"
-        )
-    if finished.example and not finished.shared:
-        raise InputError(
-            f"{out} holds the units of other recordings ({finished.example}, ...); {ANOTHER}"
-        )
-    # where no file can be read, they may all be the same; else one must be what units were made
-    # from
-    if finished.shared and not finished.same and not finished.away:
-        raise InputError(
-            f"{out} holds units of other audio under the same ids "
-            f"({finished.shared}, ...); {ANOTHER}"
-        )
+        first = decode((out / part_name(0)).read_bytes()).utterances
+    except (OSError, ValueError):  # none, or damaged
+        first = []
+    if first and {u.id for u in first}.isdisjoint(r.id for r in recordings):
+        faults.append(f"the units of other recordings ({first[0].id}, ...)")
+    if faults:
+        raise InputError(f"{out} holds {faults[0]}; choose another folder or delete it")
 
 
-def _measure(recordings: Sequence[Recording], finished: Mapping[str, float]) -> list[Recording]:
+def _measure(recordings: Sequence[Recording], out: Path) -> list[Recording]:
     """Give recordings their seconds, from the headers where the manifest does not say; 0 for one
-    that is damaged.
-
-    finished: id -> seconds of the row that is there. A recording that cannot be read now has those,
-    so that its part stays what it is.
-    """
+    that is damaged. A recording that is away has those of its row, so that its part stays what it
+    is."""
 
     def measure(recording: Recording) -> Recording:
         if recording.seconds is not None:
@@ -415,63 +364,38 @@ def _measure(recordings: Sequence[Recording], finished: Mapping[str, float]) -> 
         try:
             return replace(recording, seconds=duration(recording.path))
         except (InputError, ValueError):
-            away = recording.id in finished and not hash_audio(recording.path)
-            return replace(recording, seconds=finished[recording.id] if away else 0.0)
+            return replace(recording, seconds=0.0)
 
-    if all(r.seconds is not None for r in recordings):
-        return list(recordings)
     measured: list[Recording] = []
     with ThreadPoolExecutor(READERS) as pool:
         # so many at a time: each that waits for a thread takes a kilobyte
         for at in range(0, len(recordings), AT_A_TIME):
             measured += pool.map(measure, recordings[at : at + AT_A_TIME])
+    away = {r.id: n for n, r in enumerate(measured) if not r.seconds and not r.path.is_file()}
+    for path in _list_files(out, PART) if away else ():
+        try:
+            rows = decode(path.read_bytes()).utterances
+        except ValueError:  # damaged
+            continue
+        for row in rows:
+            if row.id in away:
+                place = away[row.id]
+                measured[place] = replace(measured[place], seconds=row.seconds)
     return measured
 
 
 def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
-    with Progress(shards) as progress:
-        return sorted(engine(maker, shards, progress.report), key=lambda m: m.index)
+    seconds = sum(r.seconds or 0 for s in shards for r in s.recordings)
+    with tqdm(desc="units", total=math.ceil(seconds), unit="s") as bar:
+        results = engine(maker, shards, lambda recording: bar.update(recording.seconds or 0.0))
+        return sorted(results, key=lambda result: result.index)
 
 
-def _extract(
-    maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]
-) -> Extraction:
-    out, finished = maker.out, FinishedRows.read(maker.out, recordings)
-    shards = _plan(maker, recordings, source, finished)
-    for path in _list_files(out, TEMPORARY):  # a killed run was writing them
-        path.unlink()
-    results = _make_shards(maker, shards, engine)
-    failed = {name: why for m in results for name, why in m.failed.items()}
-    _write_failed(out / FAILED, recordings, failed)
-    for path in set(_list_files(out, PART)) - {s.path(out) for s in shards}:
-        path.unlink()  # of a longer list
-    if len(failed) == len(recordings):
-        for path in (out / CARD, *(shard.path(out) for shard in shards)):
-            path.unlink(missing_ok=True)
-        what = "the recording" if len(failed) == 1 else f"the {len(failed)} recordings"
-        raise InputError(
-            f"no units could be extracted from {what}; see the reasons in {out / FAILED}"
-        )
-    card = _card(maker, results, source, failed)
-    try:
-        written = bool(read_json(out / CARD) == card)
-    except InputError:
-        written = False
-    if not written:
-        write_json(out / CARD, card)
-    away = sum(m.away for m in results)
-    if away:
-        tqdm.write(
-            f"{out}: {away} recordings cannot be read now; their finished units are kept",
-            file=sys.stderr,
-        )
-    if finished.dropped:
-        tqdm.write(
-            f"{out}: the units of {finished.dropped} recordings that the source has no "
-            "more were removed",
-            file=sys.stderr,
-        )
-    return Extraction(card, failed)
+def _failed(results: Sequence[ShardResult]) -> dict[str, str]:
+    failed: dict[str, str] = {}
+    for result in results:
+        failed |= result.failed
+    return failed
 
 
 def _write_failed(path: Path, recordings: Sequence[Recording], failed: Mapping[str, str]) -> None:
@@ -484,79 +408,32 @@ def _write_failed(path: Path, recordings: Sequence[Recording], failed: Mapping[s
     write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def _card(
+def _make_card(
     maker: ShardMaker,
     results: Sequence[ShardResult],
     source: Mapping[str, Any],
     failed: Mapping[str, str],
 ) -> dict[str, Any]:
     """Describe the units: their settings, source, parts and recordings."""
+    extractor = maker.extractor
+    parts = []
+    for result in results:
+        part = {"file": part_name(result.index), "hash": result.hash}
+        parts.append(part | {"recordings": result.recordings})
+    versions = {"torch": torch.__version__, "pyarrow": pyarrow.__version__}
     return {
         "what": "units",
-        "made_from": maker.extractor.card | dict(source),
-        **{name: value for name, value in maker.card.items() if name not in maker.extractor.card},
-        "frame_rate": maker.extractor.grid.frame_rate,
-        "grid": asdict(maker.extractor.grid),
-        "read_out": maker.extractor.codebook.card.get("read_out", "k-means"),
+        "made_from": extractor.card | dict(source),
+        **{name: value for name, value in maker.card.items() if name not in extractor.card},
+        "frame_rate": extractor.grid.frame_rate,
+        "grid": asdict(extractor.grid),
+        "read_out": extractor.codebook.card.get("read_out", "k-means"),
         # hashes of those whose unit k means the same, its own first
-        "codebooks": list(maker.extractor.codebook.names),
-        "data": hash_bytes(*(m.data.encode() for m in results)),
-        "recordings": sum(m.recordings for m in results),
-        "seconds": round(sum(m.seconds for m in results), 3),
+        "codebooks": list(extractor.codebook.names),
+        "data": hash_bytes(*(result.data.encode() for result in results)),
+        "recordings": sum(result.recordings for result in results),
+        "seconds": round(sum(result.seconds for result in results), 3),
         "failed": list(failed),
-        "parts": [
-            {"file": part_name(m.index), "hash": m.hash, "recordings": m.recordings}
-            for m in results
-        ],
-        "versions": {
-            "speechssl": version("speechssl"),
-            "torch": torch.__version__,
-            "pyarrow": pyarrow.__version__,
-        },
+        "parts": parts,
+        "versions": {"speechssl": version("speechssl"), **versions},
     }
-
-
-class Progress:
-    """Shows a bar over the seconds of audio, with the speed of this run, the time that is left, and
-    the number of files."""
-
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        recordings = [r for s in shards for r in s.recordings]
-        self.total, self.files = sum(r.seconds or 0 for r in recordings), len(recordings)
-        self.done, self.computed, self.count = 0.0, 0.0, 0
-        self.lock, self.start = threading.Lock(), time.monotonic()
-
-    def __enter__(self) -> Progress:
-        shape = "{desc}: {percentage:3.0f}%|{bar:20}|{postfix}"
-        self.bar = tqdm(
-            desc="units",
-            total=self.total or 1,
-            bar_format=shape,
-            mininterval=0.2,
-            postfix=self.text,
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.set_postfix_str(self.text, refresh=False)
-        self.bar.close()
-
-    @property
-    def text(self) -> str:
-        speed = self.computed / max(time.monotonic() - self.start, 1e-9)
-        left = tqdm.format_interval(max(self.total - self.done, 0) / speed) if speed else "?"
-        seconds = f"{self.done:.0f} of {self.total:.0f} s of audio"
-        return (
-            f"{seconds}, {speed:.1f} x real time, {left} left, {self.count} of {self.files} files"
-        )
-
-    def report(self, recording: Recording, fresh: bool) -> None:
-        """Count a recording, in any thread. fresh: it was computed now, and not read from disk."""
-        seconds = recording.seconds or 0.0
-        with self.lock:
-            self.done += seconds
-            self.computed += seconds * fresh
-            self.count += 1
-            self.bar.set_postfix_str(self.text, refresh=False)
-            # lest a sum of floats go past the end
-            self.bar.update(min(self.done, self.bar.total) - self.bar.n)

@@ -7,7 +7,6 @@ differences), the targets of HuBERT's first iteration (arXiv 2106.07447, section
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -24,7 +23,6 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
 from speechssl.data.files import Item, Recording
-from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import (
     SMALL_KERNELS,
     SMALL_STRIDES,
@@ -101,7 +99,7 @@ class SpectralEngine:
 
     compute: Callable[[np.ndarray], torch.Tensor]
 
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
+    def statistics(self, wave: torch.Tensor) -> None:
         """Return None: there is nothing to normalise."""
 
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
@@ -214,7 +212,7 @@ def load_features(
     Raises InputError for an encoder that cannot be loaded, a layer it does not have or None, and an
     even `smooth`.
     """
-    if smooth < 1 or smooth % 2 == 0:
+    if smooth % 2 == 0:
         raise InputError(
             f"features are averaged over an odd number of frames, not {smooth}; change --smooth"
         )
@@ -229,27 +227,22 @@ def encoder_features(
 ) -> Features:
     """Return a layer of an encoder that is at hand. Raises InputError for a layer it does not have,
     or None."""
-    if layer is None:
+    if layer is None or not 0 <= layer <= encoder.layers:
+        given = "" if layer is None else f", not {layer}"
         raise InputError(
-            f"{encoder.name} has the layers 0 to {encoder.layers}; choose one with --layer"
+            f"{encoder.name} has the layers 0 to {encoder.layers}{given}; choose one with --layer"
         )
-    if not 0 <= layer <= encoder.layers:
-        raise InputError(
-            f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer"
-        )
-    raw = partial(encoder.stream, layer=layer)
-    many = partial(encoder.features_of, layer=layer) if encoder.batches else None
     return Features(
         encoder=encoder.hash,
         grid=encoder.grid,
-        raw=raw,
+        raw=partial(encoder.stream, layer=layer),
         layer=layer,
         smooth=smooth,
         precision=encoder.precision,
         chunking=encoder.chunking,
         settings=encoder.settings,
         device=encoder.device,
-        many=many,
+        many=partial(encoder.features_of, layer=layer) if encoder.batches else None,
         margin=margin,
     )
 
@@ -269,34 +262,31 @@ def features_of(
     """
     card: Mapping[str, Any] = codebook.card
     smooth, margin = int(card.get("smooth", 1)), int(card.get("margin", 0))
+    fitted_on = card.get("encoder")
     if isinstance(encoder, str):
-        fitted_on = card.get("encoder")
-        if (encoder in SPECTRAL or fitted_on in SPECTRAL) and encoder != fitted_on:
-            source = f"the encoder {fitted_on}; name that encoder"
-            if fitted_on in SPECTRAL:
-                source = f"{fitted_on}; give {fitted_on} as the encoder"
-            raise InputError(f"{codebook.name} was not fitted on {encoder} but on {source}")
-        if encoder in SPECTRAL:
+        if encoder in SPECTRAL and encoder == fitted_on:
             return load_features(encoder, 0, smooth, margin=margin)
+        if encoder in SPECTRAL or fitted_on in SPECTRAL:
+            raise _refuse_encoder(codebook, encoder, "encoder")
         fitted_in = card.get("precision", "fp32")
         if precision is None or (precision == "auto" and fitted_in != "bf16"):
             precision = fitted_in
         encoder = load_encoder(encoder, precision, device)
-    if card.get("encoder") != encoder.hash:
-        raise InputError(
-            f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} "
-            f"({encoder.hash}); "
-            f"fit one for this encoder with `speechssl units fit`"
-        )
+    name = f"{encoder.name} ({encoder.hash})"
+    if fitted_on != encoder.hash:
+        raise _refuse_encoder(codebook, name, "encoder")
     features = encoder_features(encoder, int(card.get("layer", 0)), smooth, margin)
-    for name in ("frame_rate", "settings"):
-        if card.get(name, features.card.get(name)) != features.card.get(name):
-            raise InputError(
-                f"{codebook.name} was fitted on the weights of {encoder.name} with other "
-                f"settings ({name} differs: strides, heads, "
-                f"norms or normalisation); fit one for this encoder with `speechssl units fit`"
-            )
+    for fact in ("frame_rate", "settings"):  # of the same weights, with other strides or heads
+        if fact in card and card[fact] != features.card.get(fact):
+            raise _refuse_encoder(codebook, name, fact)
     return features
+
+
+def _refuse_encoder(codebook: Codebook, name: str, fact: str) -> InputError:
+    return InputError(
+        f"{codebook.name} was not fitted on {name}, but on {fact} {codebook.card.get(fact)}; give "
+        "that encoder, or fit a codebook for this one with `speechssl units fit`"
+    )
 
 
 @dataclass(frozen=True)
@@ -401,31 +391,22 @@ def stream_frames(
     """
     what = "features for k-means"
 
-    def encode(recording: Recording) -> tuple[float, Iterator[np.ndarray]]:
-        """Return the seconds, and features as they are wanted."""
-        samples = read_audio(recording.path)
-        pieces = (check_finite(piece).numpy() for piece in features.stream(samples))
-        return len(samples) / SAMPLE_RATE, pieces
+    def encode(recording: Recording) -> Iterator[np.ndarray]:
+        for piece in features.stream(read_audio(recording.path)):
+            yield check_finite(piece).numpy()
 
-    def encode_ahead(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
-        """Return the seconds and all features; None for a long recording."""
-        if duration(recording.path) > LONG:
-            return None
-        seconds, pieces = encode(recording)
-        return seconds, iter(list(pieces))
+    def encode_ahead(recording: Recording) -> list[np.ndarray] | None:
+        """Return all features; None for a long recording."""
+        return None if duration(recording.path) > LONG else list(encode(recording))
 
     failed: dict[str, str] = {}
-    encoded, begun = 0.0, time.monotonic()
-    with tqdm(total=len(recordings), desc=what, unit="file") as bar:
-        for recording, future in submit_in_order(pool, encode_ahead, recordings, ahead):
-            try:
-                seconds, pieces = future.result() or encode(recording)
-                yield from pieces
-                encoded += seconds
-            except (InputError, ValueError) as error:
-                failed[recording.id] = str(error)
-            bar.update()
-            bar.set_postfix_str(f"{encoded / (time.monotonic() - begun):.0f} x real time")
+    jobs = submit_in_order(pool, encode_ahead, recordings, ahead)
+    for recording, future in tqdm(jobs, what, total=len(recordings), unit="file"):
+        try:
+            pieces = future.result()
+            yield from (encode(recording) if pieces is None else pieces)
+        except (InputError, ValueError) as error:
+            failed[recording.id] = str(error)
     report_set_aside(failed, what)
     if len(failed) == len(recordings):
         raise InputError(

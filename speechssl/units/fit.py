@@ -158,7 +158,7 @@ def _transfer(o: Transfer) -> Codebook:
 
     failed: dict[str, str] = {}
     counts = np.zeros(old.size)
-    sums: Any = 0.0  # (K, D) of the features of every unit
+    sums = np.zeros((old.size, 1))  # (K, D) of the features of every unit
     compared: list[tuple[Recording, np.ndarray]] = []  # recordings with their old units
     sample = Reservoir(o.budget, o.seed)  # of features and units
     workers = o.workers or len(os.sched_getaffinity(0))
@@ -181,15 +181,12 @@ def _transfer(o: Transfer) -> Codebook:
                 compared.append((recording, units))
         report_set_aside(failed, "transferring units")
         missing = int((counts == 0).sum())
-        if missing:
-            absent = f"{missing} of {old.size} units never occur in these recordings"
-            if not linear:
-                raise InputError(f"{absent}; give more of them with --recordings")
-            tqdm.write(
-                f"{absent}, and the new codebook never gives them; more --recordings may have them",
-                file=sys.stderr,
-            )
+        absent = f"{missing} of {old.size} units never occur in these recordings"
+        if missing and (not linear or missing == old.size):
+            raise InputError(f"{absent}; give more of them with --recordings")
         if linear:
+            if missing:
+                tqdm.write(f"{absent}, and the new codebook never gives them", file=sys.stderr)
             features, units = sample.sample[:, :-1], sample.sample[:, -1].astype(int)
             weights, offsets = linear_head(features, units, old.size)
             fitted = Codebook(weights, card, offsets=offsets)
@@ -201,8 +198,7 @@ def _transfer(o: Transfer) -> Codebook:
             recording, units = pair
             return units == fitted.assign(torch.cat(list(after.stream(read_audio(recording.path)))))
 
-        checks = submit_in_order(pool, agree, compared, workers)
-        agreement = float(np.concatenate([future.result() for _, future in checks]).mean())
+        agreement = float(np.concatenate(list(pool.map(agree, compared))).mean())
     transferred = replace(fitted, card=card | {"agreement": round(agreement, 4)})
     transferred.save(o.out)
     return transferred

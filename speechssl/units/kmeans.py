@@ -13,7 +13,6 @@ Letters: T frames, D dimensions, K clusters, B frames of a block, C candidates (
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from speechssl.artifacts import hash_bytes, read_json, replacing, say_what_diffe
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
 from speechssl.encoders.hubert import has_onednn
 from speechssl.errors import InputError
+from speechssl.schema import convert
 from speechssl.units.options import BUDGET, STARTS
 
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
@@ -54,10 +54,11 @@ class Nearest:
         self.device = torch.device(device)
         self.centroids = np.ascontiguousarray(centroids, np.float32)
         self.offsets = offsets
-        self.products = [
-            CentroidScores.prepare(self.centroids, self.device, dtype, offsets)
-            for dtype in _product_dtypes(self.device)
-        ]
+        self.products = [CentroidScores(self.centroids, self.device, torch.float32, offsets)]
+        on_cpu = self.device.type == "cpu"
+        if on_cpu and has_onednn() and torch.cpu._is_avx512_bf16_supported():
+            half = CentroidScores(self.centroids, self.device, torch.bfloat16, offsets)
+            self.products.insert(0, half)
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
@@ -69,11 +70,7 @@ class Nearest:
         nearest = np.zeros(len(features), np.int64)
         rest = np.arange(len(features))  # frames that are not decided
         for product in self.products:
-            if len(rest) < len(nearest):
-                left = torch.from_numpy(rest).to(self.device)
-                frames, units = product.find_candidates(features[left], norms[left])
-            else:
-                frames, units = product.find_candidates(features, norms)
+            frames, units = product.find_candidates(features, norms)
             nearest[rest[frames]] = units  # that is it, where there is one
             doubtful = np.bincount(frames, minlength=len(rest)) > 1
             undecided = doubtful[frames]
@@ -82,8 +79,9 @@ class Nearest:
             rest = rest[doubtful]
             if not len(rest):
                 return nearest
-        left = torch.from_numpy(rest).to(self.device)
-        nearest[rest] = self._decide(features[left].cpu().numpy(), frames, units)
+            left = torch.from_numpy(doubtful).to(self.device)
+            features, norms = features[left], norms[left]
+        nearest[rest] = self._decide(features.cpu().numpy(), frames, units)
         return nearest
 
     def _decide(self, features: np.ndarray, frames: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -107,33 +105,17 @@ class Nearest:
         return units[nearest[np.searchsorted(nearest, firsts)]]
 
 
-def _product_dtypes(device: torch.device) -> list[torch.dtype]:
-    """List the products to be tried, one after the other."""
-    half = device.type == "cpu" and has_onednn() and torch.cpu._is_avx512_bf16_supported()
-    return [torch.bfloat16, torch.float32] if half else [torch.float32]
-
-
-@dataclass(frozen=True)
 class CentroidScores:
-    """Scores features against centroids, and knows how far off the scores may be."""
+    """Scores features against centroids, and knows how far off the scores may be. dtype: of the
+    product."""
 
-    weight: torch.Tensor  # the centred centroids, as the product wants them
-    bias: torch.Tensor  # (K,) float32
-    dtype: torch.dtype  # of the product
-    packed: bool  # by oneDNN: twice as fast as MKL on AMD, alike on Intel
-    block: int  # B
-    reach: float  # |c| of the centred centroid that is farthest out
-    offset: float  # what rounding may do to the biases
-
-    @classmethod
-    def prepare(
-        cls,
+    def __init__(
+        self,
         centroids: np.ndarray,
         device: torch.device,
         dtype: torch.dtype,
         offsets: np.ndarray | None = None,
-    ) -> CentroidScores:
-        on_cpu = device.type == "cpu"
+    ) -> None:
         exact = centroids.astype(np.float64)
         middle = exact.mean(0)
         centred = exact - middle
@@ -141,20 +123,18 @@ class CentroidScores:
         biases = np.square(centred).sum(1) / 2 + centred @ middle
         if offsets is not None:
             biases = -offsets.astype(np.float64)
-        block = int(np.clip(CACHED // len(centred), 64, 1024)) if on_cpu else 1 << 15
-        weight = torch.from_numpy(centred).to(device, dtype)
-        packed = on_cpu and has_onednn()
-        if packed:
-            weight = torch.ops.mkldnn._reorder_linear_weight(weight, block)
-        return cls(
-            weight=weight,
-            bias=torch.from_numpy(-biases).to(device, torch.float32),
-            dtype=dtype,
-            packed=packed,
-            block=block,
-            reach=float(torch.from_numpy(centred).norm(dim=1).max()),
-            offset=float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120,
-        )
+        on_cpu = device.type == "cpu"
+        self.dtype = dtype
+        self.block = int(np.clip(CACHED // len(centred), 64, 1024)) if on_cpu else 1 << 15
+        self.weight = torch.from_numpy(centred).to(device, dtype)
+        self.packed = on_cpu and has_onednn()  # twice as fast as MKL on AMD, alike on Intel
+        if self.packed:
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight, self.block)
+        self.bias = torch.from_numpy(-biases).to(device, torch.float32)
+        # |c| of the centred centroid that is farthest out
+        self.reach = float(torch.from_numpy(centred).norm(dim=1).max())
+        # what rounding may do to the biases
+        self.offset = float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
 
     def _relative_error(self, dimensions: int) -> float:
         """Bound how far off a score may be, for |x| |c| = 1, by rounding the inputs and by summing
@@ -209,14 +189,6 @@ MOST_STARTS = 3  # that are tried for so many clusters, whose inertia hardly dep
 START_FRAMES = 10
 PASSES, ENOUGH = 40, 2e-4  # at most, and the relative gain that is worth another one
 PART = 1 << 14  # frames that are taken to float64 at a time
-FACTS: dict[str, Any] = {
-    "encoder": str,
-    "layer": int,
-    "smooth": int,
-    "margin": int,
-    "frame_rate": float | int,
-    "precision": str,
-}
 # every utterance is encoded as it is, so that none depends on what it is batched with
 PADDING = "none"
 
@@ -290,6 +262,19 @@ class Codebook:
         write_json(path.with_suffix(".card.json"), self.card | {"K": self.size, "hash": self.hash})
 
 
+@dataclass(frozen=True)
+class CodebookCard:
+    """What is read of the card of a codebook."""
+
+    hash: str
+    encoder: str | None = None
+    layer: int = 0
+    smooth: int = 1
+    margin: int = 0
+    frame_rate: float = 50.0
+    precision: str = "fp32"
+
+
 def load_codebook(path: Path | str) -> Codebook:
     """Load a codebook from a file, a shipped one by its name (`people-en/units.safetensors`), a
     folder of models, or OWNER/NAME of the hub.
@@ -310,63 +295,40 @@ def load_codebook(path: Path | str) -> Codebook:
     files = [file for file in files if file.with_suffix(".card.json").is_file()]
     candidates = [file for file in files if file.stem == "units"] or files
     if len(candidates) != 1:
-        if not candidates:
-            raise InputError(
-                f"{folder} has no codebook; give the {SUFFIX} file of `speechssl units fit`, "
-                "with its .card.json beside it"
-            )
+        names = ", ".join(file.name for file in candidates[:3])
         raise InputError(
-            f"{folder} has the codebooks "
-            f"{', '.join(file.name for file in candidates[:3])}; name one of these "
-            "files"
+            f"{folder} has {'the codebooks ' + names if names else 'no codebook'}; give the "
+            f"{SUFFIX} file of `speechssl units fit`, with its .card.json beside it"
         )
     return _read(candidates[0])
 
 
 def _read(path: Path) -> Codebook:
-    if not path.exists():
-        folder = path.parent if path.parent.is_dir() else SHIPPED / path.parent
-        others = sorted(file.name for file in folder.glob(f"*{SUFFIX}"))
-        beside = f"{path.parent} has {', '.join(others[:3])}" if others else "check the path"
-        raise InputError(f"cannot read the codebook {path} (there is no such file); {beside}")
+    card_file = path.with_suffix(".card.json")
+    remedy = "fit it again with `speechssl units fit`"
     try:
         arrays = load_file(path)
         centroids = arrays["centroids"]
-    except (OSError, SafetensorError, KeyError) as error:
+        if centroids.ndim != 2 or not len(centroids):
+            raise ValueError(f"its centroids have the shape {centroids.shape}, not (K, D)")
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        others = ", ".join(sorted(file.name for file in path.parent.glob(f"*{SUFFIX}"))[:3])
+        beside = f"; beside it: {others}" if others and not path.exists() else ""
         raise InputError(
-            f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`"
+            f"cannot read the codebook {path} ({error}); check the path, or {remedy}{beside}"
         ) from error
-    if centroids.ndim != 2 or not len(centroids):
-        raise InputError(
-            f"{path} holds centroids of the shape {centroids.shape}, not (K, D); fit it again "
-            "with `speechssl units fit`"
-        )
-    card = read_json(path.with_suffix(".card.json"))
-    for name, kind in FACTS.items():
-        if name in card and (not isinstance(card[name], kind) or isinstance(card[name], bool)):
-            raise InputError(
-                f"{path.with_suffix('.card.json')} has {card[name]!r} for {name}; "
-                "fit the codebook again"
-            )
+    card = read_json(card_file)
     codebook = Codebook(centroids, card, str(path), arrays.get("offsets"))
-    if codebook.card.get("hash") != codebook.hash:
-        raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
+    if convert(dict(card), CodebookCard, card_file, remedy).hash != codebook.hash:
+        raise InputError(f"{path} does not match its card; {remedy}")
     return codebook
 
 
 def check_out(path: Path) -> None:
     """Raise InputError where no codebook could be written by this name: to be known before hours of
-    work. Nothing is made."""
-    if path.suffix != SUFFIX:
-        raise InputError(f"the name of the codebook {path} must end in {SUFFIX}; rename it")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, not a codebook to write; name a file in it")
-    folder = next(p for p in path.absolute().parents if p.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{path} cannot be written, because {folder} is not a writable folder; "
-            "choose another place"
-        )
+    work."""
+    if path.suffix != SUFFIX or path.is_dir():
+        raise InputError(f"the codebook {path} must be a file named *{SUFFIX}; rename it")
 
 
 def load_existing(out: Path, facts: dict[str, Any]) -> Codebook | None:
@@ -389,10 +351,8 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
     average fewer).
 
     A phone lasts several frames; clusters of smoothed features change less often within one and are
-    more alike between voices. Raises ValueError for an even width.
+    more alike between voices.
     """
-    if width < 1 or width % 2 == 0:
-        raise ValueError(f"smoothing takes an odd number of frames, not {width}")
     if width == 1:
         return features
     pooled = torch.nn.functional.avg_pool1d(
@@ -422,40 +382,32 @@ class Reservoir:
     depend on how the stream is cut."""
 
     def __init__(self, budget: int, seed: int) -> None:
-        self.budget, self.rng, self.seen = budget, np.random.default_rng(seed), 0
-        self.rows: np.ndarray | None = None
+        self.budget, self.seen = budget, 0
+        self.rng = np.random.default_rng(seed)
+        self.rows = np.empty((0, 0), np.float32)
 
     def add(self, frames: np.ndarray) -> None:
         """Add frames (T, D) of the stream."""
         free = min(max(self.budget - self.seen, 0), len(frames))
-        if self.rows is None:
-            self.rows = np.empty((0, frames.shape[1]), np.float32)
-        self._grow(min(self.seen + free, self.budget))
+        needed = min(self.seen + free, self.budget)
+        if len(self.rows) < needed:  # double: a budget takes no memory by itself
+            size = min(max(needed, 2 * len(self.rows)), self.budget)
+            grown = np.empty((size, frames.shape[1]), np.float32)
+            if self.seen:
+                grown[: len(self.rows)] = self.rows
+            self.rows = grown
         self.rows[self.seen : self.seen + free] = frames[:free]
         late = frames[free:]
-        # frame n of the stream goes to one of n slots, and stays if that is in the sample
+        # frame n of the stream goes to one of n slots, and stays if that is in the sample; of those
+        # drawn to one slot the last one stays
         numbers = np.arange(self.seen + free + 1, self.seen + len(frames) + 1)
         slots = self.rng.integers(0, numbers, endpoint=False)
-        # of those drawn to one slot the last one stays: it comes first here
-        drawn = np.flatnonzero(slots < self.budget)[::-1]
-        places, first = np.unique(slots[drawn], return_index=True)
-        self.rows[places] = late[drawn[first]]
+        kept = slots < self.budget
+        self.rows[slots[kept]] = late[kept]
         self.seen += len(frames)
-
-    def _grow(self, size: int) -> None:
-        """Make place for `size` rows: they double as frames arrive, so that a budget takes none by
-        itself."""
-        assert self.rows is not None
-        capacity, width = self.rows.shape
-        if capacity < size:
-            grown = np.empty((min(max(size, 2 * capacity, 1024), self.budget), width), np.float32)
-            grown[:capacity] = self.rows
-            self.rows = grown
 
     @property
     def sample(self) -> np.ndarray:
-        if self.rows is None:
-            raise ValueError("no frames were added")
         return self.rows[: min(self.seen, self.budget)]
 
 

@@ -1,27 +1,22 @@
-"""Measure and draw the quality of units: alike for different voices, and alike for one phone.
+"""Measure the quality of units: alike for different voices, and alike for one phone.
 
 The source is a prepared corpus, a manifest, a folder or a list, with or without known phones. The
-measures are dictionaries with the names of `speechssl units evaluate --out`. Phones are (name,
-start, end) in seconds, from what forced aligners write: TextGrids (Praat, Montreal Forced Aligner)
-or JSONL. Where an aligner leaves a gap there is silence.
+measures are dictionaries with the names of `speechssl units evaluate --out`.
 """
 
 from __future__ import annotations
 
-import colorsys
 import math
 import os
-import re
 import sys
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import combinations_with_replacement, cycle
+from functools import cache
+from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,34 +34,36 @@ from speechssl.data.files import (
     number_of,
     read_csv,
     read_header,
-    read_tiers,
 )
-from speechssl.data.records import Corpus, Passage, check_inside, load_corpus, read_lines
+from speechssl.data.records import Corpus, Passage, check_inside, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, report_set_aside
-from speechssl.results import INK, RULE, save_figure, style_figures
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
-from speechssl.timing import (
-    FrameGrid,
-    RunLength,
-    interval_of_units,
-    unit_samples,
-    units_of_interval,
-)
+from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.fit import check_spectral
 from speechssl.units.options import Evaluate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# ---- the verb
+from speechssl.units.phones import Phone, fill_all, phone_frames, read_alignment
+from speechssl.units.picture import check_picture, draw_units, draw_violins
 
 SPLIT = "test"
 # of a distortion: times as fast, the pitch kept; frames move, so it is no `Condition`
 STRETCH = "stretch@"
 SPOKEN = 100  # questions of MiniSQA that are spoken twice
+COLUMNS = {"audio", "text", "speaker"}
+Phones = Mapping[str, Sequence[Phone]]  # by recording
+Units = Mapping[str, RunLength]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A line of a list says who says what in a recording. group: what the speaker belongs to."""
+
+    audio: str
+    text: str
+    speaker: str
+    group: str
 
 
 def evaluate_units(o: Evaluate) -> dict[str, Any]:
@@ -88,30 +85,43 @@ def _measure_source(o: Evaluate) -> dict[str, Any]:
     """Measure the units of `o.source`: the measures by name."""
     check_spectral(o.encoder, o.precision)
     is_corpus = any(o.source.glob("*/passages.jsonl"))
+    labelled = read_labelled(o.source) if _is_labelled(o.source) else {}
     if o.split is not None and not is_corpus:
         raise InputError(
             f"{o.source} is not a prepared corpus and has no split {o.split}; leave out --split"
         )
-    distortions = parse_distortions(o)
-    for path in filter(None, (o.picture, o.violins)):
-        check_picture(path)
-    labelled = read_labelled(o.source) if _is_labelled(o.source) else None
-    if o.violins and labelled is None:
+    if o.violins and not labelled:
         raise InputError(
             "--violins draws the same-text distances of a list; give a .csv or .tsv with the "
             "columns audio, text and speaker"
         )
+    distortions = parse_distortions(o)
+    for path in filter(None, (o.picture, o.violins)):
+        check_picture(path)
     with single_threaded(len(os.sched_getaffinity(0))) as pool:
         # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         torch.set_num_threads(1)
         extractor = None if o.encoder == "phones" else _load_extractor(o)
         corpus = load_corpus(o.source, o.split or SPLIT) if is_corpus else None
-        recordings, phones = _list_recordings(corpus, o, labelled)
+        recordings = _list_recordings(corpus, labelled, o)
+        phones = _read_phones(corpus, recordings, o)
         values: dict[str, Any] = {}
         if extractor:
-            values = _measure_extractor(
-                extractor, recordings, phones, corpus, labelled, distortions, pool, o
-            )
+            units, seconds = _encode(extractor, recordings, pool, o, corpus is not None)
+            items = [r for r in recordings if r.id in units]
+            values = {"K": extractor.codebook.size, "precision": extractor.features.precision}
+            values |= usage(list(units.values()), extractor.codebook.size)
+            values |= bit_rate(list(units.values()), seconds)
+            values |= _measure_phones(units, phones, extractor.grid)
+            if corpus:
+                values["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
+            if distortions.cards:
+                rows = _measure_stability(extractor, items, units, distortions, pool, o)
+                values["stability"] = rows
+            if o.picture:
+                _draw_recording(o.picture, items, units, extractor.grid, phones, o)
+            if labelled:
+                values |= _measure_list(labelled, units, extractor.codebook.size, o)
         elif corpus is None or not all(r.id in phones for r in recordings):
             raise InputError(
                 f"{o.source} has passages without phones; units that are phones need "
@@ -122,6 +132,15 @@ def _measure_source(o: Evaluate) -> dict[str, Any]:
         return values | _measure_spoken_pairs(corpus, extractor, pool, o)
 
 
+def _phone_rate(passages: Sequence[Passage]) -> dict[str, float]:
+    """Return phones a second of the passages that have phones; nothing where none has."""
+    spoken = [p for p in passages if p.phones]
+    if not spoken:
+        return {}
+    count = sum(len(p.phones) for p in spoken)
+    return {"phones_a_second": count / sum(p.seconds for p in spoken)}
+
+
 def _load_extractor(o: Evaluate) -> UnitExtractor:
     if o.codebook is None:
         raise InputError(
@@ -130,13 +149,128 @@ def _load_extractor(o: Evaluate) -> UnitExtractor:
     return load_extractor(o.encoder, o.codebook, o.precision)
 
 
-def _phone_rate(passages: Sequence[Passage]) -> dict[str, float]:
-    """Return phones a second of the passages that have phones; nothing where none has."""
-    spoken = [p for p in passages if p.phones]
-    if not spoken:
-        return {}
-    phones, seconds = sum(len(p.phones) for p in spoken), sum(p.seconds for p in spoken)
-    return {"phones_a_second": phones / seconds}
+# ---- what is looked at
+
+
+def _is_labelled(path: Path) -> bool:
+    """Tell a list with labels, a .csv with texts or speakers or a .tsv that begins with all three
+    columns, from a manifest."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".tsv") or not path.is_file():
+        return False
+    names = {name.lower() for name in read_header(path)}
+    return names >= COLUMNS if kind == ".tsv" else bool(names & {"text", "speaker"})
+
+
+def read_labelled(path: Path) -> dict[str, Labelled]:
+    """Read a list with the columns audio, text and speaker, and perhaps id and group: its lines by
+    id (default: as of a manifest).
+
+    audio is relative to the list. Raises InputError for a file that is no such list.
+    """
+    lines = read_csv(path, detect_delimiter(path))
+    by_id: dict[str, Labelled] = {}
+    stems = Counter(audio_id(line.get("audio", "").strip()) for line in lines)
+    for number, raw in enumerate(lines, 2):
+        line = {k: v.strip() for k, v in raw.items()}
+        place = f"line {number} of {path}"
+        lacking = sorted(name for name in COLUMNS if not line.get(name))
+        if lacking:
+            raise InputError(
+                f"{place} has no {', '.join(lacking)}; begin the list with audio,text,speaker and "
+                "complete every line"
+            )
+        audio = line["audio"]
+        check_inside(path.parent, audio, place)
+        stem = audio_id(audio)
+        # a.wav and a.mp3: as of a folder
+        name = line.get("id") or (stem if stems[stem] == 1 else audio)
+        if name in by_id:
+            raise InputError(f"{place} has {name} again; list every recording once")
+        group = line.get("group") or path.stem
+        by_id[name] = Labelled(audio, line["text"], line["speaker"], group)
+    return by_id
+
+
+def _list_recordings(
+    corpus: Corpus | None, labelled: Mapping[str, Labelled], o: Evaluate
+) -> list[Recording]:
+    """List the recordings to look at, in order."""
+    if labelled:
+        folder = o.source.parent
+        recordings = [Recording(name, folder / line.audio) for name, line in labelled.items()]
+    elif corpus is None:
+        recordings = list_recordings(o.source)
+    else:
+        recordings = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
+    recordings = recordings[: o.first]
+    if not recordings or o.recording not in (None, *(r.id for r in recordings)):
+        raise InputError(
+            f"{o.source} has no recording {o.recording or 'in its split ' + (o.split or SPLIT)}; "
+            "give another --recording or --split"
+        )
+    return recordings
+
+
+def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Evaluate) -> Phones:
+    """Read the phones of the recordings that have some, of the alignment or else of the corpus."""
+    aligned = read_alignment(o.alignment) if o.alignment else {}
+    phones: dict[str, Sequence[Phone]] = {}
+    if corpus:
+        listed = {}
+        for passage in corpus.passages.values():
+            if passage.phones:
+                listed[passage.id] = [(s.text, s.start, s.end) for s in passage.phones]
+        phones |= fill_all(listed, {}, "the corpus")
+    phones |= aligned
+    if aligned and not any(r.id in phones for r in recordings):
+        raise InputError(
+            f"{o.alignment} has no recording of {o.source} (its first id is "
+            f"{next(iter(aligned))}); make the ids match"
+        )
+    return phones
+
+
+def _encode(
+    extractor: UnitExtractor,
+    recordings: Sequence[Recording],
+    pool: Executor,
+    o: Evaluate,
+    lengths_known: bool,
+) -> tuple[dict[str, RunLength], float]:
+    """Encode the recordings: units by id, and their seconds together, as a corpus says
+    (lengths_known) or else as they are.
+
+    Recordings that cannot be read are listed and counted. Raises InputError where none can.
+    """
+
+    def encode(recording: Recording) -> tuple[RunLength, float]:
+        samples = read_audio(recording.path)
+        seconds = recording.seconds if lengths_known else None
+        return extractor.units(samples), seconds or len(samples) / SAMPLE_RATE
+
+    units: dict[str, RunLength] = {}
+    failed: dict[str, str] = {}
+    total = 0.0
+    futures = [pool.submit(encode, r) for r in recordings]
+    bar = tqdm(recordings, desc="units", unit="file")
+    for recording, future in zip(bar, futures, strict=True):
+        try:
+            units[recording.id], seconds = future.result()
+            total += seconds
+        except (InputError, ValueError) as error:
+            failed[recording.id] = str(error)
+    report_set_aside(failed, "quality of units")
+    if not units:
+        why = next(iter(failed.values()))
+        raise InputError(
+            f"no recording of {o.source} can be read (of the first of {len(failed)}: "
+            f"{why}); restore the audio"
+        )
+    return units, total
+
+
+# ---- distortions
 
 
 @dataclass(frozen=True)
@@ -156,7 +290,7 @@ class Distortions:
 
     @property
     def cards(self) -> list[dict[str, Any]]:
-        """The names of the distortions, in the order of `apply`."""
+        """Return the names of the distortions, in the order of `apply`."""
         noisy = [{"condition": c.short, "snr_db": c.snr_db} for c in self.conditions]
         return noisy + [{"condition": f"stretch {r:g}", "snr_db": None} for r in self.stretches]
 
@@ -187,245 +321,22 @@ def parse_distortions(o: Evaluate) -> Distortions:
     return Distortions(conditions, stretches, distorter)
 
 
-COLUMNS = {"audio", "text", "speaker"}
+# ---- the measures of each kind of source
 
 
-def _is_labelled(path: Path) -> bool:
-    """Tell a list with labels, a .csv with texts or speakers or a .tsv that begins with all three
-    columns, from a manifest."""
-    kind = path.suffix.lower()
-    if kind not in (".csv", ".tsv") or not path.is_file():
-        return False
-    names = {name.lower() for name in read_header(path)}
-    return names >= COLUMNS if kind == ".tsv" else bool(names & {"text", "speaker"})
-
-
-def read_labelled(path: Path) -> dict[str, dict[str, str]]:
-    """Read a list with the columns audio, text and speaker, and perhaps id and group: its lines by
-    id (default: as of a manifest).
-
-    audio is relative to the list. Raises InputError for a file that is no such list.
-    """
-    lines = read_csv(path, detect_delimiter(path))
-    if not lines:
-        raise InputError(
-            f"{path} has no rows; give it a line audio,text,speaker and below it a "
-            "line for each recording"
-        )
-    if missing := COLUMNS.difference(*lines):
-        has = f"{path} has no column {', '.join(sorted(missing))}, but {', '.join(lines[0])}"
-        raise InputError(f"{has}; begin it with the line audio,text,speaker")
-    by_id: dict[str, dict[str, str]] = {}
-    stems = Counter(audio_id(line["audio"].strip()) for line in lines)
-    for number, raw in enumerate(lines, 2):
-        line = {k: v.strip() for k, v in raw.items()}
-        if not all(line.get(name) for name in COLUMNS):
-            raise InputError(
-                f"line {number} of {path} lacks audio, text or speaker; complete it or delete it"
-            )
-        check_inside(path.parent, line["audio"], f"line {number} of {path}")
-        stem = audio_id(line["audio"])
-        # a.wav and a.mp3: as of a folder
-        name = line.get("id") or (stem if stems[stem] == 1 else line["audio"])
-        if name in by_id:
-            raise InputError(f"line {number} of {path} has {name} again; list every recording once")
-        by_id[name] = {k: v for k, v in line.items() if k and v}
-    for column, others in (
-        ("speaker", "the same texts by other speakers"),
-        ("text", "other texts by the same speakers"),
-    ):
-        values = {line[column] for line in by_id.values()}
-        if len(values) == 1:
-            raise InputError(
-                f"all recordings of {path} have the {column} {values.pop()}, and texts are "
-                f"compared across speakers; add {others}, "
-                "or give the folder of the recordings, to measure what needs neither"
-            )
-    return by_id
-
-
-def _measure_list(
-    labelled: Mapping[str, Mapping[str, str]],
-    units: Mapping[str, RunLength],
-    size: int,
-    o: Evaluate,
-) -> dict[str, Any]:
-    """Measure same-text distances by groups, ABX and the speaker probe on the recordings that have
-    units, and draw the violins."""
-    names = [name for name in labelled if name in units]
-    texts = [labelled[name]["text"] for name in names]
-    speakers = [labelled[name]["speaker"] for name in names]
-    groups = [labelled[name].get("group", o.source.stem) for name in names]
-    sequences = [units[name].units for name in names]
-    try:
-        rows = same_text(sequences, texts, speakers, groups, o.seed)
-    except ValueError as error:
-        raise InputError(
-            f"{o.source}: {error}; list several texts, each by several speakers"
-        ) from error
-    if o.violins:
-        draw_violins(o.violins, rows)
-        _note(f"{o.violins}: distances of the same text and of other texts")
-    plain = [{k: v for k, v in row.items() if k != "distances"} for row in rows]
-    measured = {row["groups"] for row in rows}
-    for one, other in combinations_with_replacement(sorted(set(groups)), 2):
-        name = one if one == other else f"{one} - {other}"
-        if name not in measured:
-            _note(
-                f"same-text distance, {name}: nan (no text is spoken by two speakers, who say "
-                "another text as well)"
-            )
-    probe = speaker_probe([units[name] for name in names], speakers, size, o.seed)
-    return {"same_text": plain} | abx(sequences, texts, speakers, o.seed) | probe
-
-
-def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a pair of violins for each row of `same_text`: the distances of pairs of recordings of
-    the same text, beside those of other texts."""
-    with style_figures(svg_hashsalt="units") as Figure:
-        # at least as wide as the title
-        figure = Figure(figsize=(max(4.8, 1.5 + 1.6 * len(rows)), 3.6), layout="constrained")
-        ax = figure.subplots()
-        for place, row in enumerate(rows):
-            same, other = row["distances"]
-            for distances, left, fill in ((same, -0.18, "#2f6fab"), (other, 0.18, "#b9bec6")):
-                violin = ax.violinplot(
-                    [distances], [place + left], widths=0.34, showmedians=True, showextrema=False
-                )
-                for body in violin["bodies"]:  # type: ignore[attr-defined]
-                    body.set(facecolor=fill, alpha=0.9)
-                violin["cmedians"].set_color(INK)
-            ax.text(place, 1.04, f"AUC {row['same_text_auc']:.2f}", ha="center", color=INK)
-        ax.set_xticks(range(len(rows)), [row["groups"].replace(" - ", "\n") for row in rows])
-        ax.set(
-            ylim=(0, 1.12),
-            ylabel="edit distance of units / longer length",
-            title="the same text (blue) and other texts (grey)",
-        )
-        save_figure(figure, path)
-
-
-def _list_recordings(
-    corpus: Corpus | None, o: Evaluate, labelled: Mapping[str, Mapping[str, str]] | None
-) -> tuple[list[Recording], dict[str, Sequence[Phone]]]:
-    """List the recordings to look at, in order, and the phones of those that have some, of the
-    alignment or else of the corpus."""
-    aligned = read_alignment(o.alignment) if o.alignment else {}
-    phones: dict[str, Sequence[Phone]] = dict(aligned)
-    if labelled is not None:
-        folder = o.source.parent
-        recordings = [Recording(name, folder / line["audio"]) for name, line in labelled.items()]
-    elif corpus is None:
-        recordings = list_recordings(o.source)
-    else:
-        phones = {**_phones_of_corpus(corpus), **aligned}
-        recordings = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
-    if not recordings:
-        raise InputError(
-            f"{o.source / (o.split or SPLIT)} has no passages; name a split "
-            "that has some with --split"
-        )
-    if aligned and not any(r.id in phones for r in recordings):
-        first = next(iter(aligned))
-        raise InputError(
-            f"{o.alignment} has no recording of {o.source} (its first id is "
-            f"{first}); make the ids match"
-        )
-    first_id = recordings[0].id
-    recordings = recordings[: o.first]
-    if o.recording is not None and o.recording not in [r.id for r in recordings]:
-        raise InputError(
-            f"{o.source} has no recording {o.recording} (its first is {first_id}); "
-            "give another with --recording"
-        )
-    return recordings, phones
-
-
-def _phones_of_corpus(corpus: Corpus) -> dict[str, list[Phone]]:
-    readers: list[tuple[str, Callable[[], list[Phone]]]] = []
-    for passage in corpus.passages.values():
-        if passage.phones:
-            phones = [(s.text, s.start, s.end) for s in passage.phones]
-            readers.append((passage.id, partial(fill_gaps, phones, passage.id)))
-    return read_phones(readers, "the corpus")
-
-
-def _measure_extractor(
-    extractor: UnitExtractor,
-    recordings: Sequence[Recording],
-    phones: Mapping[str, Sequence[Phone]],
-    corpus: Corpus | None,
-    labelled: Mapping[str, Mapping[str, str]] | None,
-    distortions: Distortions,
-    pool: Executor,
-    o: Evaluate,
-) -> dict[str, Any]:
-    """Measure all that needs the units of the recordings, and draw the picture."""
-    size, grid = extractor.codebook.size, extractor.grid
-    units, seconds = _encode(extractor, recordings, pool, o.source, corpus is not None)
-    items = [r for r in recordings if r.id in units]
-    sequences = list(units.values())
-    values = {"K": size, "precision": extractor.features.precision}
-    values |= usage(sequences, size) | bit_rate(sequences, seconds)
-
-    aligned = [r.id for r in items if r.id in phones]
-    if len(aligned) < len(items):
+def _measure_phones(units: Units, phones: Phones, grid: FrameGrid) -> dict[str, float]:
+    """Measure purity and PNMI on the recordings that have phones; nothing where none has."""
+    aligned = [name for name in units if name in phones]
+    if len(aligned) < len(units):
         _note(
-            f"{len(items) - len(aligned)} of {len(items)} recordings have no --alignment and "
+            f"{len(units) - len(aligned)} of {len(units)} recordings have no --alignment and "
             "are left out of purity and PNMI"
         )
-    if aligned:
-        numbers: dict[str, int] = {}
-        labels = [phone_frames(phones[id], grid, units[id].frames, numbers) for id in aligned]
-        values |= purity([units[id].expand() for id in aligned], labels)
-    if corpus:
-        values["oracle_ff1"] = oracle_ff1(corpus, units, grid)
-    if distortions.conditions or distortions.stretches:
-        values["stability"] = _measure_stability(extractor, items, units, distortions, pool, o)
-    if o.picture:
-        _draw_recording(o.picture, items, units, grid, phones, o)
-    if labelled is not None:
-        values |= _measure_list(labelled, units, size, o)
-    return values
-
-
-def _encode(
-    extractor: UnitExtractor,
-    recordings: Sequence[Recording],
-    pool: Executor,
-    source: Path,
-    lengths_known: bool,
-) -> tuple[dict[str, RunLength], float]:
-    """Encode the recordings: units by id, and their seconds together, as a corpus says
-    (lengths_known) or else as they are.
-
-    Recordings that cannot be read are listed and counted. Raises InputError where none can.
-    """
-
-    def encode(recording: Recording) -> tuple[RunLength, float]:
-        samples = read_audio(recording.path)
-        seconds = recording.seconds if lengths_known else None
-        return extractor.units(samples), seconds or len(samples) / SAMPLE_RATE
-
-    units: dict[str, RunLength] = {}
-    failed: dict[str, str] = {}
-    total = 0.0
-    futures = [pool.submit(encode, r) for r in recordings]
-    bar = tqdm(recordings, desc="units", unit="file")
-    for recording, future in zip(bar, futures, strict=True):
-        try:
-            units[recording.id], seconds = future.result()
-            total += seconds
-        except (InputError, ValueError) as error:
-            failed[recording.id] = str(error)
-    report_set_aside(failed, "quality of units")
-    if not units:
-        why = next(iter(failed.values()))
-        raise InputError(
-            f"no recording of {source} can be read (of the first of {len(failed)}: "
-            f"{why}); restore the audio"
-        )
-    return units, total
+    if not aligned:
+        return {}
+    numbers: dict[str, int] = {}
+    labels = [phone_frames(phones[name], grid, units[name].frames, numbers) for name in aligned]
+    return purity([units[name].expand() for name in aligned], labels)
 
 
 def oracle_ff1(corpus: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> float:
@@ -450,7 +361,7 @@ def oracle_ff1(corpus: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) 
 def _measure_stability(
     extractor: UnitExtractor,
     recordings: Sequence[Recording],
-    units: Mapping[str, RunLength],
+    units: Units,
     distortions: Distortions,
     pool: Executor,
     o: Evaluate,
@@ -460,26 +371,21 @@ def _measure_stability(
     places = np.unique(np.linspace(0, len(recordings) - 1, count).round().astype(int))
     chosen = [recordings[i] for i in places]
 
-    def encode(recording: Recording) -> list[RunLength] | str:
-        """Return the units of every distorted version, or why there are none: faster, a short
-        recording has not one frame."""
+    def encode(recording: Recording) -> list[RunLength]:
         distorted = distortions.apply(read_audio(recording.path), recording.id)
-        try:
-            return [extractor.units(samples) for samples in distorted]
-        except ValueError as error:
-            return str(error)
+        return [extractor.units(samples) for samples in distorted]
 
-    jobs = pool.map(encode, chosen)
-    bar = tqdm(jobs, total=len(chosen), desc="units of distorted speech", unit="file")
     clean: list[RunLength] = []
     encoded: list[list[RunLength]] = []  # distorted versions of each of `clean`
     failed: dict[str, str] = {}
-    for recording, versions in zip(chosen, bar, strict=True):
-        if isinstance(versions, str):
-            failed[recording.id] = versions
-        else:
+    futures = [pool.submit(encode, recording) for recording in chosen]
+    bar = tqdm(chosen, desc="units of distorted speech", unit="file")
+    for recording, future in zip(bar, futures, strict=True):
+        try:
+            encoded.append(future.result())
             clean.append(units[recording.id])
-            encoded.append(versions)
+        except ValueError as error:  # faster, a short recording has not one frame
+            failed[recording.id] = str(error)
     report_set_aside(failed, "stability of units")
     rows = []
     for number, distorted in enumerate(zip(*encoded, strict=True)):
@@ -496,12 +402,46 @@ def _measure_stability(
     return rows
 
 
+def _measure_list(
+    labelled: Mapping[str, Labelled], units: Units, size: int, o: Evaluate
+) -> dict[str, Any]:
+    """Measure same-text distances by groups, ABX and the speaker probe on the recordings that have
+    units, and draw the violins."""
+    lines = {name: line for name, line in labelled.items() if name in units}
+    texts = [line.text for line in lines.values()]
+    speakers = [line.speaker for line in lines.values()]
+    groups = [line.group for line in lines.values()]
+    sequences = [units[name].units for name in lines]
+    try:
+        rows = same_text(sequences, texts, speakers, groups, o.seed)
+    except ValueError as error:
+        raise InputError(
+            f"{o.source}: {error}; list several texts, each by several speakers, or give the "
+            "folder of the recordings, to measure what needs neither"
+        ) from error
+    if o.violins:
+        draw_violins(o.violins, rows)
+        _note(f"{o.violins}: distances of the same text and of other texts")
+    measured = {row["groups"] for row in rows}
+    for one, other in combinations_with_replacement(sorted(set(groups)), 2):
+        name = one if one == other else f"{one} - {other}"
+        if name not in measured:
+            _note(
+                f"same-text distance, {name}: nan (no text is spoken by two speakers, who say "
+                "another text as well)"
+            )
+    for row in rows:
+        del row["distances"]
+    probe = speaker_probe([units[name] for name in lines], speakers, size, o.seed)
+    return {"same_text": rows} | abx(sequences, texts, speakers, o.seed) | probe
+
+
 def _draw_recording(
     picture: Path,
     recordings: Sequence[Recording],
-    units: Mapping[str, RunLength],
+    units: Units,
     grid: FrameGrid,
-    phones: Mapping[str, Sequence[Phone]],
+    phones: Phones,
     o: Evaluate,
 ) -> None:
     """Draw `o.recording`, or the first that has units."""
@@ -520,10 +460,12 @@ def _measure_spoken_pairs(
 ) -> dict[str, Any]:
     """Compare sentences that two voices are made to speak (needs speechssl[synth]); MiniSQA only,
     whose questions are known. Without an extractor the units are phones."""
+    if o.same_text == 0:
+        return {}
+    needed = bool(o.same_text) or extractor is None
     card = o.source / "card.json"
-    wanted = corpus is not None and o.same_text != 0 and card.is_file()
-    if corpus is None or not wanted or read_json(card).get("corpus") != "minisqa":
-        if o.same_text or (extractor is None and o.same_text != 0):
+    if corpus is None or not card.is_file() or read_json(card).get("corpus") != "minisqa":
+        if needed:
             raise InputError(
                 f"{o.source} is not a MiniSQA corpus, and only its questions can be synthesised in "
                 "pairs; leave out --same-text"
@@ -535,25 +477,26 @@ def _measure_spoken_pairs(
         pairs = speak_pairs(language, o.split or SPLIT, count)
         spoken = list(tqdm(pairs, total=count, desc="synthesising pairs", unit="pair"))
     except MissingExtra as error:
-        if o.same_text or extractor is None:
+        if needed:
             raise
         _note(f"the same-text distance is left out: {error}")
         return {}
     utterances = [pair[0] for pair in spoken] + [pair[1] for pair in spoken]
-    numbers: dict[str, int] = {}
+    values: dict[str, Any] = {}
     if extractor:
         runs = pool.map(extractor.units, [utterance.samples for utterance in utterances])
         units = [x.units for x in runs]
     else:
+        numbers: dict[str, int] = {}
         units = []
         for utterance in utterances:
             phones = [numbers.setdefault(p.text, len(numbers)) for p in utterance.phones]
             units.append(np.array(phones))
+        values["K"] = len(numbers)
     texts = [str(n) for n in range(len(spoken))] * 2
     voices = ["one"] * len(spoken) + ["other"] * len(spoken)
     (row,) = same_text(units, texts, voices)
-    measures = {name: row[name] for name in ("same_text_distance", "same_text_auc", "pairs")}
-    return measures if extractor else {"K": len(numbers)} | measures
+    return values | {name: row[name] for name in ("same_text_distance", "same_text_auc", "pairs")}
 
 
 WHY = {  # a value is missing
@@ -569,22 +512,25 @@ WHY = {  # a value is missing
 def format_measures(values: dict[str, Any]) -> list[str]:
     """Format the measures as lines of text; beside one that is missing, say why it is."""
     flat = {k: v for k, v in values.items() if not isinstance(v, list)}
-    flat |= {f"unit {u['unit']}": u["share"] for u in values.get("most_used", [])}
+    for used in values.get("most_used", []):
+        flat[f"unit {used['unit']}"] = used["share"]
     for row in values.get("stability", []):
         where = row["condition"] + (f" {row['snr_db']:g} dB" if row["snr_db"] is not None else "")
         flat[f"unit edit distance (UED), {where}"] = row["unit_edit_distance"]
-        names = {"unit_error_rate": "unit error rate", "frames_changed": "frames changed"}
-        flat |= {f"{text}, {where}": row[name] for name, text in names.items() if name in row}
+        if "unit_error_rate" in row:
+            flat[f"unit error rate, {where}"] = row["unit_error_rate"]
+            flat[f"frames changed, {where}"] = row["frames_changed"]
     for row in values.get("same_text", []):
-        names = {
-            "same_text_distance": "same-text distance",
-            "other_text_distance": "other-text distance",
-            "same_text_auc": "AUC",
-        }
-        flat |= {f"{text}, {row['groups']}": row[name] for name, text in names.items()}
-    shown = {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in flat.items()}
-    shown |= {name: f"nan ({why})" for name, why in WHY.items() if math.isnan(flat.get(name, 0))}
-    return [f"{name:>46}  {value}" for name, value in shown.items()]
+        flat[f"same-text distance, {row['groups']}"] = row["same_text_distance"]
+        flat[f"other-text distance, {row['groups']}"] = row["other_text_distance"]
+        flat[f"AUC, {row['groups']}"] = row["same_text_auc"]
+    lines = []
+    for name, value in flat.items():
+        shown = f"{value:.3f}" if isinstance(value, float) else value
+        if name in WHY and math.isnan(value):
+            shown = f"nan ({WHY[name]})"
+        lines.append(f"{name:>46}  {shown}")
+    return lines
 
 
 def _note(line: str) -> None:
@@ -593,7 +539,6 @@ def _note(line: str) -> None:
 
 # ---- measures
 
-ROUNDING = 1e-4  # seconds that times of phones are good for
 PAIRS = 20_000  # of recordings that are compared, of the same text and of other texts
 
 
@@ -634,28 +579,26 @@ def same_text(
         places = rng.choice(len(a), min(len(a), PAIRS), replace=False)
         return np.array([normalised_distance(units[a[k]], units[b[k]]) for k in places])
 
-    names = sorted(set(group))
     rows = []
-    for i, first in enumerate(names):
-        for second in names[i:]:
-            forward = (group[one] == first) & (group[two] == second)
-            backward = (group[one] == second) & (group[two] == first)
-            a, b = one[forward | backward], two[forward | backward]
-            same = text[a] == text[b]
-            if same.all() or not same.any():
-                continue
-            near = draw_distances(a[same], b[same])
-            far = draw_distances(a[~same], b[~same])
-            rows.append(
-                {
-                    "groups": first if first == second else f"{first} - {second}",
-                    "same_text_distance": float(near.mean()),
-                    "other_text_distance": float(far.mean()),
-                    "same_text_auc": auc(near, far),
-                    "pairs": int(same.sum()),
-                    "distances": (near, far),
-                }
-            )
+    for first, second in combinations_with_replacement(sorted(set(group)), 2):
+        forward = (group[one] == first) & (group[two] == second)
+        backward = (group[one] == second) & (group[two] == first)
+        a, b = one[forward | backward], two[forward | backward]
+        same = text[a] == text[b]
+        if same.all() or not same.any():
+            continue
+        near = draw_distances(a[same], b[same])
+        far = draw_distances(a[~same], b[~same])
+        rows.append(
+            {
+                "groups": first if first == second else f"{first} - {second}",
+                "same_text_distance": float(near.mean()),
+                "other_text_distance": float(far.mean()),
+                "same_text_auc": auc(near, far),
+                "pairs": int(same.sum()),
+                "distances": (near, far),
+            }
+        )
     if not rows:
         raise ValueError("no text is spoken by two speakers, who say another text as well")
     return rows
@@ -782,29 +725,6 @@ def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> dict[st
     }
 
 
-def phone_frames(
-    phones: Sequence[tuple[str, float, float]], grid: FrameGrid, frames: int, names: dict[str, int]
-) -> np.ndarray:
-    """Return (T,) the number of the phone in the middle of every frame, that of SILENCE where there
-    is none; `names` grows as phones appear.
-
-    phones: (name, start, end) in seconds, in order, without overlap.
-    """
-    middles = (np.arange(frames) * grid.hop + grid.offset + grid.hop // 2) / grid.sample_rate
-    starts = np.array([start for _, start, _ in phones], float)
-    ends = np.array([end for _, _, end in phones], float)
-    ids = np.array([names.setdefault(name, len(names)) for name, _, _ in phones], np.int64)
-    places = np.searchsorted(starts, middles, side="right") - 1
-    inside = places >= 0
-    inside[inside] = middles[inside] < ends[places[inside]] + ROUNDING
-    if inside.all():
-        return ids[places]
-    silence = names.setdefault(SILENCE, len(names))
-    if not len(ids):
-        return np.full(frames, silence)
-    return np.where(inside, ids[np.maximum(places, 0)], silence)
-
-
 def usage(units: Sequence[RunLength], size: int, most: int = 5) -> dict[str, Any]:
     """Count how often the units of a codebook of `size` occur, by frames; `most` of the commonest
     with their shares.
@@ -867,328 +787,3 @@ def stability(clean: Sequence[RunLength], noisy: Sequence[RunLength]) -> dict[st
         "unit_error_rate": edits / sum(map(len, clean)),
         "frames_changed": float(changed.mean()),
     }
-
-
-# ---- phones with their times
-
-Phone = tuple[str, float, float]
-SILENCE = "sil"  # what an interval without a name is called
-PAUSES = ("", "_")  # names of silence: of MFA, of eSpeak
-# seconds, a frame: aligners that count in frames may let neighbours overlap by as much
-OVERLAP = 0.02
-# MFA writes "phones" or "SPEAKER - phones"
-TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)
-
-
-def read_alignment(path: Path) -> dict[str, list[Phone]]:
-    """Read the phones of recordings, by id.
-
-    path: a .jsonl of {"id", "phones": [[name, start, end], ...]}, a .TextGrid, or a folder of them,
-    in which the id is the path below the folder without its suffix. Recordings whose phones cannot
-    be used are listed and left out. Raises InputError for a file that cannot be read, an id that
-    comes twice, and where no recording can be used.
-    """
-    if path.suffix.lower() == ".jsonl":
-        return read_phones(_phone_lines(path), str(path))
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    grids = [p for p in files if p.suffix.lower() == ".textgrid" and p.is_file()]
-    if not grids:
-        raise InputError(
-            f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids"
-        )
-    folder = path if path.is_dir() else path.parent
-    names = [p.relative_to(folder).with_suffix("").as_posix() for p in grids]
-    readers = [partial(read_textgrid, p) for p in grids]
-    return read_phones(zip(names, readers, strict=True), str(path))
-
-
-def read_phones(
-    recordings: Iterable[tuple[str, Callable[[], list[Phone]]]], where: str
-) -> dict[str, list[Phone]]:
-    """Read the phones of recordings, each by its function: those that can be had by id; the others
-    are listed. Raises the first's InputError if all are."""
-    by_id: dict[str, list[Phone]] = {}
-    failed: dict[str, InputError] = {}
-    for name, read in recordings:
-        try:
-            by_id[name] = read()
-        except InputError as error:
-            failed[name] = error
-    if failed and not by_id:
-        raise next(iter(failed.values()))
-    report_set_aside({name: str(error) for name, error in failed.items()}, f"phones of {where}")
-    return by_id
-
-
-def _phone_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
-    lines: dict[str, int] = {}
-    for number, values in read_lines(path):
-        where = f"{path}:{number}"
-        try:
-            name = str(values["id"])
-            phones = [(str(n), float(a), float(b)) for n, a, b in values["phones"]]
-        except (KeyError, TypeError, ValueError) as error:
-            shape = '{"id": ..., "phones": [[name, start, end], ...]}'
-            raise InputError(f"{where} is not {shape} ({error!r}); correct the line") from error
-        if name in lines:
-            raise InputError(
-                f"{where} has the id {name}, as line {lines[name]} has; give each "
-                "recording one line"
-            )
-        lines[name] = number
-        yield name, partial(fill_gaps, phones, where)
-
-
-def read_textgrid(path: Path) -> list[Phone]:
-    """Read the intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
-    tiers = read_tiers(path)
-    phones = [intervals for name, intervals in tiers if TIERS.search(name) or len(tiers) == 1]
-    if len(phones) != 1:
-        names = ", ".join(name for name, _ in tiers)
-        raise InputError(
-            f"{path} has the interval tiers {names or 'none'}; name one of them "
-            "phones, and no other"
-        )
-    return fill_gaps(phones[0], str(path))
-
-
-def fill_gaps(phones: Sequence[Phone], where: str) -> list[Phone]:
-    """Fill the gaps between phones with silence, and call pauses so; those of no length go,
-    overlaps of up to OVERLAP belong to the earlier.
-
-    Raises InputError for times that are not finite or do not go forward.
-    """
-    filled: list[Phone] = []
-    at = 0.0
-    for name, start, end in phones:
-        finite = math.isfinite(start) and math.isfinite(end)
-        if not finite or end < start or start < at - OVERLAP - 1e-6:
-            raise InputError(
-                f"{where}: the phone {name} has the times [{start}, {end}) s after "
-                f"{at} s; phones must be in order"
-            )
-        if end <= max(start, at):
-            continue
-        if start > at + 1e-6:
-            filled.append((SILENCE, at, start))
-        label = SILENCE if name.strip() in PAUSES else name.strip()
-        filled.append((label, at if start < at - 1e-6 else start, end))
-        at = end
-    if not filled:
-        raise InputError(f"{where} has no phones; leave it out or align it again")
-    return filled
-
-
-# ---- the picture
-
-Block = tuple[str, float, float, str]  # label, start and end in seconds, colour
-
-ROW_SECONDS = 3.0  # what one row of the picture shows
-ROWS = 12  # a picture holds no more; the span must be named then
-INCHES, HEIGHTS = 13.0, (1.5, 0.34, 0.26)  # width; of spectrogram, units, phones
-HOP, WINDOW, BANDS = 80, 400, 80  # samples between columns and under one, mel bands
-POINTS, PIECE = 1024, 2_000  # of the Fourier transform; columns that are computed at a time
-# samples on either side, so that no column in between sees a cut
-MARGIN = math.ceil(POINTS / HOP) * HOP
-RANGE_DB = 70.0  # shown below the loudest
-SILENT = "#eef0f3"
-# what is there of them shows what DejaVu has not
-FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Source Han Sans SC",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "PingFang SC",
-    "Microsoft YaHei",
-    "SimHei",
-    "Droid Sans Fallback",
-    "Noto Sans",
-    "Arial Unicode MS",
-)
-SUFFIXES = (".png", ".svg", ".pdf")
-
-
-def draw_units(
-    path: Path,
-    samples: np.ndarray,
-    runs: RunLength,
-    grid: FrameGrid,
-    phones: Sequence[Phone] = (),
-    title: str = "",
-    span: tuple[float, float] | None = None,
-) -> None:
-    """Draw [start, end) seconds (None: all) of samples (N,) at 16 kHz: log-mel spectrogram, units,
-    phones.
-
-    A unit is drawn over the samples it owns, a column of the spectrogram around its middle: what
-    stands above each other is at the same time, to the sample. Raises InputError for another suffix
-    than .png, .svg or .pdf, and for a span that holds nothing or too much.
-    """
-    from matplotlib.font_manager import get_font_names
-
-    check_picture(path)
-    seconds = len(samples) / SAMPLE_RATE
-    rows = _split_span(span or (0.0, seconds), seconds)
-    strips = [list(unit_blocks(runs, grid, (rows[0][0], rows[-1][1])))]
-    if phones:
-        fills = cycle([SILENT, "white"])
-        strips.append([(*phone, fill) for phone, fill in zip(phones, fills, strict=False)])
-    title = (
-        f"{title}   {len(runs)} units of {runs.frames} frames in {seconds:.2f} s, "
-        f"{len(runs) / seconds:.1f} a second"
-    ).strip()
-    first = _columns(rows[0])[0]
-    mel = log_mel(samples, first, _columns(rows[-1])[1])
-    # matplotlib warns of those it lacks
-    fonts = ["DejaVu Sans", *(name for name in FONTS if name in set(get_font_names()))]
-    look = {"font_family": fonts, "font_size": 8, "axes_grid": False, "svg_hashsalt": "units"}
-    with style_figures(**look) as Figure, warnings.catch_warnings():
-        # a box stands for it, and the file is no worse for that
-        warnings.filterwarnings("ignore", r"Glyph .* missing from")
-        heights = HEIGHTS[: 1 + len(strips)]
-        figure = Figure(
-            figsize=(INCHES, len(rows) * (sum(heights) + 0.42) + 0.3), layout="constrained"
-        )
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
-        parts = figure.subfigures(len(rows), 1, squeeze=False, hspace=0.0)[:, 0]
-        for part, row in zip(parts, rows, strict=True):
-            axes = part.subplots(
-                len(heights), 1, sharex=True, height_ratios=heights, gridspec_kw={"hspace": 0.0}
-            )
-            _draw_row(list(axes), mel, first, strips, row)
-        save_figure(figure, path)
-
-
-def _split_span(span: tuple[float, float], seconds: float) -> list[tuple[float, float]]:
-    """Split a span of a recording into rows of ROW_SECONDS, or one that is shorter."""
-    start, end = max(span[0], 0.0), min(span[1], seconds)
-    if not (math.isfinite(start) and math.isfinite(end)) or end <= start:
-        raise InputError(
-            f"[{span[0]:g}, {span[1]:g}) s is outside a recording of {seconds:.2f} s; change --span"
-        )
-    count = math.ceil((end - start) / ROW_SECONDS - 1e-9)
-    if count > ROWS:
-        raise InputError(
-            f"{end - start:.1f} s are too long for a picture; name at most "
-            f"{ROWS * ROW_SECONDS:g} s with --span"
-        )
-    length = ROW_SECONDS if count > 1 else end - start
-    return [(start + i * length, start + (i + 1) * length) for i in range(count)]
-
-
-def check_picture(path: Path) -> None:
-    """Raise InputError where a picture cannot be written by this name."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"cannot draw a picture as {path}; end its name in {', '.join(SUFFIXES)}")
-
-
-def _columns(row: tuple[float, float]) -> tuple[int, int]:
-    """Return the columns [first, last) of the spectrogram from before the row to after it."""
-    first = math.floor(row[0] * SAMPLE_RATE / HOP) - 1
-    last = math.ceil(row[1] * SAMPLE_RATE / HOP) + 2
-    return max(first, 0), last
-
-
-def log_mel(samples: np.ndarray, first: int = 0, last: int | None = None) -> np.ndarray:
-    """Compute the log-mel spectrogram (BANDS, C) in decibels below the loudest of the recording:
-    its columns [first, last), of which column j is centred at sample HOP j."""
-    from torchaudio.transforms import MelSpectrogram
-
-    mel = MelSpectrogram(
-        SAMPLE_RATE, n_fft=POINTS, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0
-    )
-
-    def power(first: int, last: int) -> np.ndarray:
-        """Compute those columns from the samples they see."""
-        left = max(first * HOP - MARGIN, 0)
-        part = np.ascontiguousarray(samples[left : last * HOP + MARGIN], np.float32)
-        return mel(torch.from_numpy(part)).numpy()[:, first - left // HOP : last - left // HOP]
-
-    columns = len(samples) // HOP + 1
-    last = columns if last is None else min(last, columns)
-    loudest = 1e-20
-    for at in range(0, columns, PIECE):
-        loudest = max(loudest, float(power(at, min(at + PIECE, columns)).max()))
-    pieces = [power(at, min(at + PIECE, last)) for at in range(first, last, PIECE)]
-    spectrum = np.maximum(np.concatenate(pieces, axis=1), 1e-20)
-    return np.maximum(10 * np.log10(spectrum / loudest), -RANGE_DB)
-
-
-def unit_blocks(
-    runs: RunLength, grid: FrameGrid, span: tuple[float, float] = (0.0, math.inf)
-) -> Iterator[Block]:
-    """Yield every run within the span, with the seconds it owns."""
-    seconds = unit_samples(grid, runs) / grid.sample_rate
-    for index in np.flatnonzero((seconds[1:] > span[0]) & (seconds[:-1] < span[1])):
-        unit = int(runs.units[index])
-        yield str(unit), float(seconds[index]), float(seconds[index + 1]), colour(unit)
-
-
-def colour(unit: int) -> str:
-    """Return the colour of a unit, always the same; hues go round by the golden ratio, so that
-    units of near numbers look different."""
-    light, strong = (0.80, 0.68, 0.74)[unit % 3], (0.62, 0.55, 0.45)[unit // 3 % 3]
-    red, green, blue = colorsys.hls_to_rgb(unit * 0.6180339887 % 1, light, strong)
-    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
-
-
-def _draw_row(
-    axes: list[Axes],
-    mel: np.ndarray,
-    begin: int,
-    strips: Sequence[Sequence[Block]],
-    row: tuple[float, float],
-) -> None:
-    """Draw one row of the picture: axes[0] takes the spectrogram, the others a strip each. mel:
-    from column `begin` on."""
-    first, last = _columns(row)
-    part = mel[:, first - begin : last - begin]
-    left = (first - 0.5) * HOP / SAMPLE_RATE
-    right = (first + part.shape[1] - 0.5) * HOP / SAMPLE_RATE
-    axes[0].imshow(
-        part,
-        extent=(left, right, 0, BANDS),
-        aspect="auto",
-        origin="lower",
-        cmap="magma",
-        vmin=-RANGE_DB,
-        vmax=0,
-        interpolation="nearest",
-    )
-    axes[0].set_yticks([])
-    axes[0].set_ylabel("mel", rotation=0, ha="right", va="center", color=INK)
-    inches = INCHES * 0.95 / (row[1] - row[0])  # a second
-    for ax, blocks, name in zip(axes[1:], strips, ("units", "phones"), strict=False):
-        for label, start, end, fill in blocks:
-            low, high = max(start, row[0]), min(end, row[1])
-            if high <= low:
-                continue
-            ax.axvspan(start, end, facecolor=fill, edgecolor="white", linewidth=0.6)
-            # a label stands in each block that is wide enough for it, upright or on its side
-            size = 7.5  # points
-            wide = (high - low) * inches * 72
-            turn = 0 if wide > 0.66 * size * len(label) else 90
-            if not turn or wide > 0.9 * size:
-                ax.text(
-                    (low + high) / 2,
-                    0.5,
-                    label,
-                    fontsize=size,
-                    color=INK,
-                    ha="center",
-                    va="center",
-                    rotation=turn,
-                )
-        ax.set_ylim(0, 1)
-        ax.set_yticks([])
-        ax.set_ylabel(name, rotation=0, ha="right", va="center", color=INK)
-    axes[-1].set_xlim(*row)
-    for ax in axes:
-        ax.tick_params(
-            bottom=ax is axes[-1], labelbottom=ax is axes[-1], color=RULE, labelcolor=INK
-        )
-        for spine in ax.spines.values():
-            spine.set_color(RULE)
-    ticks = np.arange(math.ceil(row[0] / 0.25 - 1e-9), math.floor(row[1] / 0.25 + 1e-9) + 1) * 0.25
-    axes[-1].set_xticks(ticks, [f"{t:g} s" if t == int(t) else f"{t:.2f}" for t in ticks])

@@ -162,10 +162,13 @@ def _item(shard: Shard) -> dict[str, Any]:
 def _receive(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> ShardResult:
     if "error" in answer:
         raise InputError(answer["error"])
-    computed = set(answer.pop("computed"))
     for recording in shards[answer["index"]].recordings:
-        report(recording, recording.id in computed)
+        report(recording)
     return ShardResult(**answer)
+
+
+def _ignore(recording: Recording) -> None:
+    """Count nothing: the driver does."""
 
 
 class _Actor:
@@ -188,18 +191,12 @@ class _Actor:
         paths = [Path(os.fsdecode(path)) for path in row["paths"]]
         recordings = [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)]
         shard = Shard(row["index"], recordings)
-        computed: list[str] = []
-
-        def report(recording: Recording, fresh: bool) -> None:
-            if fresh:
-                computed.append(recording.id)
-
         answer: dict[str, Any]
         try:
             with single_threaded(1) as pool:
                 maker = self._prepare()
-                result = maker.finish(shard, maker.begin(shard, pool, report), report)
-                answer = asdict(result) | {"computed": computed}
+                begun = maker.begin(shard, pool, _ignore)
+                answer = asdict(maker.finish(shard, begun, _ignore))
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:

@@ -10,32 +10,33 @@ pyarrow's version.
 from __future__ import annotations
 
 import json
-import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechssl.artifacts import hash_bytes, read_json
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
+from speechssl.schema import convert
 from speechssl.timing import FrameGrid, RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"
-PART = re.compile(r"part-\d{5,}\.parquet")
+PART = r"^part-\d{5,}\.parquet$"
 READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
+LISTS = pa.list_(pa.int32())
 SCHEMA = pa.schema(
     {
         "id": pa.string(),
         "seconds": pa.float64(),
         "frames": pa.int32(),
-        "units": pa.list_(pa.int32()),
-        "lengths": pa.list_(pa.int32()),  # of runs of equal units, in frames
+        "units": LISTS,
+        "lengths": LISTS,  # of runs of equal units, in frames
         "audio_hash": pa.string(),  # of the file that the units were made from
     }
 )
@@ -79,8 +80,8 @@ def encode(part: Part) -> bytes:
         "id": pa.array([u.id for u in rows], pa.string()),
         "seconds": pa.array([u.seconds for u in rows], pa.float64()),
         "frames": pa.array([u.runs.frames for u in rows], pa.int32()),
-        "units": _lists([u.runs.units for u in rows]),
-        "lengths": _lists([u.runs.lengths for u in rows]),
+        "units": pa.array([u.runs.units.astype(np.int32) for u in rows], LISTS),
+        "lengths": pa.array([u.runs.lengths.astype(np.int32) for u in rows], LISTS),
         "audio_hash": pa.array([u.audio for u in rows], pa.string()),
     }
     schema = SCHEMA.with_metadata({KEY: json.dumps(part.card, sort_keys=True).encode()})
@@ -89,27 +90,21 @@ def encode(part: Part) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _lists(arrays: Sequence[np.ndarray]) -> pa.Array:
-    bounds = np.cumsum([0, *map(len, arrays)]).astype(np.int32)
-    # there may be no units at all
-    values = np.concatenate([np.zeros(0, np.int32), *arrays]).astype(np.int32)
-    return pa.ListArray.from_arrays(bounds, values)
-
-
 def decode(content: bytes) -> Part:
     """Return the part that `encode` was given. Raises ValueError for bytes that are not a whole
     part."""
     try:
-        table = _read(pa.BufferReader(content))
+        # in this thread: one of Arrow's (`read_table` begins one, whatever `use_threads` says) that
+        # lets go of a Python object while the program ends aborts it
+        with pq.ParquetFile(pa.BufferReader(content), **READ) as file:
+            table = file.read(use_threads=False)
         card = json.loads((table.schema.metadata or {})[KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(
-            f"not a whole Parquet file of units: {str(error).splitlines()[0]}"
-        ) from error
+        raise ValueError(f"not a whole Parquet file of units: {first_line(error)}") from error
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
     names, seconds, audio = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
-    units, lengths = _arrays(table["units"]), _arrays(table["lengths"])
+    units, lengths = _split_lists(table["units"]), _split_lists(table["lengths"])
     utterances = []
     for i in range(len(names)):
         runs = RunLength(units[i], lengths[i], seconds[i])
@@ -117,7 +112,7 @@ def decode(content: bytes) -> Part:
     return Part(utterances, card)
 
 
-def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
+def _split_lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     """Split a column of lists into an array (U,) int64 a row."""
     arrays: list[np.ndarray] = []
     for chunk in column.chunks:
@@ -133,36 +128,28 @@ def part_card(path: Path) -> dict[str, Any] | None:
         with path.open("rb") as file:
             schema = pq.read_schema(file)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"not a whole Parquet file: {str(error).splitlines()[0]}") from error
-    try:
-        card = json.loads((schema.metadata or {})[KEY])
-    except (KeyError, ValueError):
+        raise ValueError(f"not a whole Parquet file: {first_line(error)}") from error
+    if not schema.equals(SCHEMA) or KEY not in (schema.metadata or {}):
         return None
-    return card if isinstance(card, dict) and schema.equals(SCHEMA) else None
+    card: dict[str, Any] = json.loads(schema.metadata[KEY])
+    return card
 
 
-def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
-    """Read some columns of a part. Raises ValueError for bytes that are not a whole part."""
-    try:
-        with path.open("rb") as file:
-            table = _read(file, list(names))
-        return [table[name].to_pylist() for name in names]
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(
-            f"not a whole Parquet file of units: {str(error).splitlines()[0]}"
-        ) from error
+class _PartOfCard(msgspec.Struct):
+    file: Annotated[str, msgspec.Meta(pattern=PART)]
+    hash: str
 
 
-def _read(file: Any, columns: list[str] | None = None) -> pa.Table:
-    """Read a table in this thread. A thread of Arrow's (`read_table` begins one, whatever
-    `use_threads` says) that lets go of a Python object while the program ends aborts it."""
-    with pq.ParquetFile(file, **READ) as whole:
-        return whole.read(columns, use_threads=False)
+class _UnitsCard(msgspec.Struct):
+    """What is read of the card of units that others may have written."""
+
+    parts: list[_PartOfCard]
+    grid: FrameGrid | None = None
 
 
 def units_card(folder: Path) -> dict[str, Any]:
-    """Read the card of a finished unit corpus. Raises InputError where there is none, or its parts
-    and frames cannot be."""
+    """Read the card of a finished unit corpus. Raises InputError where there is none, or it is none
+    of units."""
     path = folder / CARD
     if not path.is_file():
         raise InputError(
@@ -170,18 +157,7 @@ def units_card(folder: Path) -> dict[str, Any]:
             "`speechssl units extract`"
         )
     card: dict[str, Any] = read_json(path)
-    try:
-        if "grid" in card:
-            FrameGrid(**card["grid"])
-        if not all(
-            PART.fullmatch(part["file"]) and isinstance(part["hash"], str) for part in card["parts"]
-        ):
-            raise ValueError("a part of another name")
-    except (InputError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} is not the card of units ({error}); extract them again with "
-            "`speechssl units extract`"
-        ) from error
+    convert(dict(card), _UnitsCard, path, "extract the units again with `speechssl units extract`")
     return card
 
 
@@ -207,23 +183,10 @@ def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
 
 
 def load_units(folder: Path | str) -> dict[str, RunLength]:
-    """Load unit sequences by id, as arrays of int32 that cannot be written.
-
-    They lie in a nameless file of this process, so that their number is bounded by the disk; what
-    is read often the system keeps in memory. Raises InputError as `iterate_units` does.
-    """
-    places: dict[str, tuple[int, int, float]] = {}
-    at = 0
-    with tempfile.TemporaryFile() as file:
-        for utterance in iterate_units(folder):
-            size = len(utterance.runs)
-            places[utterance.id] = (at, size, utterance.seconds)
-            at += 2 * size
-            np.stack([utterance.runs.units, utterance.runs.lengths]).astype(np.int32).tofile(file)
-        file.flush()
-        values = np.memmap(file, np.int32, "r") if at else np.zeros(0, np.int32)
+    """Load unit sequences by id, as arrays of int32. Raises InputError as `iterate_units` does."""
     sequences: dict[str, RunLength] = {}
-    for name, (at, size, seconds) in places.items():
-        units, lengths = values[at : at + size], values[at + size : at + 2 * size]
-        sequences[name] = RunLength(units, lengths, seconds)
+    for utterance in iterate_units(folder):
+        units = utterance.runs.units.astype(np.int32)
+        lengths = utterance.runs.lengths.astype(np.int32)
+        sequences[utterance.id] = RunLength(units, lengths, utterance.seconds)
     return sequences

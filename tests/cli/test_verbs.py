@@ -203,8 +203,8 @@ def test_features_and_recogniser_read_one_encoder_and_mfccs_need_none() -> None:
 @pytest.mark.parametrize(
     ("encoder", "more", "message"),
     [
-        ("mfcc", f"--ctc {MODELS}/ctc", "leave out --ctc"),
-        ("mfcc", "--layer 5", "mfcc has no layer 5; leave out --layer"),
+        ("mfcc", f"--ctc {MODELS}/ctc", "--ctc would have no effect with mfcc"),
+        ("mfcc", "--layer 5", "--layer would have no effect with mfcc"),
         (f"{MODELS}/encoder", "--layer 77", "has the layers 0 to 5, not 77"),
         (f"{MODELS}/encoder", "", "has the layers 0 to 5; choose one with --layer"),
         (f"{MODELS}/encoder", "--layer 5 --ctc nowhere", "nowhere"),

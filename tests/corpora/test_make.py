@@ -148,22 +148,6 @@ def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(
     assert (tmp_path / "other" / story).read_text() != (there / story).read_text()
 
 
-def test_an_empty_folder_is_filled_whatever_it_is_called(
-    made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "there").mkdir(mode=0o700)
-    (tmp_path / "link").symlink_to("there")
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    for place in (Path("../link"), Path()):
-        inode = place.stat().st_ino
-        make_miniature(few(place))
-        with untouched(place):
-            make_miniature(few(place))
-        assert place.stat().st_ino == inode and same_files(made["toefl-qa"], place)
-    assert (tmp_path / "link").is_symlink() and len(list(tmp_path.iterdir())) == 3
-
-
 def test_bad_requests_are_one_sentence_and_leave_nothing(
     made: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -1,13 +1,10 @@
 """Ids as names of files, and recordings joined of pieces without drift."""
 
-import csv
 import json
 import os
 from fractions import Fraction
-from functools import partial
 from math import ceil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data.files import (
-    decoded_seconds,
     draw,
     join,
     list_recordings,
@@ -28,27 +24,11 @@ from speechssl.data.files import (
     read_parquet,
     safe_name,
     source_card,
-    truth_of,
     write_joined,
 )
-from speechssl.data.prepare import attempt, run_parallel
 from speechssl.data.records import data_hash
-from speechssl.errors import InputError
 
 from ..files import refused
-
-
-@pytest.mark.slow
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_names_of_files_are_safe_and_different(one, other):
-    for name in (one, other):
-        made = safe_name(name)
-        assert (
-            "/" not in made
-            and "\0" not in made
-            and 0 < len(made.encode("utf-8", "surrogatepass")) <= 255
-        )
-    assert one == other or safe_name(one) != safe_name(other)
 
 
 def test_plain_ids_name_their_files_and_others_have_names_of_their_own():
@@ -141,24 +121,6 @@ def test_a_silent_piece_is_kept_and_a_silent_whole_is_not(sentences, tmp_path):
     assert not (tmp_path / "b.flac").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_jobs_give_their_results_or_what_cannot_be_read(sentences, tmp_path, workers):
-    sentences[1].write_bytes(sentences[1].read_bytes()[:2_000])
-    jobs = {
-        "one": (sentences[:1], tmp_path / "1.flac"),
-        "cut": (sentences, tmp_path / "3.flac"),
-        "gone": ([tmp_path / "x.mp3"], tmp_path),
-    }
-    found = run_parallel(partial(attempt, write_joined), jobs, workers, "joining")
-    assert (
-        found["one"].lengths == (5_000,)
-        and decoded_seconds(sentences[0]) == found["one"].samples / SAMPLE_RATE
-    )
-    assert "s1.wav is cut off" in str(found["cut"]) and not (tmp_path / "3.flac").exists()
-    assert str(found["gone"]).endswith("does not exist; check the path")
-
-
 def test_a_real_mp3_is_as_long_as_what_is_decoded(shared, tmp_path):
     """NMSQA's have no count of their frames: the header guesses 10.543 s, decoding gives 10.536 s;
     over 27 this is 0.19 s."""
@@ -245,17 +207,6 @@ def test_files_that_would_share_an_id_keep_their_suffix(folder):
     refused("make ids unique", list_recordings, folder("a.wav.mp3"))
 
 
-def test_odd_things_named_like_audio_are_listed_and_pipes_are_not(folder, tmp_path):
-    root = folder("good.wav", "dir.wav/inner.flac")
-    (root / "gone.wav").symlink_to(tmp_path / "nowhere")
-    os.mkfifo(root / "pipe.wav")
-    assert ids(root) == ["dir", "dir.wav/inner", "gone", "good"]
-    with open(os.fsencode(root) + b"/caf\xe9.wav", "wb"):  # a name that is not text becomes one
-        pass
-    (found,) = (r for r in list_recordings(root) if r.id.startswith("caf"))
-    assert found.id == "caf\\udce9" and found.path.is_file() and found.id.encode("utf-8")
-
-
 def test_links_are_followed_once_in_the_order_of_their_names(folder, tmp_path, monkeypatch):
     root = folder("m/1.wav")
     (tmp_path / "elsewhere").mkdir()
@@ -277,23 +228,6 @@ def test_links_are_followed_once_in_the_order_of_their_names(folder, tmp_path, m
     assert ids(root) == ["a/1", "link/b"]
     monkeypatch.setattr(os, "walk", shuffled)
     assert ids(root) == ["a/1", "link/b"]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "container", "subtype"),
-    [
-        (".opus", "OGG", "OPUS"),
-        (".aif", "AIFF", "PCM_16"),
-        (".aiff", "AIFF", "FLOAT"),
-        (".au", "AU", "PCM_16"),
-    ],
-)
-def test_every_suffix_is_read_whole_or_refused(tmp_path, suffix, container, subtype):
-    path, samples = tmp_path / f"a{suffix}", np.random.default_rng(0).uniform(-0.3, 0.3, 48_000)
-    soundfile.write(path, samples, 48_000, subtype, format=container)
-    assert len(read_audio(path)) == 16_000
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    refused("cut off|as audio", read_audio, path)
 
 
 # ---- manifests
@@ -497,37 +431,7 @@ def test_between_tabs_a_quotation_mark_is_text(texts: dict[int, str], tmp_path: 
     ]
 
 
-def test_rows_without_their_last_cells_are_not_swallowed(tmp_path: Path) -> None:
-    (tmp_path / "list.tsv").write_text('id\ttext\tspeaker\na\t"one\ts1\nb\ttwo"\nc\tthree\n')
-    refused(
-        "row 1 has a cell in quotation marks that goes on over a line",
-        read_csv,
-        tmp_path / "list.tsv",
-        "\t",
-    )
-    (tmp_path / "list.tsv").write_text("id\ttext\tspeaker\na\tone\ts1\nb\ttwo\n")
-    assert [row.get("speaker") for row in read_csv(tmp_path / "list.tsv", "\t")] == ["s1", None]
-
-
 CELLS = st.lists(st.text('ab "\n,;\t', max_size=6), min_size=3, max_size=3)
-
-
-@given(st.lists(CELLS, min_size=1, max_size=4), st.sampled_from(",;\t"))
-def test_what_is_written_as_csv_is_read_as_it_was_or_refused(
-    cells: list[list[str]], delimiter: str
-) -> None:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.csv")
-        with path.open("w", newline="") as file:
-            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(
-                [["x", "y", "z"], *cells]
-            )
-        try:
-            rows = read_csv(path, delimiter)
-        except InputError as error:
-            assert any("\n" in cell for row in cells for cell in row), error
-        else:
-            assert [list(row.values()) for row in rows] == cells
 
 
 def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:
@@ -542,28 +446,3 @@ def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:
         lambda path: list(read_parquet(path)),
         tmp_path / "a.parquet",
     )
-
-
-@pytest.mark.parametrize(
-    ("value", "truth"),
-    [
-        *((v, True) for v in (True, 1, "True", "true", " YES ", "1", 1.0)),
-        *((v, False) for v in (False, 0, "False", "no", "0", 0.0)),
-    ]
-    + [(v, None) for v in (None, "", "None", float("nan"))],
-)
-def test_words_of_truth(value: Any, truth: bool | None) -> None:
-    assert truth_of(value) is truth
-
-
-@pytest.mark.parametrize("value", ["perhaps", 2, [], {}, -1])
-def test_what_is_neither_true_nor_false(value: Any) -> None:
-    with pytest.raises(TypeError, match="is neither true nor false"):
-        truth_of(value)
-
-
-def test_a_file_that_only_ffmpeg_reads_is_a_source(tmp_path):
-    (tmp_path / "talk.m4a").write_bytes(b"is not opened here")
-    assert [(r.id, r.path) for r in list_recordings(tmp_path / "talk.m4a")] == [
-        ("talk", tmp_path / "talk.m4a")
-    ]

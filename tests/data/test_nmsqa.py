@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyarrow import parquet
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
@@ -26,7 +25,7 @@ from speechssl.data.prepare import format_report
 from speechssl.data.records import load_corpus
 
 from ..corpora.make import write_parquet as write_table
-from ..files import read_lines, refused, remarked, write_parquet
+from ..files import read_lines, refused, remarked
 
 RATE = 22_050
 SENTENCES = (
@@ -216,13 +215,6 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     refused("other inputs", prepare_nmsqa, Nmsqa(source=dev, out=tmp_path / "out", workers=1))
 
 
-def test_a_corpus_that_is_put_into_its_source_is_not_read_as_such(dev, tmp_path):
-    report = prepare_nmsqa(Nmsqa(source=dev, out=dev / "out", workers=1))
-    (dev / "out/card.json").unlink()
-    for out in (dev / "out", tmp_path / "other"):
-        assert prepare_nmsqa(Nmsqa(source=dev, out=out, workers=1)) == report
-
-
 def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_path):
     write_table(dev / "dev.parquet", [row(1), silent_row(2, 7)])
     write_json(
@@ -337,17 +329,6 @@ def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
     write_table(dev / "dev.parquet", [row(2, answers=times([moved], [(start, end)]))])
     _, corpus, _ = prepared(dev, tmp_path)
     assert timed(corpus, corpus.questions[0])
-
-
-def test_recordings_of_no_whole_passage_or_damaged_ones(dev, tmp_path):
-    path = dev / "dev_audios/question-0_0_2.wav"
-    path.write_bytes(path.read_bytes()[:999])
-    (dev / "dev_audios/question-0_0_1.wav").write_bytes(b"ID3 no audio at all")
-    facts, corpus, _ = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and facts["set_aside"][
-        prepare.UNUSABLE
-    ] == 2
-    assert "question-0_0_2.wav is cut off" in (tmp_path / "out/set_aside.jsonl").read_text()
 
 
 # ---- times
@@ -485,58 +466,6 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
     assert timed(corpus, by_id["id-0_0-0#2"]) and remarked(facts, prepare.RENAMED) == 1
     assert by_id["id-0_0-2"].answers[0].char_start is None and timed(corpus, by_id["id-0_0-2"])
     assert by_id["id-0_0-1"].answers == ()
-
-
-def test_offsets_that_are_floating_point_numbers_are_offsets(tmp_path):
-    """One row without any makes pandas write them so."""
-    answers = {"text": ["the old mill", "a lamp"], "answer_start": [20.0, float("nan")]}
-    write_parquet(tmp_path / "dev.parquet", [row(0) | {"answers": answers}])
-    assert [r.texts for r in parquet_rows(tmp_path / "dev.parquet")] == [
-        (("the old mill", 20), ("a lamp", None))
-    ]
-
-
-def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev, tmp_path, unmade):
-    write_table(
-        dev / "test.parquet",
-        [{n: v for n, v in row(k).items() if n != "answers"} for k in range(4)],
-    )
-    facts, _, report = prepared(dev, tmp_path, "test", "both")
-    assert (
-        facts["set_aside"][nmsqa.NO_ANSWERS] == 4
-        and report["splits"]["dev"]["questions"]["kept"] == 4
-    )
-    (dev / "test.parquet").rename(dev / "dev.parquet")
-    refused(
-        r"has no usable question of nmsqa \(4 x its answers are missing from "
-        r"the so",
-        prepare_nmsqa,
-        Nmsqa(source=dev, out=unmade, workers=1),
-    )
-    write_table(dev / "dev.parquet", [row(0)])
-    parquet.write_table(parquet.read_table(dev / "dev.parquet").slice(0, 0), dev / "test.parquet")
-    facts, *_ = prepared(dev, tmp_path, "test", "none")
-    assert facts["questions"] == {
-        "read": 0,
-        "kept": 0,
-        "set_aside": 0,
-        "published": 171,
-        "agrees": False,
-    }
-    (dev / "dev.parquet").unlink()
-    refused(
-        r"has no usable question of nmsqa \(its files are empty\)",
-        prepare_nmsqa,
-        Nmsqa(source=dev, out=unmade, workers=1),
-    )
-
-
-def test_shards_that_are_numbers_belong_together(tmp_path):
-    """As the branch refs/convert/parquet of Hugging Face has them."""
-    for k in range(2):
-        write_table(tmp_path / "nmsqa/default/dev" / f"000{k}.parquet", [row(k)])
-    _, corpus, _ = prepared(tmp_path / "nmsqa", tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"]
 
 
 # ---- the other layouts
@@ -708,15 +637,6 @@ def test_damage_is_one_sentence_and_leaves_nothing(dev, name, content, message, 
 def test_two_tables_of_a_split_are_refused(dev, unmade):
     write_table(dev / "data.parquet" / "dev.parquet", [row(0)])
     refused("are both tables of dev", prepare_nmsqa, Nmsqa(source=dev, out=unmade, workers=1))
-
-
-def test_recordings_in_no_folder_of_a_split_are_those_of_the_only_one(dev, tmp_path):
-    (dev / "dev_audios").rename(dev / "audio")
-    _, corpus, _ = prepared(dev, tmp_path)
-    assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
-    write_table(dev / "train.parquet", [row(0)])  # whose recordings have the same names
-    _, texts, _ = prepared(dev, tmp_path, out="both")
-    assert {q.audio for q in texts.questions} == {""}
 
 
 # ---- the real files

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.artifacts import read_json, write_json
+from speechssl.artifacts import read_json
 from speechssl.cli import main
 from speechssl.data.options import Squad
 from speechssl.data.prepare import (
@@ -22,7 +22,6 @@ from speechssl.data.prepare import (
 )
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
-from speechssl.errors import InputError
 
 from ..files import read_lines, refused, same_files, untouched
 
@@ -64,42 +63,6 @@ def test_what_is_there_is_left_alone(tmp_path, squad_json, capsys):
     assert same_files(tmp_path / "whole", out)
     squad_json(source / "dev.json", ("In Rome!", [("1", "Where?", [("Rome", 3)])]))
     refused("made from other inputs", prepare_squad, Squad(source=source, out=out, workers=1))
-
-
-def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
-    (tmp_path / "dev.json").write_text('{"data": [{"paragraphs": 3}]}')
-    for name in ("empty", "full"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "full/mine.txt").write_text("mine")
-    refused(
-        "dev.json: `data",
-        prepare_squad,
-        Squad(source=tmp_path / "dev.json", out=tmp_path / "empty", workers=1),
-    )
-    (tmp_path / "dev.json").write_text('{"data": []}')
-    refused(
-        "holds other files; choose another folder$",
-        prepare_squad,
-        Squad(source=tmp_path / "dev.json", out=tmp_path / "full", workers=1),
-    )
-    assert not list((tmp_path / "empty").iterdir()) and [
-        p.name for p in (tmp_path / "full").iterdir()
-    ] == ["mine.txt"]
-
-
-def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, squad_json, monkeypatch):
-    def failing(o, *_):
-        write_json(o.out / "dev/parts/1.json", {})
-        raise InputError("festival has gone")
-
-    source = squad_json(tmp_path / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))
-    monkeypatch.setattr("speechssl.synth.speak.speak_drafts", failing)
-    refused(
-        "has gone", prepare_squad, Squad(source=source, out=tmp_path / "out", speak=True, workers=1)
-    )
-    assert (tmp_path / "out/dev/parts/1.json").is_file() and (
-        tmp_path / "out/settings.json"
-    ).is_file()
 
 
 def test_answers_that_could_be_aligned_are_counted_and_the_verb_is_named(

@@ -16,7 +16,6 @@ from speechssl.cli import main
 from speechssl.data.options import TableCorpus
 from speechssl.data.records import Answer, Corpus, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
-from speechssl.errors import InputError
 
 from ..files import refused, wav, write_lines, write_parquet
 
@@ -135,15 +134,6 @@ def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
     make_corpus(tmp_path / "out", {"test": (passages, iter(questions))})
     check(load_corpus(tmp_path / "out", "test"))
     refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": (passages, [])})
-
-
-def test_nothing_is_said_of_answers_in_passages_without_words(
-    mine: Path, tmp_path: Path, capsys: Any
-) -> None:
-    (mine / "passages.csv").write_text("id,audio\nrome,wav/rome.wav\n")
-    assert main(["prepare", "table", str(mine), str(tmp_path / "out")]) == 0
-    out = capsys.readouterr().out
-    assert "test questions: 2 read, 2 kept" in out and "occurs in what is read" not in out
 
 
 def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path: Path) -> None:
@@ -298,26 +288,6 @@ def test_an_empty_time_is_none_and_an_answer_keeps_its_words(mine: Path, empty: 
     ]
 
 
-def test_a_speaker_called_nan_is_none(mine: Path) -> None:
-    (mine / "passages.csv").write_text(PASSAGES.replace(",ann", ",nan"))
-    assert rows_of(mine)[0][0]["speaker"] == ""
-
-
-@pytest.mark.parametrize("start", [None, float("nan"), "", "nan", "-", "soon", -1, 0, "0.5", 900])
-@pytest.mark.parametrize("end", [None, "0.75", 1.02, float("inf"), True])
-@pytest.mark.parametrize("answer", [None, "", 0, "rome", "NaN"])
-def test_what_is_prepared_can_be_loaded(tmp_path: Path, start: Any, end: Any, answer: Any) -> None:
-    audio = {"array": SAMPLES, "sampling_rate": 16_000}
-    passages = [{"id": "p", "text": "rome was founded", "audio": audio}]
-    question = {"passage": "p", "text": "what", "answer": answer, "start": start, "end": end}
-    try:
-        make_corpus(tmp_path / "out", {"test": (passages, [question])})
-    except InputError as error:
-        assert "questions of test, row 1" in str(error)
-    else:
-        assert len(load_corpus(tmp_path / "out", "test").questions) == 1
-
-
 SOUND = np.tile(np.append(np.arange(-100, 100), np.arange(100, -100, -1)) / 128, 40)
 
 
@@ -351,19 +321,3 @@ def test_arrays_that_are_no_recording_are_set_aside(tmp_path: Path, array: np.nd
     questions = [{"id": f"q{n}", "passage": n, "text": "what", "answer": "hello"} for n in "px"]
     make_corpus(tmp_path / "out", {"test": (passages, questions)})
     assert list(load_corpus(tmp_path / "out", "test").passages) == ["p"]
-
-
-def test_times_beyond_a_flac_of_unknown_length_are_refused(mine: Path, unmade: Path) -> None:
-    soundfile.write(mine / "wav/rome.flac", SAMPLES, 16_000)
-    content = bytearray((mine / "wav/rome.flac").read_bytes())
-    content[21] &= 0xF0  # STREAMINFO: the 36 bits that count the samples
-    content[22:26] = bytes(4)
-    (mine / "wav/rome.flac").write_bytes(content)
-    for name, old, new in (
-        ("passages", "rome.wav", "rome.flac"),
-        ("questions", "0.25,0.75", "2000,2001"),
-    ):
-        table = mine / f"{name}.csv"
-        assert old in table.read_text()
-        table.write_text(table.read_text().replace(old, new))
-    refused("row 1: the answer .2000.0,", prepare_table, TableCorpus(source=mine, out=unmade))

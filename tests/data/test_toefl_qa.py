@@ -86,15 +86,6 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     )
 
 
-@pytest.mark.parametrize("below", ["", "data", "data/train", "data/train/tpo_1-lecture_1_1"])
-def test_any_part_of_the_layout_will_do(source, tmp_path, below):
-    report = prepare_toefl_qa(ToeflQa(source=source / below, out=tmp_path / "out", workers=1))
-    assert list(report["splits"]) == (
-        ["train", "dev", "test"] if below in ("", "data") else ["train"]
-    )
-    assert report["splits"]["train"]["questions"]["read"] == (1 if below.endswith("1_1") else 3)
-
-
 def test_files_outside_a_split(source, tmp_path):
     write(tmp_path / "loose", "tpo_3-lecture_1_1.txt")
     report = prepare_toefl_qa(ToeflQa(source=tmp_path / "loose", out=tmp_path / "test", workers=1))

@@ -165,7 +165,7 @@ def test_torchaudio_computes_what_the_loaded_encoder_does(made, tmp_path, shape)
 
 def test_names_of_fairseq_and_torchaudio_are_theirs(made):
     state = load_checkpoint(made("Hubert", "large")).model.state_dict()
-    fairseq = rename(state, "huggingface", "fairseq", "layer", "x")
+    fairseq = rename(state, "fairseq", "layer", inverse=True)
     front = {
         "mask_emb",
         "layer_norm.bias",
@@ -178,13 +178,8 @@ def test_names_of_fairseq_and_torchaudio_are_theirs(made):
         "encoder.layers.0.fc2.bias",
     }
     assert front | layers <= fairseq.keys()
-    grouped = rename(
-        load_checkpoint(made("Hubert", "base")).model.state_dict(),
-        "huggingface",
-        "fairseq",
-        "group",
-        "x",
-    )
+    state = load_checkpoint(made("Hubert", "base")).model.state_dict()
+    grouped = rename(state, "fairseq", "group", inverse=True)
     assert "feature_extractor.conv_layers.0.2.weight" in grouped
 
 
@@ -239,17 +234,12 @@ def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 @pytest.mark.parametrize(
-    ("family", "changes", "message"),
-    [
-        ("WavLM", {}, "is not a plain HuBERT or wav2vec 2.0"),
-        ("Hubert", {"hidden_act": "relu"}, "is not a plain HuBERT or wav2vec 2.0"),
-        ("Hubert", {"conv_pos_batch_norm": True}, "is not a plain HuBERT or wav2vec 2.0"),
-        ("Hubert", {"layer_norm_eps": 1e-6}, "has layer norms that"),
-        ("Hubert", {"feat_proj_layer_norm": False}, "has layer norms that"),
-    ],
+    ("family", "changes"),
+    [("WavLM", {}), ("Hubert", {"hidden_act": "relu"}), ("Hubert", {"layer_norm_eps": 1e-6})],
 )
-def test_what_a_format_cannot_hold_is_refused(made, tmp_path, kind, family, changes, message):
-    refused(message, convert, made(family, "base", **changes), tmp_path / "x.pt", kind)
+def test_what_a_format_cannot_hold_is_refused(made, tmp_path, kind, family, changes):
+    source = made(family, "base", **changes)
+    refused("is not a plain HuBERT or wav2vec 2.0", convert, source, tmp_path / "x.pt", kind)
     assert not list(tmp_path.iterdir())
 
 
@@ -264,28 +254,18 @@ def test_wavlm_is_written_for_hugging_face(made, tmp_path):
 @pytest.mark.parametrize(
     ("out", "kind", "mine", "message"),
     [
-        ("x.pt", "fairseq", "x.pt", "already exists and has no card"),
-        ("x.pt", "torchaudio", "x.json", "x.json is where"),
-        ("x.pt", "torchaudio", "x.card.json", "x.card.json is where"),
-        ("x", "fairseq", "y", "ends in .pt"),
+        ("x.pt", "fairseq", "x.pt", "already exists and is something else"),
+        ("x.pt", "torchaudio", "x.json", "already exists and is something else"),
+        ("x.pt", "torchaudio", "x.card.json", "already exists and is something else"),
         ("x.bin", "torchaudio", "y", "ends in .pt"),
-        ("x", "onnx", "y", "no format onnx"),
         ("x.pt", "fairseq", "y", r"config\.json states strides"),
     ],
 )
 def test_where_nothing_can_be_written_nothing_is(made, tmp_path, out, kind, mine, message):
     (tmp_path / mine).write_text("mine")
-    refused(
-        message,
-        convert,
-        made(),
-        tmp_path / out,
-        kind,
-        Architecture(heads=4) if "config" in message else Architecture(),
-    )
-    assert [p.name for p in tmp_path.iterdir()] == [mine] and (
-        tmp_path / mine
-    ).read_text() == "mine"
+    given = Architecture(heads=4) if "config" in message else Architecture()
+    refused(message, convert, made(), tmp_path / out, kind, given)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(mine, "mine")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -305,25 +285,18 @@ def test_a_changed_file_is_not_taken_for_what_its_card_says(made, tmp_path):
     content = torch.load(path, weights_only=True)
     content["model"]["encoder.layers.0.fc1.bias"][0] += 1
     torch.save(content, path)
-    refused("no longer has the weights", convert, made(), path, "fairseq")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(exporting, "relative_errors", lambda *_: [0.0, float("nan"), 0.0])
-    refused("differs by nan", convert, made(), out_of(kind, tmp_path), kind)
-    assert not list(tmp_path.iterdir())
+    refused("is something else", convert, made(), path, "fairseq")
 
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypatch):
-    def spoiled(*given):
-        state = rename(*given)
+    def spoil(*given, **options):
+        state = rename(*given, **options)
         name = next(n for n in state if n.endswith("k_proj.weight"))
         return state | {name: state[name] * 1.0001}
 
-    monkeypatch.setattr(exporting, "rename", spoiled)
-    refused("changed its weights", convert, made(), out_of(kind, tmp_path), kind)
+    monkeypatch.setattr(exporting, "rename", spoil)
+    refused("is another encoder in", convert, made(), out_of(kind, tmp_path), kind)
     assert not list(tmp_path.iterdir())
 
 
@@ -359,12 +332,10 @@ def test_the_verb_goes_both_ways_and_prints_the_proof(made, tmp_path, capsys):
 def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
     path = tmp_path / "bare.pt"
     state = load_checkpoint(made("Hubert", "few convolutions")).model.state_dict()
-    torch.save(rename(state, "huggingface", "fairseq", "layer", "x"), path)
+    torch.save(rename(state, "fairseq", "layer", inverse=True), path)
     command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
     assert main(command) == 2
-    assert "convert --strides" in capsys.readouterr().err
-    assert main([*command, "--strides", "5", "8", "4"]) == 2
-    assert "give --heads" in capsys.readouterr().err
+    assert "give --strides and --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
     assert "assumed: input normalised" in capsys.readouterr().err
     expected, found = (

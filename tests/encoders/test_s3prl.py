@@ -202,9 +202,12 @@ def test_the_hash_is_of_the_weights_and_of_what_computes_with_them(wavlm_file, t
         ("hubrt_base", "no upstream 'hubrt_base'; did you mean hubert_base"),
         ("", "no upstream ''; did you mean "),
         ("Path", "no upstream 'Path'"),  # s3prl's hub lists what its files import
-        ("hubert@file.pt", "downloads its own checkpoint; write s3prl:hubert, without file.pt"),
+        ("hubert@file.pt", "downloads its own checkpoint; write s3prl:hubert, and not"),
         ("hubert_custom", "needs a checkpoint; write s3prl:hubert_custom@PATH"),
-        ("hubert_custom@/no/such.pt", "/no/such.pt is not a file"),
+        (
+            "hubert_custom@/no/such.pt",
+            "needs a checkpoint; .*, and not s3prl:hubert_custom@/no/such.pt",
+        ),
         ("hf_hubert_custom@/no/such/folder", "found no speech encoder at /no/such/folder"),
         (
             f"hubert_custom@{__file__}",
@@ -237,14 +240,14 @@ def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(
 
 
 def test_what_s3prl_would_fill_in_or_misread_is_refused(hubert_folder, wav2vec2_folder, tmp_path):
-    with pytest.raises(
-        InputError, match=("is a wav2vec2 model, which the upstream hf_hubert_custom would misread")
-    ):
+    with pytest.raises(InputError, match=("would misread .*is a wav2vec2 model")):
         load_encoder(f"s3prl:hf_hubert_custom@{wav2vec2_folder}")
     folder = shutil.copytree(hubert_folder("layer"), tmp_path / "bare")
     (folder / "preprocessor_config.json").unlink()
     refused(
-        "bare has no preprocessor_config.json", load_encoder, f"s3prl:hf_hubert_custom@{folder}"
+        "would misread .*it has no preprocessor_config.json",
+        load_encoder,
+        f"s3prl:hf_hubert_custom@{folder}",
     )
     folder = shutil.copytree(hubert_folder("layer"), tmp_path / "gaps")
     weights = load_file(folder / "model.safetensors")
@@ -272,8 +275,8 @@ def test_an_upstream_without_one_frame_rate_is_refused(monkeypatch):
     monkeypatch.setattr(
         "speechssl.encoders.s3prl.upstreams", lambda: known | {"uneven": Uneven, "mixed": Mixed}
     )
-    refused("does not have a constant frame rate", load_s3prl, "s3prl:uneven")
-    refused("differ in width or frame rate", load_s3prl, "s3prl:mixed")
+    refused("no constant frame rate", load_s3prl, "s3prl:uneven")
+    refused("differ in width, or have", load_s3prl, "s3prl:mixed")
 
 
 def test_audio_that_is_too_short_has_no_frames(hubert_folder):
@@ -322,26 +325,21 @@ def test_files_are_read_as_torchaudio_does_and_channels_rate_and_gain_are_what_t
 
 def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    with pytest.raises(InputError, match="the effect silence, which needs the program sox"):
-        programs.apply_effects_file(stereo, [["silence", "1", "0.1", "0.1%"]])
+    effects = [["silence", "1", "0.1", "0.1%"]]
+    refused("cannot apply it .*; install it", programs.apply_effects_file, stereo, effects)
     asked = []
 
-    def sox(command, input, capture_output):
+    def sox(command, input, capture_output, check):
         asked.append(command)
         # 100 frames of two float32
-        return types.SimpleNamespace(returncode=0, stdout=input[: 8 * 100], stderr=b"")
+        return types.SimpleNamespace(stdout=input[: 8 * 100])
 
-    monkeypatch.setattr(programs.shutil, "which", lambda _: "sox")
     monkeypatch.setattr(programs.subprocess, "run", sox)
-    found, rate = programs.apply_effects_file(stereo, [["silence", "1", "0.1", "0.1%"]])
-    assert rate == 8_000 and torch.equal(found, programs.load(stereo)[0][:, :100])
+    found, rate = programs.apply_effects_file(stereo, effects)
+    assert rate == 8_000
+    assert torch.equal(found, programs.load(stereo)[0][:, :100])
     raw = "-t f32 -r 8000 -c 2 -".split()
     assert asked == [["sox", *raw, *raw, "silence", "1", "0.1", "0.1%"]]
-    failed = types.SimpleNamespace(returncode=1, stdout=b"", stderr=b"no such effect\n")
-    monkeypatch.setattr(programs.subprocess, "run", lambda *_, **__: failed)
-    refused(
-        r"sox cannot apply odd \(no such effect\)", programs.apply_effects_file, stereo, [["odd"]]
-    )
 
 
 @pytest.mark.slow

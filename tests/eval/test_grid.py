@@ -446,7 +446,7 @@ def test_a_head_is_evaluated_on_its_set_in_the_split_that_is_asked_for(labelled,
         "other",
     )
     refused(
-        "trained for another set",
+        "of no head, or of one for another",
         load_classification,
         tmp_path / "head",
         labelled("other", counts=(12, 4, 3)),

@@ -1,7 +1,6 @@
-"""How often, the table, and a command that is run in this process.
+"""A command that is run in this process, and the pipeline on almost nothing.
 
-`pytest tests/faults` takes a sample: under a minute of one core, most of which is marked slow.
-`make faults` sets FAULTS, runs all of it and prints the table.
+`make faults` sets FAULTS: more kills of every stage, and a node of Ray that is killed.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +17,7 @@ import pytest
 
 from speechssl.cli import main
 
-TABLE: dict[str, Counter[str]] = {}  # what -> how often what happened
-CASES = int(os.environ.get("FAULTS") or 0)  # fuzzed files in all; 0: the sample
-MEMORY = 1 << 30  # bytes that a command may take beyond what the process has
+THOROUGH = bool(os.environ.get("FAULTS"))
 
 
 @dataclass(frozen=True)
@@ -31,18 +26,6 @@ class Said:
 
     code: int
     sentence: str
-
-
-@contextmanager
-def little_memory() -> Iterator[None]:
-    """An allocation of more than MEMORY fails in this block."""
-    before, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (before, hard))
 
 
 def command(*arguments: object) -> Said:
@@ -147,32 +130,6 @@ class Stages:
                 *("--conditions", "clean", "pink@5", "--workers", 1),
             ),
         }
-
-
-@pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[str, Sequence[str]], None]:
-    """A function (what, what happened to every case) that adds a line to the table."""
-
-    def add(what: str, happened: Sequence[str]) -> None:
-        TABLE.setdefault(what, Counter()).update(happened)
-
-    return add
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not TABLE or not CASES:
-        return
-    lines = ["| what | cases | what happened |", "|---|---|---|"]
-    for what, counts in TABLE.items():
-        text = ", ".join(
-            f"{count:,} {happened}" if len(counts) > 1 else happened
-            for happened, count in counts.most_common()
-        )
-        lines.append(f"| {what} | {counts.total():,} | {text} |")
-    lines.append(f"| **all** | {sum(counts.total() for counts in TABLE.values()):,} | |")
-    terminalreporter.write_line("\n".join(lines))
-    if path := os.environ.get("FAULTS_TABLE"):
-        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from functools import partial
 from importlib import util
 from pathlib import Path
@@ -19,7 +18,7 @@ from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import load_extractor
 from speechssl.units.ray_engine import RayEngine
 
-from .conftest import CASES, TABLE
+from .conftest import THOROUGH
 
 SHARDS = 16
 
@@ -27,7 +26,7 @@ SHARDS = 16
 @pytest.mark.skipif(
     util.find_spec("ray") is None, reason=("extraction on a cluster needs speechssl[ray]")
 )
-@pytest.mark.skipif(not CASES, reason="a minute of two cores: make faults")
+@pytest.mark.skipif(not THOROUGH, reason="a minute of two cores: make faults")
 def test_a_node_that_is_killed_costs_no_unit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,4 +68,3 @@ def test_a_node_that_is_killed_costs_no_unit(
     assert {p.name: p.read_bytes() for p in out.iterdir()} == {
         p.name: p.read_bytes() for p in (tmp_path / "one").iterdir()
     }
-    TABLE["kill a node of Ray's two"] = Counter({"the bytes of one process": 1})

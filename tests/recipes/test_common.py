@@ -84,7 +84,7 @@ def test_a_configuration_and_a_folder_may_have_blanks(recipe: Recipe) -> None:
 
 
 def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> None:
-    printed = recipe(LAUNCH="torchrun --nproc-per-node 4 --no-python")
+    printed = recipe(LAUNCH="torchrun --nproc-per-node 4 --no-python --")
     assert [line.split()[0] for line in printed[1::2]] == ["speechssl", "torchrun", "speechssl"]
     launched = get_args_parser().parse_args(re.findall("<(.*?)>", printed[3]))
     assert launched.no_python

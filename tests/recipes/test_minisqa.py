@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -98,13 +96,12 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path) -> None:
     models, corpus = model_folder("people-en"), str(tmp_path / "corpus")
     sizes = ["--passages", "4", "--dev-passages", "2", "--test-passages", "1", "--questions", "2"]
     shipped = [str(models / name) for name in ("encoder", "units.safetensors")]
-    made = (
+    made: tuple[list[str], ...] = (
         ["prepare", "minisqa", corpus, *sizes],
         ["units", "extract", corpus, *shipped, str(tmp_path / "units"), "--split", "train"],
     )
     for call in made:
-        done = subprocess.run(["speechssl", *call], env=os.environ, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        assert main(call) == 0
     known = {"MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
     script = ("minisqa/choose.sh", str(tmp_path))
     assert "there is no arm four-1" in run(*script, "four-1", code=2, **known).stderr

@@ -79,8 +79,10 @@ def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(
     words = "It was led by Maxime Faget, in-house, in 1961.".split()
     recognised = "it was led by Maxim Fagit in house in 1961 and".split()
     places = {(4, 5): "Maxim Fagit", (6, 6): "in house", (8, 8): "1961", (0, 3): "it was led by"}
-    assert {at: " ".join(losses.written_for(words, recognised, *at)) for at in places} == places
-    assert losses.written_for(words, ["it", "was"], 4, 5) == losses.written_for([], [], 0, 0) == []
+    assert {at: " ".join(losses.find_written(words, recognised, *at)) for at in places} == places
+    assert (
+        losses.find_written(words, ["it", "was"], 4, 5) == losses.find_written([], [], 0, 0) == []
+    )
 
     spans = tuple(Span(w, i, i + 1) for i, w in enumerate(words))
     write_records(
@@ -162,7 +164,7 @@ def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested
     card = read_json(tmp_path / "train/card.json")
     assert card["licence"] == "CC0" and card["synthetic"] == "spoken by one; spoken by two"
     curve = script("real_questions/curve.py")
-    ends = curve.articles(tmp_path)
+    ends = curve.count_articles(tmp_path)
     assert len(ends) == 12 and ends[-1] == (48, 48)  # of 96 recorded questions, each by two voices
     order = [name.split("-")[1].split("_")[0] for name in data.passages]
     assert all(order[a] != order[a - 1] for a, _ in ends[:-1]) and order != sorted(order, key=int)
@@ -182,7 +184,7 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> N
         for x in xs
     }
     scores = list(resample_cells(cells, unit="passage").values())
-    found = curve.predicted(xs, scores, 2.0)
+    found = curve.predict_score(xs, scores, 2.0)
     line = np.polyfit(xs, np.array([s.drawn for s in scores]), 1)
     assert found.value == pytest.approx(
         np.polyval(np.polyfit(xs, [s.value for s in scores], 1), 2.0)

@@ -14,13 +14,13 @@ from recipes.minisqa.retrieval import (
     Retrieval,
     RetrievalTask,
     bm25,
-    embedder_of_words,
     evaluate_retrieval,
     load_retrievers,
-    mean_pooled,
+    load_word_embedder,
+    pool_means,
     retrieve,
     score_ranks,
-    shared_terms,
+    score_shared_terms,
 )
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
@@ -186,11 +186,11 @@ def units(*units):
 
 @pytest.mark.parametrize("method", ["bm25", "tfidf"])
 def test_words_are_compared_in_one_form_and_chinese_by_character(method):
-    (scores,) = shared_terms(
+    (scores,) = score_shared_terms(
         method, None, [spoken("Which COLOUR?")], [spoken("the color"), spoken("colouring")]
     )
     assert scores[0] > scores[1] == 0
-    (scores,) = shared_terms(
+    (scores,) = score_shared_terms(
         method, None, [spoken("貓 在 哪裡", "zh")], [spoken("一隻 猫", "zh"), spoken("狗", "zh")]
     )
     assert scores[0] > scores[1] == 0
@@ -199,24 +199,24 @@ def test_words_are_compared_in_one_form_and_chinese_by_character(method):
 @pytest.mark.parametrize("method", ["bm25", "tfidf"])
 def test_ngrams_forgive_what_is_misheard(method):
     passages = [spoken("lantern"), spoken("peacock")]
-    assert not shared_terms(method, None, [spoken("lentern")], passages).any()
-    (scores,) = shared_terms(method, 3, [spoken("lentern")], passages)
+    assert not score_shared_terms(method, None, [spoken("lentern")], passages).any()
+    (scores,) = score_shared_terms(method, 3, [spoken("lentern")], passages)
     assert scores[0] > scores[1] == 0
 
 
 def test_terms_of_units_are_trigrams_or_as_long_as_they_are_asked_for():
     question, passages = [units(1, 2, 3, 4)], [units(9, 1, 2, 3, 9), units(3, 4, 9)]
-    (three,) = shared_terms("tfidf", None, question, passages)
+    (three,) = score_shared_terms("tfidf", None, question, passages)
     assert three[0] > three[1] == 0
-    assert (shared_terms("tfidf", 2, question, passages) > 0).all()
-    assert not shared_terms("tfidf", 4, question, passages).any()
+    assert (score_shared_terms("tfidf", 2, question, passages) > 0).all()
+    assert not score_shared_terms("tfidf", 4, question, passages).any()
 
 
 def one_hot(longest=None):
     """Vectors are counts of the tokens 0 to 5; specials count nothing."""
     table = torch.cat([torch.eye(6), torch.zeros(3, 6)])
     return Embedder(
-        lambda ids, mask: mean_pooled(table[ids], mask),
+        lambda ids, mask: pool_means(table[ids], mask),
         lambda runs: runs.units,
         (6, 7, 8),
         {},
@@ -243,7 +243,7 @@ def folder(text_encoder, tokenizer, tmp_path):
 def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(
     folder, text_encoder, tokenizer
 ):
-    embedder = embedder_of_words(str(folder), bf16=False)
+    embedder = load_word_embedder(str(folder), bf16=False)
     texts = ["anna lost a lantern", "the silver lantern of anna and peter", "paris"]
     with torch.no_grad():
         hidden = [

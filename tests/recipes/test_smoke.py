@@ -254,11 +254,11 @@ def test_units_and_their_readers(tmp_path: Path) -> None:
 def test_text_side(tmp_path: Path) -> None:
     printed = smoke("text_side", tmp_path, PARTS="1 3")
     rows = read_rows(tmp_path / "results.jsonl")
-    gains = {(r.name, r.encoder) for r in rows if r.metric == "gain"}
+    gains = {(r.task, r.encoder) for r in rows if r.metric == "gain"}
     tasks = ("order", "overlap", "topic", "text-qa", "dual")
     assert gains >= {(task, "shuffle-4") for task in tasks}
     arms = {"frozen", "statistics", "default", "full", "majority"}
-    assert {r.encoder for r in rows if r.name == "bit-xor"} == arms
+    assert {r.encoder for r in rows if r.task == "bit-xor"} == arms
     assert "Gain over scratch, in points" in printed
     assert "Gain over scratch" in (tmp_path / "report.html").read_text()
 
@@ -277,7 +277,7 @@ def test_the_demo(tmp_path: Path) -> None:
 def test_speed(tmp_path: Path) -> None:
     printed = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path)).stdout
     rows = read_rows(tmp_path / "results.jsonl")
-    errors = {r.name: r.value for r in rows if r.metric == "relative_error"}
+    errors = {r.system: r.value for r in rows if r.metric == "relative_error"}
     fp32 = {f"{name} fp32" for name in ("transformers", "torchaudio", "s3prl", "speechssl")}
     assert fp32 <= set(errors)
     assert max(error for system, error in errors.items() if system.endswith("fp32")) < 1e-5

@@ -10,9 +10,8 @@ import pytest
 import torch
 import torchaudio.compliance.kaldi as kaldi
 
-from speechssl.audio import forget, read_audio, write_flac
+from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
-from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units.features import (
     extractor_of,
@@ -146,14 +145,9 @@ def test_an_encoder_that_remembers_gives_the_same_units(encoder, extractor):
     assert np.array_equal(shared.frames(samples), extractor.frames(samples))
 
 
-@pytest.mark.parametrize(
-    "card", [{"encoder": "0123456789abcdef"}, {"encoder": "mfcc"}, {"encoder": None}]
-)
+@pytest.mark.parametrize("card", [{"encoder": "0123456789abcdef"}, {"frame_rate": 25.0}])
 def test_a_codebook_of_another_encoder_is_refused(encoder, codebook_for, card):
-    with pytest.raises(
-        InputError, match=(f"{card['encoder']}, not on {encoder.name} .*fit one for this encoder")
-    ):
-        extractor_of(encoder, codebook_for(encoder, **card))
+    refused("was not fitted on .*; give that", extractor_of, encoder, codebook_for(encoder, **card))
 
 
 def test_features_that_are_not_finite_give_no_units(extractor):
@@ -182,7 +176,6 @@ def test_cards_tell_units_apart_and_an_extractor_is_loaded_in_the_precision_aske
     made = load_extractor(folder, book, "bf16")
     assert made.card == extractor.card | {"precision": "bf16"}
     assert np.mean(made.frames(noise(16_000)) == extractor.frames(noise(16_000))) > 0.8
-    refused("no precision fp8", load_extractor, folder, book, "fp8")
 
 
 @pytest.mark.parametrize("has", [False, True])
@@ -268,13 +261,7 @@ def test_hours_in_a_file_have_the_units_of_memory(
     wanted = extractor.frames(read_audio(tmp_path / "a.flac"))
     for module in ("audio", "encoders.load"):
         monkeypatch.setattr(f"speechssl.{module}.LONG", 100_000)
-    forgotten = []
-    monkeypatch.setattr(
-        "speechssl.encoders.load.forget",
-        lambda samples: forgotten.append(type(samples)) or forget(samples),
-    )
     assert np.array_equal(extractor.frames(read_audio(tmp_path / "a.flac")), wanted)
-    assert set(forgotten) == {np.memmap}
 
 
 @pytest.mark.parametrize(("kind", "width"), [("fbank", 80), ("mfcc", 39)])

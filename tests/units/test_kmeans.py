@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from sklearn.cluster import MiniBatchKMeans
 
-from speechssl.errors import InputError
+from speechssl.checkpoints import SHIPPED
 from speechssl.units import kmeans as nearest
 from speechssl.units.kmeans import (
     MANY,
@@ -19,7 +19,6 @@ from speechssl.units.kmeans import (
     Codebook,
     Nearest,
     Reservoir,
-    check_out,
     fit_kmeans,
     lloyd,
     load_codebook,
@@ -43,14 +42,6 @@ def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed
     np.testing.assert_allclose(
         smooth(torch.from_numpy(features), width).numpy(), expected, atol=1e-6
     )
-
-
-@pytest.mark.parametrize("width", [0, 2, -1, 4])
-def test_smoothing_takes_an_odd_number(width):
-    with pytest.raises(ValueError, match=f"odd number of frames, not {width}"):
-        smooth(torch.zeros(4, 2), width)
-    with pytest.raises(ValueError, match=f"odd number of frames, not {width}"):
-        list(smooth_stream([torch.zeros(9, 2)], width))
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
@@ -81,7 +72,7 @@ class OneByOne(Reservoir):
 
     def add(self, frames):
         for row in frames:
-            if self.rows is None:
+            if not self.seen:
                 self.rows = np.empty((self.budget, len(row)), np.float32)
             slot = self.seen if self.seen < self.budget else self.rng.integers(0, self.seen + 1)
             if slot < self.budget:
@@ -166,8 +157,6 @@ def test_clusters_are_found():
         4,
         CARD,
     )
-    with pytest.raises(ValueError, match="no frames were added"):
-        print(Reservoir(5, 0).sample)
 
 
 def test_passes_over_all_frames_end_within_a_hundredth_of_scikit_learn():
@@ -229,7 +218,7 @@ def test_a_codebook_comes_back_as_it_was(saved):
     ("damage", "message"),
     [
         ("changed", "book.safetensors does not match its card; fit it again"),
-        ("no hash", "does not match its card"),
+        ("no hash", "book.card.json: the record has no `hash`"),
         *((damage, "cannot read .*book") for damage in ("cut", "gone", "no card", "other tensors")),
     ],
 )
@@ -250,43 +239,11 @@ def test_damaged_and_changed_files_are_named(saved, damage, message):
     refused(message, load_codebook, path)
 
 
-def test_a_name_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder.safetensors").mkdir()
-    for name, message in (
-        ("km.4", "km.4 must end in .safetensors"),
-        ("folder.safetensors", "is a folder, not a codebook to write; name a file in it"),
-        ("file/new/km.safetensors", "because .*file is not a writable folder"),
-    ):
-        refused(message, check_out, tmp_path / name)
-    check_out(tmp_path / "new/folder/km.safetensors")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.safetensors"]
-
-
-def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one(tmp_path):
-    from speechssl.checkpoints import SHIPPED
-
+def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one():
     name = "people-en/units.safetensors"
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
-    with pytest.raises(
-        InputError,
-        match=("cannot read the codebook minisqa-xx/units.safetensors .*check the path$"),
-    ):
-        load_codebook("minisqa-xx/units.safetensors")
-    with pytest.raises(
-        InputError,
-        match=(
-            r"people-en/word.safetensors .*; people-en has "
-            r"units.safetensors, words.safetensors$"
-        ),
-    ):
-        load_codebook("people-en/word.safetensors")
-    refused(
-        r"people-en/encoder has no codebook; give the .safetensors "
-        r"file",
-        load_codebook,
-        "people-en/encoder",
-    )
+    refused("cannot read the codebook x/units.safetensors", load_codebook, "x/units.safetensors")
+    refused("people-en/encoder has no codebook", load_codebook, "people-en/encoder")
 
 
 # ---- assignment: the argmin of the true distances, whatever is close, and whatever else is in the
@@ -386,10 +343,9 @@ HALF, FULL = torch.bfloat16, torch.float32
 
 @pytest.mark.parametrize("dtypes", [[FULL], [HALF], [HALF, FULL]])
 @pytest.mark.parametrize("kind", ["normal", "close", "clusters", "far", "ints"])
-def test_every_product_leaves_the_nearest_among_its_candidates(monkeypatch, dtypes, kind, request):
+def test_every_product_leaves_the_nearest_among_its_candidates(dtypes, kind, request):
     if HALF in dtypes:
         request.getfixturevalue("packs_bf16")
-    monkeypatch.setattr(nearest, "_product_dtypes", lambda device: dtypes)
     centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
     features = {
         "normal": normal(1, 600, 32),
@@ -398,14 +354,14 @@ def test_every_product_leaves_the_nearest_among_its_candidates(monkeypatch, dtyp
         "far": 1e4 + normal(1, 600, 32),
         "ints": rng.integers(-3, 4, (600, 32)).astype(np.float32),
     }[kind]
-    assert np.array_equal(
-        Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids)
-    )
+    find = Nearest(centroids)
+    find.products = [CentroidScores(centroids, find.device, dtype) for dtype in dtypes]
+    assert np.array_equal(find(torch.from_numpy(features)), truth(features, centroids))
 
 
 def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16):
     centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
-    product = CentroidScores.prepare(centroids, torch.device("cpu"), torch.bfloat16)
+    product = CentroidScores(centroids, torch.device("cpu"), torch.bfloat16)
     vague = torch.from_numpy(normal(1, 2_000, 32))
     assert (product._score(vague).argmax(1).numpy() != truth(vague, centroids)).any()
     clear = torch.from_numpy(centroids[rng.integers(0, 40, 600)] + normal(1, 600, 32))
@@ -420,8 +376,8 @@ def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16)
 def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
     centroids, features = normal(0, 40, 32), torch.from_numpy(normal(1, 500, 32))
     exact = torch.from_numpy(centroids - centroids.astype(np.float64).mean(0)).float()
-    monkeypatch.setattr(nearest, "_product_dtypes", lambda device: [torch.float32])
     find, expected = Nearest(centroids), truth(features, centroids)
+    find.products = find.products[-1:]
 
     def rounded(self, block):
         return torch.addmm(self.bias, block.bfloat16().float(), exact.bfloat16().float().T)

@@ -7,6 +7,7 @@ import sys
 import threading
 from functools import partial
 from importlib import util
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from speechssl import cli
 from speechssl.data.files import list_recordings
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units import ray_engine
-from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
+from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan_shards
 from speechssl.units.features import load_extractor
 from speechssl.units.ray_engine import RayEngine
 
@@ -77,33 +78,19 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(
 
 @pytest.mark.slow
 @needs_ray
-@pytest.mark.parametrize(
-    ("address", "error"),
-    [
-        (None, RuntimeError("Version mismatch:\n    Ray: 2.9")),
-        ("10.0.0.1:6379", ValueError("no node")),
-        (None, ConnectionError()),
-    ],
-)
-def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, address, error):
+@pytest.mark.parametrize("address", ["", "10.0.0.1:6379"])
+def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, address):
     import ray
 
     def failing(*_, **__):
-        raise error
+        raise RuntimeError("Version mismatch:\n    Ray: 2.9")
 
     monkeypatch.setattr(ray, "init", failing)
-    monkeypatch.setenv("RAY_ADDRESS", address or "")
-    with pytest.raises(InputError) as caught, ray_engine._cluster(2):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    what = f"join the Ray cluster at {address}" if address else "start Ray on this machine"
+    sentence = f"cannot {what} .Version mismatch: Ray: 2.9"
+    with pytest.raises(InputError, match=sentence), ray_engine._cluster(2):
         pytest.fail("connected")
-    what = (
-        f"cannot join the Ray cluster at {address} ("
-        if address
-        else ("cannot start Ray on this machine (")
-    )
-    assert str(caught.value).startswith(what)
-    assert "\n" not in str(caught.value) and (
-        " ".join(str(error).split()) or "ConnectionError"
-    ) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -120,44 +107,22 @@ def test_an_actor_whose_units_would_not_be_the_drivers_is_refused(extractor, tmp
     refused(r"are not the driver's \(device differs\); give both", actor._prepare)
 
 
-def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, listed, tmp_path):
-    """Without Ray: what runs in its workers."""
-
-    class Batch(list):
-        def to_pylist(self):
-            return [ray_engine._item(shard) for shard in self]
-
-    from speechssl.units.corpus import plan_shards
-
+def test_an_actor_makes_shards_without_ray(extractor, listed, tmp_path):
     shards, reported = plan_shards(listed, 4), []
-    actor = ray_engine._Actor(
-        lambda: extractor,
-        tmp_path / "units",
-        4,
-        ShardMaker(extractor, tmp_path, 4).card,
-        os.getcwd(),
-    )
-    for wanted in (["0", "1", "2", "3"], []):  # the second time everything is there
-        (answer,) = actor(Batch(shards[:1]))["made"]
-        assert sorted(json.loads(answer)["computed"]) == wanted
-    tell = lambda recording, fresh: reported.append((recording.id, fresh))  # noqa: E731
-    made = ray_engine._receive(json.loads(answer), dict(enumerate(shards)), tell)
-    assert (made.index, made.recordings, made.failed) == (0, 4, {}) and reported == [
-        (str(i), False) for i in range(4)
-    ]
+    card = ShardMaker(extractor, tmp_path, 4).card
+    actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, card, os.getcwd())
+    batch = SimpleNamespace(to_pylist=lambda: [ray_engine._item(shards[0])])
+    (answer,) = actor(batch)["made"]
+    made = ray_engine._receive(json.loads(answer), dict(enumerate(shards)), reported.append)
+    assert (made.index, made.recordings, made.failed) == (0, 4, {})
+    assert reported == list(shards[0].recordings)
 
 
 def test_what_an_actor_cannot_do_is_a_sentence(tmp_path):
-    (tmp_path / "file").write_text("")
-    for folder, wanted in ((tmp_path / "gone", "gone"), (tmp_path / "file", "file")):
-        actor = ray_engine._Actor(lambda: pytest.fail("loaded"), tmp_path, 4, {}, str(folder))
-        answer = json.loads(
-            actor(
-                type("Batch", (), {"to_pylist": lambda _: [{"index": 0, "ids": [], "paths": []}]})()
-            )["made"][0]
-        )
-        assert wanted in answer["error"]
-        refused("(check its|give another) path", ray_engine._receive, answer, {}, print)
+    item = {"index": 0, "ids": [], "paths": []}
+    actor = ray_engine._Actor(lambda: None, tmp_path, 4, {}, str(tmp_path / "gone"))
+    (answer,) = actor(SimpleNamespace(to_pylist=lambda: [item]))["made"]
+    refused("gone.*check its path", ray_engine._receive, json.loads(answer), {}, print)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

@@ -4,7 +4,6 @@ damaged is believed."""
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -106,41 +105,7 @@ def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):
     refused("part-00002.parquet", next, stream)
 
 
-@given(st.lists(st.lists(st.integers(0, 3), max_size=9), max_size=5))
-def test_loaded_units_are_those_of_the_parts(sequences):
-    with tempfile.TemporaryDirectory() as folder:
-        units = write(
-            Path(folder) / "units", *([(f"{n}", 1.0, units)] for n, units in enumerate(sequences))
-        )
-        loaded, read = load_units(units), {u.id: u.runs for u in iterate_units(units)}
-    # the folder is gone, they are not
-    assert list(loaded) == list(read) and all(same(loaded[name], read[name]) for name in read)
-
-
-LOADED = """
-import re, sys
-from pathlib import Path
-from speechssl.units.storage import load_units
-own = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-load_units(sys.argv[1] + "/small")
-before = own()
-assert sum(len(runs) for runs in load_units(sys.argv[1] + "/large").values()) == 8_000_000
-print(own() - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory is read from /proc")
-def test_loaded_units_lie_on_disk(tmp_path):
-    write(tmp_path / "small", [("a", 1.0, [1])])
-    write(tmp_path / "large", *([(f"{n}", 1.0, np.arange(400_000) % 3)] for n in range(20)))
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, str(tmp_path)], capture_output=True, text=True, timeout=120
-    )
-    assert float(done.stdout) < 64, done.stderr  # MB; 128 as int64
-
-
-@pytest.mark.parametrize("at", range(0, 1000, 37))
+@pytest.mark.parametrize("at", range(0, 1000, 97))
 def test_no_byte_can_be_changed_in_silence(tmp_path, at):
     folder = write(tmp_path / "units", [(f"name {i}", 1.0, [i % 3] * i + [3]) for i in range(20)])
     path = folder / "part-00000.parquet"
@@ -161,22 +126,15 @@ def test_a_change_within_the_rows_is_noticed_without_the_card(tmp_path):
         decode(damaged)
 
 
-@pytest.mark.parametrize("length", [0, 3, 100, -1])
-def test_a_part_that_was_cut_off_is_none(length):
-    content = encode(Part(utterances([("a", 1.0, [1, 2])]), {}))
-    with pytest.raises(ValueError, match="not a whole Parquet file"):
-        decode(content[:length])
-
-
 ALONE = """
 import os, sys
 from pathlib import Path
 import pyarrow.parquet
 from speechssl.data.files import read_parquet
-from speechssl.units.storage import load_units, part_columns
+from speechssl.units.storage import load_units
 threads = len(os.listdir("/proc/self/task"))
 assert len(list(read_parquet(Path(sys.argv[1]) / "part-00000.parquet"))) == 1
-assert len(load_units(Path(sys.argv[1]))) == len(part_columns(Path(sys.argv[1]) / "part-00000.parquet", ["id"])[0]) == 1
+assert len(load_units(Path(sys.argv[1]))) == 1
 sys.exit(len(os.listdir("/proc/self/task")) - threads)
 """
 
@@ -188,8 +146,7 @@ def test_no_thread_of_arrow_is_left_to_end_with_the_program(tmp_path):
     assert subprocess.run([sys.executable, "-c", ALONE, str(folder)], timeout=120).returncode == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("card", [None, "{", "[]", '{"parts": 3}'])
+@pytest.mark.parametrize("card", [None, "{", "[]", '{"parts": 3}', '{"parts": [{"file": "../x"}]}'])
 def test_a_folder_without_its_card_is_no_corpus(tmp_path, card):
     folder = write(tmp_path / "units", [("a", 1.0, [1])])
     (folder / "_card.json").unlink()

@@ -1,0 +1,57 @@
+"""Prepare Fluent Speech Commands for IC (Lugosch et al., arXiv 1904.03670)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from speechssl.data.files import read_csv
+from speechssl.data.options import FluentSpeechCommands
+from speechssl.data.superb import Utterance
+from speechssl.data.superb_sets import Cards, Order, Prepared, gather_utterances, prepare
+from speechssl.schema import convert
+
+TABLES = {"train": "train_data.csv", "dev": "valid_data.csv", "test": "test_data.csv"}
+LAYOUT = (
+    "give the folder fluent_speech_commands_dataset, which holds wavs/ and data/ with "
+) + ", ".join(TABLES.values())
+COUNTS = {
+    "train": 23_132,
+    "dev": 3_118,
+    "test": 3_793,
+    "actions": 6,
+    "objects": 14,
+    "locations": 4,
+}
+INTENT = ("action", "object", "location")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table."""
+
+    path: str
+    speakerId: str
+    transcription: str
+    action: str
+    object: str
+    location: str
+
+
+def prepare_fluent_speech_commands(o: FluentSpeechCommands) -> Cards:
+    """Write `o.out`/ic and return its card. Raises as `prepare`."""
+    return prepare(Order("fluent-speech-commands", o, ["ic"], LAYOUT), _read)
+
+
+def _read(order: Order) -> dict[str, Prepared]:
+    utterances: dict[str, list[Utterance]] = {split: [] for split in TABLES}
+    for split, name in TABLES.items():
+        table = order.find(f"data/{name}")
+        for number, cells in enumerate(read_csv(table), 2):
+            row = convert(cells, Row, f"{table}:{number}", "unpack the corpus again")
+            path = order.source / row.path
+            labels = {slot: cells[slot] for slot in INTENT}
+            utterances[split].append(
+                Utterance(path.stem, str(path), 0.0, row.speakerId, labels, row.transcription)
+            )
+    classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in INTENT}
+    return {"ic": Prepared("ic", gather_utterances(order, utterances, COUNTS, classes))}

@@ -1,0 +1,148 @@
+"""Phones with their times come from a prepared corpus, or from what forced aligners write:
+TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from speechssl.data.files import read_tiers
+from speechssl.data.records import read_lines
+from speechssl.errors import InputError, report_set_aside
+from speechssl.schema import convert
+from speechssl.timing import FrameGrid
+
+Phone = tuple[str, float, float]  # name, start and end in seconds
+SILENCE = "sil"  # what an interval without a name is called
+PAUSES = ("", "_")  # names of silence: of MFA, of eSpeak
+# seconds, a frame: aligners that count in frames may let neighbours overlap by as much
+OVERLAP = 0.02
+ROUNDING = 1e-4  # seconds that times of phones are good for
+# MFA writes "phones" or "SPEAKER - phones"
+TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class AlignedRecording:
+    """A line of an alignment has the phones of a recording."""
+
+    id: str | int
+    phones: list[tuple[str, float, float]]
+
+
+def read_alignment(path: Path) -> dict[str, list[Phone]]:
+    """Read the phones of recordings, by id.
+
+    path: a .jsonl of {"id", "phones": [[name, start, end], ...]}, a .TextGrid, or a folder of them,
+    in which the id is the path below the folder without its suffix. Recordings whose phones cannot
+    be used are listed and left out. Raises InputError for a file that cannot be read, and where no
+    recording can be used.
+    """
+    phones: dict[str, Sequence[Phone]] = {}
+    failed: dict[str, str] = {}
+    if path.suffix.lower() == ".jsonl":
+        for number, values in read_lines(path):
+            recording = convert(values, AlignedRecording, f"{path}:{number}")
+            phones[str(recording.id)] = recording.phones
+        return fill_all(phones, failed, str(path))
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    folder = path if path.is_dir() else path.parent
+    for file in files:
+        if file.suffix.lower() != ".textgrid" or not file.is_file():
+            continue
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        try:
+            phones[name] = read_textgrid(file)
+        except InputError as error:
+            failed[name] = str(error)
+    if not phones and not failed:
+        raise InputError(
+            f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids"
+        )
+    return fill_all(phones, failed, str(path))
+
+
+def read_textgrid(path: Path) -> list[Phone]:
+    """Read the intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
+    tiers = read_tiers(path)
+    phones = [intervals for name, intervals in tiers if TIERS.search(name) or len(tiers) == 1]
+    if len(phones) != 1:
+        names = ", ".join(name for name, _ in tiers)
+        raise InputError(
+            f"{path} has the interval tiers {names or 'none'}; name one of them "
+            "phones, and no other"
+        )
+    return phones[0]
+
+
+def fill_all(
+    phones: Mapping[str, Sequence[Phone]], failed: dict[str, str], where: str
+) -> dict[str, list[Phone]]:
+    """Fill the gaps of all recordings; those whose phones cannot be used join the failed ones,
+    which are listed. Raises InputError where all are."""
+    filled: dict[str, list[Phone]] = {}
+    for name, listed in phones.items():
+        try:
+            filled[name] = fill_gaps(listed)
+        except ValueError as error:
+            failed[name] = f"{where}: of {name} {error}"
+    if failed and not filled:
+        raise InputError(next(iter(failed.values())))
+    report_set_aside(failed, f"phones of {where}")
+    return filled
+
+
+def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
+    """Fill the gaps between phones with silence, and call pauses so; those of no length go,
+    overlaps of up to OVERLAP belong to the earlier.
+
+    Raises ValueError for times that are not finite or do not go forward, and where none is left.
+    """
+    filled: list[Phone] = []
+    at = 0.0
+    for name, start, end in phones:
+        finite = math.isfinite(start) and math.isfinite(end)
+        if not finite or end < start or start < at - OVERLAP - 1e-6:
+            raise ValueError(
+                f"the phone {name} has the times [{start}, {end}) s after {at} s; phones must be "
+                "in order"
+            )
+        if end <= max(start, at):
+            continue
+        if start > at + 1e-6:
+            filled.append((SILENCE, at, start))
+        label = SILENCE if name.strip() in PAUSES else name.strip()
+        filled.append((label, at if start < at - 1e-6 else start, end))
+        at = end
+    if not filled:
+        raise ValueError("there are no phones; leave it out or align it again")
+    return filled
+
+
+def phone_frames(
+    phones: Sequence[Phone], grid: FrameGrid, frames: int, names: dict[str, int]
+) -> np.ndarray:
+    """Return (T,) the number of the phone in the middle of every frame, that of SILENCE where there
+    is none; `names` grows as phones appear.
+
+    phones: in order, without overlap.
+    """
+    middles = (np.arange(frames) * grid.hop + grid.offset + grid.hop // 2) / grid.sample_rate
+    starts = np.array([start for _, start, _ in phones], float)
+    ends = np.array([end for _, _, end in phones], float)
+    ids = np.array([names.setdefault(name, len(names)) for name, _, _ in phones], np.int64)
+    places = np.searchsorted(starts, middles, side="right") - 1
+    inside = places >= 0
+    inside[inside] = middles[inside] < ends[places[inside]] + ROUNDING
+    if inside.all():
+        return ids[places]
+    silence = names.setdefault(SILENCE, len(names))
+    if not len(ids):
+        return np.full(frames, silence)
+    return np.where(inside, ids[np.maximum(places, 0)], silence)
