@@ -113,12 +113,7 @@ def choose_units(
     voices: (S,) who speaks in every item, or all who do; "" where that is not known or training
     knew the voice (`unknown_voice`). larger: (S,) the next larger unit; name: what it is called.
     askers: (S,) who asks, "" as of voices; (): nobody does.
-    Raises ValueError for lengths that differ.
     """
-    if len(voices) != len(larger) or (len(askers) and len(askers) != len(larger)):
-        raise ValueError(
-            f"{len(voices)} voices do not fit {len(larger)} items, or {len(askers)} askers do not"
-        )
     spoken = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
     known: set[str] = set()
     if all(names and all(names) for names in spoken):
@@ -195,7 +190,7 @@ def mean_interval(
     every item is its own.
 
     Where all values are from 0 to 1, so is the interval.
-    Raises ValueError for no values, values that are not finite, or groups of another length.
+    Raises ValueError for no values and for values that are not finite.
     """
     values = _check_scores(values)
     return _estimate(values, np.ones_like(values), units, seed, resamples).interval
@@ -213,8 +208,7 @@ def ratio_interval(
 
     Where no numerator is below 0 the interval is not, and where none is above its denominator it is
     not above 1.
-    Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are
-    0.
+    Raises ValueError as `mean_interval`, and when all denominators are 0.
     """
     return _estimate(
         _check_scores(numerators), _check_scores(denominators), units, seed, resamples
@@ -234,8 +228,6 @@ def paired_difference(
     Raises ValueError as `mean_interval`.
     """
     first, second = _check_scores(first), _check_scores(second)
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
     found = _estimate(first - second, np.ones_like(first), units, seed, resamples)
     return Difference(**vars(found.interval), p_value=found.p_value)
 
@@ -395,14 +387,8 @@ def _estimate(
     above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None, seed: int, resamples: int
 ) -> Estimate:
     """Estimate the ratio of sums. above, below: (S,) numerators and denominators."""
-    if len(above) != len(below) or (below < 0).any() or not below.sum():
-        raise ValueError(
-            "every numerator needs a denominator of at least 0, and not all of them may be 0"
-        )
-    if resamples < 1:
-        raise ValueError("resamples must be at least 1")
-    if units and len(units.groups) != len(above):
-        raise ValueError(f"{len(units.groups)} groups do not fit {len(above)} values")
+    if not below.sum():
+        raise ValueError("the denominators of a score are all 0")
     sums = np.stack([above, below], axis=1)
     value = float(above.sum() / below.sum())
     units = units or BootstrapUnits("item", tuple((str(i),) for i in range(len(above))))
@@ -656,9 +642,7 @@ def _align(
 
 
 def mean_estimate(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of quantities, every one with the same weight. Raises ValueError for none."""
-    if not estimates:
-        raise ValueError("there is nothing to take the mean of")
+    """Return the mean of quantities, at least one, every one with the same weight."""
     mean = combine_estimates(lambda *values: sum(values) / len(values), *estimates)
     within = min(e.within[0] for e in estimates), max(e.within[1] for e in estimates)
     return replace(mean, n=sum(e.n for e in estimates), within=within)

@@ -151,7 +151,6 @@ def load_systems(
     bf16: bool = False,
     encoder: SharedEncoder | None = None,
     errors: Path | None = None,
-    seed: int = 0,
     reading: ReaderOptions = ReaderOptions(),
     language: str | None = None,
 ) -> list[System]:
@@ -159,7 +158,7 @@ def load_systems(
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or
     AMX, slower on one without. encoder: of these models, where it has been loaded already. errors:
-    a confusions.json; None: that of the models; seed: of simulated errors. reading: what
+    texts with simulated errors, see `load_simulated`. reading: what
     reads in the systems that read words, which are called after it where it is not that of the
     models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
     Raises InputError for a system that there is not, for parts that are missing or do not fit each
@@ -173,8 +172,7 @@ def load_systems(
         )
     if encoder is None and any(system.needs_encoder for system in parsed):
         encoder = shared_encoder(models)
-    errors = errors or models / "confusions.json"
-    loader = _Loader(models, encoder, reading, bf16, language, errors, seed)
+    loader = _Loader(models, encoder, reading, bf16, language, errors)
     return [limit_windows(loader.load(system), system.windows) for system in parsed]
 
 
@@ -187,8 +185,7 @@ class _Loader:
     reading: ReaderOptions
     bf16: bool
     language: str | None
-    errors: Path
-    seed: int
+    errors: Path | None
     recognisers: dict[str, Recogniser] = field(default_factory=dict)
 
     @cached_property
@@ -211,7 +208,7 @@ class _Loader:
         if system.kind == "cascade":
             return load_cascade(self.text_qa, self.recogniser(system.recogniser))
         if system.kind == SIMULATED:
-            return load_simulated(self.text_qa, self.errors, system.name, self.seed)
+            return load_simulated(self.text_qa, self.errors, system.name)
         if system.kind in TEXT_SYSTEMS:
             return load_text(self.text_qa, system.name)
         # what finds where words begin and end; None: the manifest has it (a bound)

@@ -77,7 +77,7 @@ def commands(w: Path) -> Iterator[str]:
         f"python recipes/minisqa/confusions.py {corpus} {w}/errors --models {models} "
         f"--config {MINISQA} --stage confusions"
     )
-    where = f"--models {models} --errors {w}/errors/confusions.json"
+    where = f"--models {models} --errors {w}/errors/simulated.jsonl"
     yield (
         f"evaluate qa {corpus} {w}/qa {where} --systems {SYSTEMS} --conditions clean pink@5 reverb"
     )

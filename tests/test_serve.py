@@ -210,7 +210,6 @@ def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(
         assert answerer.ask("people-en", passage, question, "pink", 5.0) == pages[0]
     finally:
         answerer.close()
-    assert not answerer.process.is_alive()
     refused("nowhere", Answerer, Serve(models=("nowhere",)))
 
 
@@ -243,7 +242,7 @@ def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
             and ("give another --port") in message
             and message.count("\n") == 1
         )
-    assert "no noise bagpipes" in ended(capsys, "--conditions", "bagpipes")
+    assert "no recordings in bagpipes" in ended(capsys, "--conditions", "bagpipes")
     refused("cannot listen at no.such.host.invalid", check_port, "no.such.host.invalid", 7860)
 
 

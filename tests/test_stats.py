@@ -118,10 +118,6 @@ def test_equal_rates_have_no_spread() -> None:
     assert (interval.value, interval.low, interval.high) == pytest.approx((0.1, 0.1, 0.1))
 
 
-def test_percent() -> None:
-    assert Interval(0.5, 0.25, 0.75, 9).percent == Interval(50, 25, 75, 9)
-
-
 def test_pairs_see_what_two_intervals_do_not() -> None:
     noise = np.random.default_rng(3).normal(0, 1, 300)
     small = np.random.default_rng(4).normal(0.05, 0.1, 300)
@@ -168,18 +164,6 @@ def test_p_values_under_the_null_are_uniform() -> None:
 def test_scores_that_are_refused(wrong: list[float]) -> None:
     with pytest.raises(ValueError, match="one vector of finite numbers"):
         mean_interval(wrong)
-
-
-def test_lengths_and_options_that_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 groups do not fit 2 values"):
-        mean_interval([1, 2], units("abc"))
-    with pytest.raises(ValueError, match="are not pairs"):
-        paired_difference([1, 2], [1])
-    for below in ([0, 0], [1, -1], [1]):
-        with pytest.raises(ValueError, match="denominator"):
-            ratio_interval([1, 2], below)
-    with pytest.raises(ValueError, match="resamples"):
-        mean_interval([1], resamples=0)
 
 
 def scored(values, groups=None, weights=None):
@@ -265,11 +249,6 @@ def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
     assert np.isnan(found.drawn[0]) and found.value == 2.0
     assert 2.0 <= found.interval.low <= found.interval.high <= 3.0
     assert np.isnan(combine_estimates(np.divide, a, Estimate(0.0, np.zeros(3), 3, 3)).value)
-
-
-def test_a_mean_needs_something():
-    with pytest.raises(ValueError, match="nothing"):
-        mean_estimate([])
 
 
 def spoken(values, voices, prefix=""):

@@ -20,9 +20,8 @@ from transformers import (
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from speechssl.cascade.data import text_examples
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train import train_text_qa
+from speechssl.cascade.train import text_examples, train_text_qa
 from speechssl.checkpoints import SHIPPED
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.model import load_reader

@@ -69,9 +69,11 @@ def killing(at):
 def test_training_lowers_the_loss_and_says_what_it_did(tmp_path, capsys):
     result, _ = trained(tmp_path, steps=60, save_every=100)
     out, err = capsys.readouterr()
-    assert out == "" and "'loss'" in err  # the log is progress, which -q leaves out
+    assert out == ""
+    assert "'loss'" in err
     losses = [row["loss"] for row in logged(tmp_path) if "loss" in row]
-    assert result["steps"] == len(losses) == 60 and result["skipped"] == 0
+    assert result["steps"] == len(losses) == 60
+    assert result["skipped"] == 0
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
     assert result["loss"] == losses[-1]  # of the last logging interval
 
@@ -110,10 +112,12 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(tmp_path, bro
     same = {"schedule": "constant", "horizon": 20}
     _, before = trained(tmp_path / "before", steps=4, **same)
     result, after = trained(tmp_path / "after", make, steps=5, **same)
-    assert result["skipped"] == 1 and torch.equal(before, after)
+    assert result["skipped"] == 1
+    assert torch.equal(before, after)
     result, later = trained(tmp_path / "later", make, steps=8, **same)
     assert (result["steps"], result["skipped"]) == (8, 1)
-    assert torch.isfinite(later).all() and not torch.equal(before, later)
+    assert torch.isfinite(later).all()
+    assert not torch.equal(before, later)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
@@ -132,15 +136,13 @@ def test_a_dropped_batch_does_not_spoil_the_log(tmp_path, capsys, accumulation):
     result = fit(Numbered(), make, options(log_every=5, accumulation=accumulation), tmp_path)
     rows = [row for row in logged(tmp_path) if "loss" in row]
     used = [s for s in range(5 * accumulation) if s // accumulation != 4]
-    assert [row["step"] for row in rows] == [5, 10] and all(
-        np.isfinite(row["loss"]) for row in rows
-    )
-    assert (
-        rows[0]["number"] == np.mean(used)
-        and "vector" not in rows[0]
-        and np.isfinite([row["error"] for row in rows]).all()
-    )
-    assert result["skipped"] == 1 and result["loss"] == rows[-1]["loss"]
+    assert [row["step"] for row in rows] == [5, 10]
+    assert all(np.isfinite(row["loss"]) for row in rows)
+    assert rows[0]["number"] == np.mean(used)
+    assert "vector" not in rows[0]
+    assert np.isfinite([row["error"] for row in rows]).all()
+    assert result["skipped"] == 1
+    assert result["loss"] == rows[-1]["loss"]
     assert np.isfinite(next(row["train_loss"] for row in logged(tmp_path) if "train_loss" in row))
     losses = "nan" if accumulation == 1 else r"nan, [\d.]+"
     reported = (
@@ -169,7 +171,8 @@ def test_clipping_bounds_the_update(tmp_path):
             (trained(tmp_path / str(clip), clip=clip, **plain)[1] - weights(Toy())).norm()
         )
     assert moved[0.01] == pytest.approx(0.01, rel=0.01)
-    assert moved[1e9] == pytest.approx(moved[0.0]) and moved[0.0] > 0.1
+    assert moved[1e9] == pytest.approx(moved[0.0])
+    assert moved[0.0] > 0.1
 
 
 # before the first checkpoint, between two, after the last
@@ -188,7 +191,8 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
         [row for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "killed")
     ]
     whole, killed = ([(row["step"], row["loss"], row["error"]) for row in of] for of in rows)
-    assert whole == killed and [step for step, *_ in killed] == list(range(1, 11))
+    assert whole == killed
+    assert [step for step, *_ in killed] == list(range(1, 11))
     folders = {path.parent for path in tmp_path.rglob("events.out.*")}
     assert folders == {tmp_path / "killed/tensorboard"}  # one run, for TensorBoard
     curves = EventAccumulator(str(*folders)).Reload()
@@ -211,7 +215,8 @@ def test_too_many_bad_gradients_stop_the_run_where_they_come_in_a_row(tmp_path):
     result, after = trained(
         tmp_path, lambda step: (broken_batch if step % 2 else batch)(step), steps=60, save_every=100
     )
-    assert (result["steps"], result["skipped"]) == (60, 30) and torch.isfinite(after).all()
+    assert (result["steps"], result["skipped"]) == (60, 30)
+    assert torch.isfinite(after).all()
 
 
 def test_the_schedule_is_laid_out_for_the_horizon_and_training_stops_before(tmp_path):
@@ -219,7 +224,8 @@ def test_the_schedule_is_laid_out_for_the_horizon_and_training_stops_before(tmp_
     rates = {
         row["step"]: row["learning_rate"] for row in logged(tmp_path) if "learning_rate" in row
     }
-    assert result["steps"] == 5 and set(rates) == {1, 2, 3, 4, 5}
+    assert result["steps"] == 5
+    assert set(rates) == {1, 2, 3, 4, 5}
     assert (tmp_path / "checkpoint-5" / "model.safetensors").is_file()
     assert rates[1] - rates[5] == pytest.approx(0.4 * 1e-2)
 
@@ -290,10 +296,8 @@ def test_the_best_checkpoint_is_what_is_left_and_training_is_as_without_evaluati
     result, best, asked = judged(tmp_path / "with", every=4, scores=[0.2, 0.5, 0.1])
     assert len(asked) == 3  # steps 4 and 8, and the last
     assert torch.equal(asked[-1], last)
-    assert (
-        result["best"] == {"step": 8, "metric": "ff1", "score": 0.5, "split": "dev", "items": 7}
-        and result["steps"] == 10
-    )
+    assert result["best"] == {"step": 8, "metric": "ff1", "score": 0.5, "split": "dev", "items": 7}
+    assert result["steps"] == 10
     assert torch.equal(best, asked[1])
     rows = logged(tmp_path / "with")
     assert [(row["step"], row["eval_ff1"]) for row in rows if "eval_ff1" in row] == [
@@ -311,7 +315,9 @@ def test_the_best_checkpoint_is_what_is_left_and_training_is_as_without_evaluati
         "checkpoint-10",
     }
     again, kept, asked = judged(tmp_path / "with", every=4, scores=[])
-    assert not asked and torch.equal(kept, best) and again == result
+    assert not asked
+    assert torch.equal(kept, best)
+    assert again == result
 
 
 def test_of_equal_scores_the_first_is_the_best_and_less_may_be_better(tmp_path):
@@ -339,16 +345,18 @@ def test_a_killed_run_remembers_the_best(tmp_path, at, lower):
     assert torch.equal(found, best)
     logs = (logged(tmp_path / name) for name in ("whole", "killed"))
     lines = [[(row["step"], row["eval_ff1"]) for row in log if "eval_ff1" in row] for log in logs]
-    assert lines[0] == lines[1] and [step for step, _ in lines[0]] == [2, 4, 6, 8, 10]
+    assert lines[0] == lines[1]
+    assert [step for step, _ in lines[0]] == [2, 4, 6, 8, 10]
 
 
 def test_patience_ends_training_and_a_run_that_was_ended_stays_so(tmp_path):
     result, best, asked = judged(tmp_path, every=1, patience=2, scores=[0.1, 0.3, 0.2, 0.3, 0.9])
-    assert (result["steps"], result["best"]["step"], len(asked)) == (4, 2, 4) and torch.equal(
-        best, asked[1]
-    )
+    assert (result["steps"], result["best"]["step"], len(asked)) == (4, 2, 4)
+    assert torch.equal(best, asked[1])
     again, kept, asked = judged(tmp_path, every=1, patience=2, scores=[])
-    assert again == result and torch.equal(kept, best) and not asked
+    assert again == result
+    assert torch.equal(kept, best)
+    assert not asked
 
 
 @pytest.mark.parametrize("horizon", [None, 10])
@@ -359,25 +367,25 @@ def test_a_finished_run_is_trained_further(tmp_path, horizon):
     trained(tmp_path / "more", steps=5, horizon=horizon)
     result, more = trained(tmp_path / "more", horizon=horizon)
     rows = [row for row in logged(tmp_path / "more") if "loss" in row]
-    assert result["steps"] == 10 and [row["step"] for row in rows] == list(range(1, 11))
+    assert result["steps"] == 10
+    assert [row["step"] for row in rows] == list(range(1, 11))
     assert torch.equal(more, whole) == (horizon == 10)
     rates = [
         [row["learning_rate"] for row in logged(tmp_path / name) if "loss" in row]
         for name in ("whole", "more")
     ]
-    assert rates[0][5:] == rates[1][5:] and (rates[0] == rates[1]) == (horizon == 10)
+    assert rates[0][5:] == rates[1][5:]
+    assert (rates[0] == rates[1]) == (horizon == 10)
 
 
 def test_more_steps_may_find_a_better_model_and_keep_the_best_there_was(tmp_path):
     first, _, _ = judged(tmp_path, steps=4, horizon=10, scores=[0.9, 0.1])
     moved = tmp_path.rename(tmp_path.parent / f"{tmp_path.name}-moved")
     more, best, asked = judged(moved, horizon=10, scores=[0.2, 0.3, 0.4])
-    assert (
-        first["best"] == more["best"]
-        and more["best"]["step"] == 2
-        and more["steps"] == 10
-        and len(asked) == 3
-    )
+    assert first["best"] == more["best"]
+    assert more["best"]["step"] == 2
+    assert more["steps"] == 10
+    assert len(asked) == 3
     assert not any(torch.equal(best, other) for other in asked)
 
 
@@ -388,13 +396,14 @@ def test_the_log_says_how_long_it_took_and_how_much_memory(tmp_path):
     result, found = trained(tmp_path)
     rows = logged(tmp_path)
     seconds = [row["seconds"] for row in rows]
-    assert seconds == sorted(seconds) and seconds[-1] > 0 and before > 0
-    assert (
-        result["seconds"] == seconds[-1]
-        and result["peak_gb"] == max(row["peak_gb"] for row in rows) > 0.05
-    )
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > 0
+    assert before > 0
+    assert result["seconds"] == seconds[-1]
+    assert result["peak_gb"] == max(row["peak_gb"] for row in rows) > 0.05
     again, kept = trained(tmp_path)  # a finished run is not trained further
-    assert again == result and torch.equal(kept, found)
+    assert again == result
+    assert torch.equal(kept, found)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
@@ -412,16 +421,12 @@ def test_a_tracker_that_is_not_installed_is_said_with_its_install_line(monkeypat
 
 def test_what_decides_a_model_is_not_where_its_curves_go_nor_evaluations_that_are_not_made():
     plain = settings(QaOptions(options()))
-    assert (
-        "evaluation" not in plain
-        and "report_to" not in plain["training"]
-        and plain["training"]["steps"] == 10
-    )
+    assert "evaluation" not in plain
+    assert "report_to" not in plain["training"]
+    assert plain["training"]["steps"] == 10
     assert settings(QaOptions(options(), evaluation=EvalOptions(0, "other"))) == plain
     assert (
         settings(QaOptions(options(), evaluation=EvalOptions(5)))["evaluation"]["eval_every"] == 5
     )
-    assert (
-        "trained" not in plain
-        and settings(QaOptions(options(), trained="biases"))["trained"] == "biases"
-    )
+    assert "trained" not in plain
+    assert settings(QaOptions(options(), trained="biases"))["trained"] == "biases"

@@ -1,40 +1,40 @@
-"""Fit the error model of a recogniser, by which systems such as cascade-simulated@30 of
-`evaluate qa` make as many errors as are asked for.
+"""Fit the errors of a recogniser, and make as many such errors in texts as are asked for, which
+systems such as cascade-simulated@30 of `evaluate qa` read.
 
     python recipes/minisqa/confusions.py --help
 
-Words (zh: characters) are aligned with what was recognised (Levenshtein), and counted;
-`speechssl.cascade.confusions` says what is kept of them, and how errors are made from it.
+Words (zh: characters) are aligned with what was recognised (Levenshtein), and counted, without
+context: how often each was substituted, by what, and how often it was deleted; which words were
+inserted, and how often. To simulate a word error rate, the odds of a word's being substituted are
+those of the fit times a, those of its being deleted times b, where a and b are such that the
+expected rates of this text are what is asked for: words that are hard stay harder than others, and
+the shares of substitutions, deletions and insertions are those of the fit. A word that was seen too
+rarely is substituted by a word of the recognised vocabulary that is about as far from it by letters
+(zh: of its pinyin with the tone) as a real confusion (the distance is drawn from the fit). Of
+errors side by side fewer may be counted than were made; `calibration` says which rates to make.
+The random part of a text depends on the seed and its id alone: errors at a low rate are among those
+at a higher one.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import cycle, islice
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import cycle, groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cdist
 
-from speechssl.artifacts import list_differences
+from speechssl.artifacts import hash_json, list_differences, read_json, write_json, write_lines
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.cascade.confusions import (
-    MOST,
-    ConfusionModel,
-    Edit,
-    Rates,
-    WordConfusions,
-    confusions_card,
-    letters_of,
-    read_confusions,
-    spell_words,
-    write_confusions,
-)
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
@@ -43,6 +43,7 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
+    Span,
     data_hash,
     first_passages,
     load_corpus,
@@ -52,9 +53,13 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.encode import Job, encode_recordings
 from speechssl.eval.options import CONDITION
 from speechssl.eval.spoken_qa import find_recordings
-from speechssl.options import DEVICE, SNR_OVER, Count, SnrOver, Whole, argument, option
-from speechssl.text import tokens
+from speechssl.options import DEVICE, SNR_OVER, Amount, Count, SnrOver, Whole, argument, option
+from speechssl.text import language_of, spell_letters, syllables, tokens
 
+MOST = 0.8  # word error rate that can be asked for
+PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
+RARE = 3  # occurrences up to which a word is rare
+NEAR = 0.02  # normalised letter distance within which words are equally far
 GIVEN = "given"  # the transcripts that the corpus brings along
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # word error rates of the calibration
 ROUNDS = 3  # corrections of the calibration
@@ -62,35 +67,236 @@ WORDS = 6_000  # words that the calibration simulates in each round
 TEXT = 100  # words of one of its texts
 
 
+# a word, and the index of the reference word it stands at (an insertion: after)
+Edit = tuple[str, int]
+
+
+def spell_words(text: str, language: str) -> list[str]:
+    """Split a text into what the model counts: en: words as a recogniser of letters spells them;
+    zh: characters, a Latin run kept as one."""
+    return tokens(text, language) if language_of(language) == "zh" else spell_letters(text).split()
+
+
+@lru_cache(maxsize=100_000)
+def letters_of(word: str, language: str) -> str:
+    """Return the letters that distances are counted on."""
+    return syllables(word) if language_of(language) == "zh" else word
+
+
+class Rates(NamedTuple):
+    """Rates are errors of each kind over reference words."""
+
+    substituted: float
+    deleted: float
+    inserted: float
+
+    @property
+    def wer(self) -> float:
+        return self.substituted + self.deleted + self.inserted
+
+    def scaled_to(self, wer: float) -> Rates:
+        """Return the same mix at another word error rate."""
+        share = wer / self.wer
+        return Rates(self.substituted * share, self.deleted * share, self.inserted * share)
+
+
+@dataclass(frozen=True)
+class WordConfusions:
+    """This is a reference word of the fit: how often it occurred, was deleted, and what it was
+    taken for."""
+
+    count: int = 0
+    deleted: int = 0
+    taken_for: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def substituted(self) -> int:
+        return sum(self.taken_for.values())
+
+
+@dataclass(frozen=True)
+class ConfusionModel:
+    """A confusion model holds the errors of a recogniser. vocabulary: recognised words with counts.
+    distances: normalised letter distances of real substitutions, ascending.
+
+    calibration: word error rate asked for, rates to make.
+    """
+
+    language: str
+    words: Mapping[str, WordConfusions]
+    inserted: Mapping[str, int]
+    vocabulary: Mapping[str, int]
+    distances: tuple[float, ...]
+    rates: Rates
+    calibration: tuple[tuple[float, Rates], ...] = ()
+    # of what drawing asks for again and again
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
+        """Simulate what a recogniser with this word error rate makes of the words, in order.
+
+        words: as `spell_words` gives them. name: of the text, which decides the random part
+        together with the seed.
+        """
+        rates = self.rates.scaled_to(wer)
+        if self.calibration:  # the rates to make lie between those of the calibration
+            levels = np.array([0.0, *(level for level, _ in self.calibration)])
+            calibrated = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
+            rates = Rates(*(float(np.interp(wer, levels, column)) for column in calibrated.T))
+        return self.errors([words], [rates], [name], seed)[0] if words else []
+
+    def errors(
+        self,
+        texts: Sequence[Sequence[str]],
+        rates: Sequence[Rates],
+        names: Sequence[str],
+        seed: int,
+    ) -> list[list[Edit]]:
+        """Errors at these rates in texts of one length, as they are made; where they stand side by
+        side fewer are counted."""
+        edited = []
+        for words, rate, name, chances in zip(
+            texts, rates, names, self._chances(texts, rates).tolist(), strict=True
+        ):
+            # what happens to a word, what it is taken for (two draws), what comes after it
+            draws = (
+                np.random.default_rng(int(hash_json([seed, name]), 16))
+                .random((len(words), 4))
+                .tolist()
+            )
+            left = max(1 - rate.deleted, 0.1)  # no word is inserted after a deleted one
+            edits: list[Edit] = []
+            for i, (word, (what, first, second, after)) in enumerate(
+                zip(words, draws, strict=True)
+            ):
+                substituted, deleted = chances[i]
+                if what < deleted:
+                    continue
+                edits.append(
+                    (
+                        self._sample_confusion(word, first, second)
+                        if what > 1 - substituted
+                        else word,
+                        i,
+                    )
+                )
+                if self.inserted and after < rate.inserted / left:
+                    edits.append(
+                        (self._sample_word(None, self.inserted, after * left / rate.inserted), i)
+                    )
+            edited.append(edits)
+        return edited
+
+    def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
+        """Return the chances (B, N, 2) of each word's being substituted and deleted; their means
+        over a text are those asked for."""
+        odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
+        every = np.array([[odds[word] for word in words] for words in texts])
+        targets, scale, chances = (
+            np.array([rate[:2] for rate in rates]),
+            np.ones((len(texts), 2)),
+            np.empty_like(every),
+        )
+        going = np.arange(len(texts))  # texts whose means are not yet what is wanted
+        # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled
+        # by
+        for _ in range(200):
+            scaled = every[going] * scale[going, None]
+            chances[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
+            mean = chances[going].mean(axis=1)
+            far = ~(np.abs(mean - targets[going]).max(axis=1) < 1e-5)
+            going = going[far]
+            scale[going] *= targets[going] / np.maximum(mean[far], 1e-12)
+        return chances
+
+    def _odds(self, word: str) -> tuple[float, float]:
+        """Return the odds of a word's being substituted and deleted in the fit."""
+        confusions, rare = self.words.get(word, WordConfusions()), self._rare
+        total = confusions.count + PRIOR
+        substituted, deleted = (
+            (confusions.substituted + PRIOR * rare[0]) / total,
+            (confusions.deleted + PRIOR * rare[1]) / total,
+        )
+        right = max(1 - substituted - deleted, 1e-3)
+        return max(substituted, 1e-6) / right, max(deleted, 1e-6) / right
+
+    @cached_property
+    def _rare(self) -> tuple[float, float]:
+        """Count how often words that occurred rarely were substituted and deleted; of all words
+        where there are few such."""
+        words = [w for w in self.words.values() if w.count <= RARE]
+        words = words if sum(w.count for w in words) >= 50 else list(self.words.values())
+        total = max(sum(w.count for w in words), 1)
+        return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
+
+    def _sample_confusion(self, word: str, first: float, second: float) -> str:
+        """Draw one of a word's known confusions; or a recognised word that is as far from it as a
+        real confusion, among those by how often they were recognised. first, second: uniform draws.
+        """
+        confusions = self.words.get(word, WordConfusions())
+        trusted = confusions.substituted / (confusions.substituted + 1)
+        if first < trusted:
+            return self._sample_word(word, confusions.taken_for, first / trusted)
+        if ("far", word) not in self.cache:
+            others = [w for w in self.vocabulary if w != word]
+            spelling = [letters_of(w, self.language) for w in others]
+            distances = cdist(
+                [letters_of(word, self.language)], spelling, scorer=Levenshtein.normalized_distance
+            )[0]
+            self.cache["far", word] = others, distances
+        others, distances = self.cache["far", word]
+        if not others or not self.distances:
+            return word
+        distance = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
+        if ("near", word, distance) not in self.cache:
+            gaps = np.abs(distances - distance)
+            near = np.flatnonzero(gaps <= gaps.min() + NEAR)
+            self.cache["near", word, distance] = {
+                others[i]: self.vocabulary[others[i]] for i in near
+            }
+        return self._sample_word((word, distance), self.cache["near", word, distance], second)
+
+    def _sample_word(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
+        """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
+        if ("drawn", key) not in self.cache:
+            self.cache["drawn", key] = (
+                list(counts),
+                np.cumsum(list(counts.values()), dtype=np.float64).tolist(),
+            )
+        names, cumulated = self.cache["drawn", key]
+        return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confusions:
-    """fit the error model of a recogniser (confusions.json), to simulate transcripts with any error
-    rate
+    """fit the errors of a recogniser, and simulate transcripts with any error rate
 
-    It is fitted on the output of a recogniser for a split that is not used for testing. `evaluate
-    qa` reads it for systems such as cascade-simulated@30: text QA on the reference text with errors
-    of this kind at a WER of 30 %.
+    They are fitted on the output of a recogniser for a split that is not used for testing, and made
+    in the texts of another: OUT/simulated.jsonl. `evaluate qa` reads it for systems such as
+    cascade-simulated@30: text QA on the reference text with errors of this kind at a WER of 30 %.
 
       python recipes/minisqa/confusions.py corpus exp/errors --models exp/models \\
-        --recogniser ctc --split dev
+        --recogniser ctc --split dev --rates 10 30
       speechssl evaluate qa corpus exp/sweep \\
         --systems text cascade-simulated@10 cascade-simulated@30 --conditions clean \\
-        --errors exp/errors/confusions.json
+        --errors exp/errors/simulated.jsonl
     """
 
     corpus: Path = argument("prepared corpus")
-    out: Path = argument("folder for confusions.json")
+    out: Path = argument("folder for simulated.jsonl")
     models: str = option("people-en", "shipped set or model folder of the recogniser")
     recogniser: str = option(
         "ctc",
         "recogniser: ctc, ctc-NAME, ctc-greedy (without its n-gram), a MODEL of "
         "Hugging Face, or given: the corpus's own transcripts",
     )
-    split: str = option("dev", "split of the corpus: any except test")
+    split: str = option("dev", "split of the corpus that errors are fitted on: any except test")
+    test: str = option("test", "split of the corpus whose texts get errors")
+    rates: tuple[Amount, ...] = option((10.0, 30.0), "their word error rates, in %", least=1)
     passages: Count | None = option(None, "use only the first N passages")
     condition: str = option("clean", f"{CONDITION}, of the recordings")
     snr_over: SnrOver = option("active", SNR_OVER)
-    seed: Whole = option(0, "seed of the noise")
+    seed: Whole = option(0, "seed of the noise and of the errors")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
@@ -101,15 +307,20 @@ class Confusions:
                 f"errors cannot be fitted on {self.corpus / self.split}, the test data of the "
                 "systems; give --split dev"
             )
+        if self.split == self.test or max(self.rates) > 100 * MOST:
+            raise InputError(
+                f"--rates are at most {100 * MOST:g}, and --test is another split than --split; "
+                "correct them"
+            )
 
 
 def fit_recogniser(o: Confusions) -> dict[str, Any]:
-    """Fit `o.out`/confusions.json on a recogniser's transcripts of passages and questions, print
-    its error rates, and return them with its card.
+    """Fit a recogniser's errors on its transcripts of passages and questions, print their rates,
+    make them in the texts of `o.test`, and return the card.
 
-    A model of the same recogniser, data and settings is left alone. Recordings that cannot be read
-    are set aside and reported. Raises InputError for recordings without reference texts, or a
-    recogniser that makes no errors.
+    What was made by the same recogniser, of the same data and settings is left alone. Recordings
+    that cannot be read are set aside and reported. Raises InputError for recordings without
+    reference texts, or a recogniser that makes no errors.
     """
     where = o.corpus / o.split
     corpus = first_passages(load_corpus(o.corpus, o.split), o.passages)
@@ -144,10 +355,14 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
         "asr_weights": made_by.get("asr_weights"),
         "condition": condition.label,
         **distorter.card(condition),
+        "test": data_hash(o.corpus, o.test),
+        "simulated": list(o.rates),
     }
-    path = o.out / "confusions.json"
-    if path.is_file() and not list_differences(confusions_card(path), card):
-        print(f"{path} is there already")
+    path, out = o.out / "card.json", o.out / "simulated.jsonl"
+    made = dict(read_json(path)) if path.is_file() else {}
+    rates = made.pop("rates", None)
+    if out.is_file() and not list_differences(made, card):
+        print(f"{out} is there already")
     else:
         records = {record.id: record for record in every if record.text}
         if recogniser is None:
@@ -161,12 +376,12 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
             )
         pairs = [(records[i].text, text) for i, text in texts.items()]
         model = fit_confusions(pairs, next(iter(records.values())).language)
-        write_confusions(path, model, card)
-        kinds = zip(model.rates, ("substituted", "deleted", "inserted"), strict=True)
-        mix = ", ".join(f"{100 * rate:.1f} % {kind}" for rate, kind in kinds)
-        print(f"{path}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})")
-    rates = read_confusions(path).rates._asdict()
-    return {"out": str(path), "card": confusions_card(path), "rates": rates}
+        rates = model.rates._asdict()
+        write_lines(out, simulate_split(model, o))
+        write_json(path, card | {"rates": rates})
+        mix = ", ".join(f"{100 * rate:.1f} % {kind}" for kind, rate in rates.items())
+        print(f"{out}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})")
+    return {"out": str(out), "card": card, "rates": rates}
 
 
 def transcribe(
@@ -185,6 +400,46 @@ def transcribe(
     encoded = encode_recordings([job], recordings, condition, distorter, workers, what)[job.name]
     report_set_aside(encoded.failed, recogniser.name)
     return {name: transcript.text for name, transcript in encoded.features.items()}
+
+
+def simulate_split(model: ConfusionModel, o: Confusions) -> list[dict[str, Any]]:
+    """Return a line for every text of a split and every rate: its words with errors. A word keeps
+    its time whatever it is taken for; one that is inserted shares the time of the word before it,
+    by letters; the time of a deleted word is lost."""
+    lines = []
+    corpus = load_corpus(o.corpus, o.test)
+    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
+    for record in records:
+        spans = reference_words(record)
+        for rate in o.rates:
+            edits = model.simulate([s.text for s in spans], rate / 100, record.id, o.seed)
+            words = [[s.text, s.start, s.end] for s in time_edits(edits, spans)]
+            lines.append({"rate": rate, "id": record.id, "words": words})
+    return lines
+
+
+def reference_words(record: Passage | Question) -> list[Span]:
+    """Return the words (zh: characters) of the reference with their times, nan where the manifest
+    has none."""
+    timed = record.words or (Span(record.text, math.nan, math.nan),)
+    return [s for w in timed for s in share_time(spell_words(w.text, record.language), w)]
+
+
+def time_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[Span]:
+    """Put the words with errors at the times of the reference words; several at one share its
+    time."""
+    timed = []
+    for place, at_place in groupby(edits, key=lambda edit: edit[1]):
+        timed += share_time([word for word, _ in at_place], spans[place])
+    return timed
+
+
+def share_time(words: Sequence[str], span: Span) -> list[Span]:
+    """Put words one after another in the time of the span, by letters."""
+    letters = [len(w) for w in words]
+    step = (span.end - span.start) / max(sum(letters), 1)
+    at = [span.start + step * sum(letters[:i]) for i in range(len(words))] + [span.end]
+    return [Span(w, at[i], at[i + 1]) for i, w in enumerate(words)]
 
 
 # ---- the fit

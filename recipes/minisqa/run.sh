@@ -79,7 +79,7 @@ if stage 9 "the comparison: WER varied by noise, by smaller recognisers and by s
     $LAUNCH speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/$ctc" --config "$CONFIG" --stage ngram
   done
   python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$MODELS" --config "$CONFIG" --stage confusions
-  speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" \
+  speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/simulated.jsonl" \
     --config "$CONFIG" --stage sweep
   speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" --config "$CONFIG" --stage compare
   # the same with Whisper, on the questions that it was asked

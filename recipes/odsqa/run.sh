@@ -122,7 +122,7 @@ SIMULATED=$(setting simulated)
 if [ -n "$SIMULATED" ] && stage 8 "what pinyin is worth: the errors of the CTC head, simulated at several rates, and a paired test at each"; then
   python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$MODELS/plain" --config "$CONFIG" --stage confusions
   for reader in plain pinyin; do
-    speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$MODELS/$reader" --errors "$EXP/errors/confusions.json" \
+    speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$MODELS/$reader" --errors "$EXP/errors/simulated.jsonl" \
       --systems $SIMULATED --config "$CONFIG" --stage simulated
   done
   speechssl compare "$EXP/errors/plain" "$EXP/errors/pinyin" --out "$EXP/errors/compare" --config "$CONFIG" --stage compare

@@ -22,8 +22,8 @@ from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.report.figures import MUTED, add_legend, line_style, new_axes
-from speechssl.results import Table, drawn_sentence, interval_text, save_figure
+from speechssl.report.figures import add_legend, line_style, new_axes
+from speechssl.results import MUTED, Table, drawn_sentence, interval_text, save_figure
 from speechssl.stats import Estimate, ItemScore, combine_estimates, resample_cells
 
 MORE = (2, 4, 10)  # times the questions; 10: about those of SQuAD's training set, 87,599 to 7,649

@@ -62,13 +62,13 @@ from speechssl.options import Count, Share, Whole, argument, option
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import (
     generate_passage,
-    listed,
     load_language,
     occurrences,
     speakers,
     split_of,
+    split_phrases,
 )
-from speechssl.synth.synthesisers import Spoken, Voice, speak, trimmed
+from speechssl.synth.synthesisers import Spoken, Voice, speak, trim_silence
 
 VERSION = 2  # of the generator; part of the card
 
@@ -134,7 +134,9 @@ def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
 TEXTS = Path(__file__).parent / "texts/minisuperb.yaml"  # says what each part of it is
 CONTENT = yaml.safe_load(TEXTS.read_text(encoding="utf-8"))
 # of espeak-ng -> of PR
-PHONE_NAMES = {phone: tuple(names) for phone, *names in map(str.split, listed(CONTENT["phones"]))}
+PHONE_NAMES = {
+    phone: tuple(names) for phone, *names in map(str.split, split_phrases(CONTENT["phones"]))
+}
 PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}))
 
 
@@ -209,13 +211,13 @@ def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
 SPEAKERS = 40  # that are to be identified, of the training voices
 CLIP = 1.0  # seconds that a keyword lies in
 UNKNOWN, SILENCE = "unknown", "silence"
-OPEN = listed(CONTENT["open"])
+OPEN = split_phrases(CONTENT["open"])
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
 def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Draw the twelve classes in turn: ten keywords, other words, and background noise."""
-    others = listed(CONTENT["unknown_words"])
+    others = split_phrases(CONTENT["unknown_words"])
     while True:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
             text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
@@ -240,7 +242,7 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
             commands.append(
                 (
                     {"action": action, "object": thing, "location": room},
-                    listed(phrases.replace("{}", words)),
+                    split_phrases(phrases.replace("{}", words)),
                 )
             )
     for labels, texts in cycle(commands):
@@ -282,7 +284,7 @@ def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
 def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Draw the intents in turn, each phrase as often, by anyone of the split."""
     for phrases in cycle(CONTENT["slot_commands"].values()):
-        text, slots = fill(rng, rng.choice(listed(phrases)), split)
+        text, slots = fill(rng, rng.choice(split_phrases(phrases)), split)
         yield spoken_by(rng, any_voice(rng, split), text, slots=slots)
 
 
@@ -479,7 +481,7 @@ class Conversation:
         spoken: list[tuple[int, np.ndarray]] = []  # where it begins
         turns: list[Turn] = []
         for drawn in self.turns:
-            speech = trimmed(render(drawn))
+            speech = trim_silence(render(drawn))
             if not spoken:
                 start = samples(EDGES)
             else:
@@ -545,7 +547,7 @@ class Overlap:
     seed: int = 0
 
     def make(self, folder: Path) -> Utterance:
-        first, second = trimmed(render(self.first)), trimmed(render(self.second))
+        first, second = trim_silence(render(self.first)), trim_silence(render(self.second))
         n = min(len(first), len(second))
         gain = active_level(first[:n]) - self.ratio - active_level(second[:n])
         parts = first[:n], np.asarray(second[:n] * 10 ** (gain / 20))

@@ -28,7 +28,7 @@ from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.options import Count, argument, option
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trimmed
+from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trim_silence
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import plain_words
 from textside.words import MANIFEST, SpokenWord
@@ -235,7 +235,7 @@ def described(pair: Pair) -> dict[str, Any]:
 def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
     """(N,) samples at 16 kHz between two short silences."""
     audio = speak_phones(phones, voice)
-    samples = trimmed(
+    samples = trim_silence(
         resample(audio.samples.astype(np.float32) / 2**15, audio.sample_rate, SAMPLE_RATE)
     )
     return np.asarray(np.pad(samples, round(QUIET * SAMPLE_RATE)), np.float32)

@@ -28,8 +28,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from speechssl.artifacts import MADE_FROM, read_json, replacing, stage, write_json, write_text
-from speechssl.cascade.data import text_examples
-from speechssl.cascade.train import begin_text
+from speechssl.cascade.train import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus

@@ -51,7 +51,7 @@ fi
 
 if stage 4 "simulated errors, as many as wanted: where text QA falls below DUAL"; then
   python recipes/minisqa/confusions.py "$EXP/espeak" "$EXP/errors" --models "$MODELS" --config "$CONFIG" --stage confusions
-  speechssl evaluate qa "$EXP/espeak" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" \
+  speechssl evaluate qa "$EXP/espeak" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/simulated.jsonl" \
     --config "$CONFIG" --stage sweep
 fi
 

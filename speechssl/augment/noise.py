@@ -1,5 +1,4 @@
-"""Noise comes from a generator, voices, or recordings; each draw is decided by the seed and a key
-alone."""
+"""Draw noise from a generator, voices, or recordings; the seed and a key alone decide each draw."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import numpy as np
 from scipy import fft, signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16
-from speechssl.data.files import COMMON, MANIFESTS, audio_files, read_manifest
+from speechssl.data.files import MANIFESTS, audio_files, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset, room_impulse
 
@@ -28,18 +27,34 @@ def noise_files(path: Path) -> list[Path]:
     """List the recordings that a path stands for: itself, all below a folder in the order of their
     names, or those of a manifest.
 
-    Manifests are those of `list_recordings`. Empty where there is no such file or folder. Raises
-    InputError for a manifest that cannot be read or holds nothing.
+    Manifests are those of `list_recordings`. Empty where there is no such file or folder.
     """
     if path.is_dir():
         return audio_files(path)
     if not path.is_file():
         return []
-    if path.suffix.lower() not in MANIFESTS:
-        return [path]
-    if not (files := [recording.path for recording in read_manifest(path)]):
-        raise InputError(f"the list of noises {path} is empty; write a recording in every line")
+    if path.suffix.lower() in MANIFESTS:
+        return [recording.path for recording in read_manifest(path)]
+    return [path]
+
+
+def find_recordings(path: Path, what: str) -> list[Path]:
+    """List the recordings of a path as `noise_files` does; raise InputError where there are
+    none."""
+    files = noise_files(path)
+    if not files:
+        raise InputError(
+            f"there are no recordings in {path} for {what}; give an audio file, a folder of them, "
+            f"a list or NAME=FOLDER; generated noise is gaussian, pink, coloured:SLOPE, babble, "
+            f"{', '.join(GENERATED)} and m+g+r"
+        )
     return files
+
+
+def musan_files(folder: Path) -> list[list[Path]]:
+    """List the recordings of MUSAN: noise, music and speech."""
+    parts = ("noise", "music", "speech")
+    return [find_recordings(folder / part, f"the {part} of MUSAN") for part in parts]
 
 
 @dataclass(frozen=True)
@@ -85,49 +100,26 @@ class NoiseBank:
 
         Raises InputError where there is no such noise, or babble without voices.
         """
+        folders = dict(folders or {})
         name, equals, place = kind.partition("=")
         if equals and place and re.fullmatch(r"[\w-]+", name):  # fsd50k=path
-            folders = {**(folders or {}), name: Path(place)}
+            folders[name] = Path(place)
         else:
-            name, folders = kind, folders or {}
+            name = kind
         if name == "babble":
             if not voices:
                 raise InputError(
                     "babble noise needs voices; give recordings of other people with --babble"
                 )
             return cls(name, tuple(voices), seed)
-        if name == "musan" or (name == "m" and "musan" in folders):
-            folder = folders.get("musan", Path(kind))
-            parts = {part: noise_files(folder / part) for part in ("noise", "music", "speech")}
-            if missing := [part for part, files in parts.items() if not files]:
-                raise InputError(
-                    f"{folder} is not MUSAN: it has no recordings in {', '.join(missing)}; give "
-                    "the folder that has them"
-                )
-            return cls("musan", (*parts["noise"], *parts["music"]), seed, tuple(parts["speech"]))
-        if (canonical := ALIASES.get(name, name)) in (
-            "gaussian",
-            "pink",
-            *GENERATED,
-        ) or canonical.startswith("coloured:"):
-            return cls(canonical, (), seed)
         path = folders.get(name, Path(kind))
-        if files := noise_files(path):
-            return cls("recording", tuple(files), seed)
-        if path.is_dir():
-            raise InputError(
-                f"there are no recordings of noise in {path}; give a folder with "
-                f"{', '.join(COMMON)} files"
-            )
-        if name in folders:
-            raise InputError(
-                f"the recordings {path} of the noise {kind} do not exist; check the path"
-            )
-        kinds = (
-            f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an "
-            "audio file, a folder, a list"
-        )
-        raise InputError(f"there is no noise {kind}; give {kinds} or NAME=FOLDER")
+        if name == "musan" or (name == "m" and "musan" in folders):
+            noise, music, speech = musan_files(folders.get("musan", path))
+            return cls("musan", (*noise, *music), seed, tuple(speech))
+        canonical = ALIASES.get(name, name)
+        if canonical in ("gaussian", "pink", *GENERATED) or canonical.startswith("coloured:"):
+            return cls(canonical, (), seed)
+        return cls("recording", tuple(find_recordings(path, f"the noise {kind}")), seed)
 
     def sample(self, key: str, n: int) -> np.ndarray:
         """Draw noise (n,) at 16 kHz, not silent, decided by the seed and the key alone. Raises
@@ -137,9 +129,8 @@ class NoiseBank:
     def draw(self, key: str, n: int) -> DrawnNoise:
         """Draw noise as `sample` does, with the pieces that it is made of."""
         # no clip of training
-        rng = generator(
-            self.seed, (f"evaluation {self.kind}") if self.kind in GENERATED else self.kind, key
-        )
+        kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
+        rng = generator(self.seed, kind, key)
         for _ in range(16):
             draw = self._draw(rng, n)
             if np.any(draw.noise):
@@ -164,10 +155,8 @@ class NoiseBank:
             files, talkers = self.voices, int(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1))
         if talkers:  # none speaks twice before each spoke once
             chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
-            order = np.concatenate(
-                [rng.permutation(len(chosen)) for _ in range(-(-talkers // len(chosen)))]
-            )[:talkers]
-            numbers = [int(chosen[i]) for i in order]
+            rounds = [rng.permutation(len(chosen)) for _ in range(-(-talkers // len(chosen)))]
+            numbers = [int(chosen[i]) for i in np.concatenate(rounds)[:talkers]]
         else:
             numbers = [int(rng.integers(len(files)))]
         pieces = tuple(
@@ -220,7 +209,7 @@ Family = Callable[[int, np.random.Generator], np.ndarray]
 LOWEST = 20.0  # Hz; there is no use for less in 16 kHz speech audio
 
 
-def filtered(
+def filter_noise(
     n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """Generate Gaussian noise of n samples or a few more, whose amplitude density is the weight of
@@ -236,7 +225,7 @@ def of_spectrum(
     """Generate Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a
     frequency in Hz, from LOWEST on: below, 1/f would put more inaudible power into a long recording
     than into a short one."""
-    noise = filtered(
+    noise = filter_noise(
         n,
         rng,
         lambda frequency: np.where(frequency >= LOWEST, weight(np.maximum(frequency, LOWEST)), 0),
@@ -244,7 +233,9 @@ def of_spectrum(
     return np.asarray(noise[:n] / np.sqrt(np.mean(noise**2)))
 
 
-def shaped(n: int, rng: np.random.Generator, gain_db: np.ndarray, at: np.ndarray) -> np.ndarray:
+def shape_noise(
+    n: int, rng: np.random.Generator, gain_db: np.ndarray, at: np.ndarray
+) -> np.ndarray:
     """Generate Gaussian noise (n,) whose power density is gain_db at the frequencies `at` (Hz,
     rising), straight on a log axis between."""
 
@@ -253,10 +244,10 @@ def shaped(n: int, rng: np.random.Generator, gain_db: np.ndarray, at: np.ndarray
             10 ** (np.interp(np.log2(np.maximum(frequency, LOWEST)), np.log2(at), gain_db) / 20)
         )
 
-    return filtered(n, rng, weight)[:n]
+    return filter_noise(n, rng, weight)[:n]
 
 
-def tilted(
+def tilt_noise(
     n: int,
     rng: np.random.Generator,
     slope: float,
@@ -272,7 +263,7 @@ def tilted(
         else 0.0
     )
     outside = np.maximum(np.log2(band[0] / at), 0) + np.maximum(np.log2(at / band[1]), 0)
-    return shaped(n, rng, slope * np.log2(at / 1000) + smooth - 30 * outside, at)
+    return shape_noise(n, rng, slope * np.log2(at / 1000) + smooth - 30 * outside, at)
 
 
 def wander(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
@@ -376,7 +367,7 @@ def coloured(n: int, rng: np.random.Generator) -> np.ndarray:
     octave, a rough spectrum, sometimes a band."""
     low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
     band = (low, max(high, 2 * low)) if rng.random() < 0.3 else (20.0, 8000.0)
-    return tilted(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
+    return tilt_noise(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
 
 
 def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -384,7 +375,7 @@ def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
     lows."""
     rate, depth = np.exp(rng.uniform(np.log(0.2), np.log(8))), rng.uniform(3, 12)
     swell = wander(n, rng, rate)
-    low, high = (tilted(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
+    low, high = (tilt_noise(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
     return unit(low) * 10 ** (depth * swell / 20) + rng.uniform(0, 1) * unit(high) * 10 ** (
         1.5 * depth * swell / 20
     )
@@ -396,7 +387,7 @@ def hum(n: int, rng: np.random.Generator) -> np.ndarray:
     f0 = rng.uniform(40, 130) * (1 + 0.003 * wander(n, rng, 0.5))
     heights = rng.exponential(1, 40) * np.arange(1, 41.0) ** -rng.uniform(0.5, 2)
     return unit(harmonics(f0, heights, rng)) + rng.uniform(0.05, 0.7) * unit(
-        tilted(n, rng, rng.uniform(-9, 0), 4)
+        tilt_noise(n, rng, rng.uniform(-9, 0), 4)
     )
 
 
@@ -411,7 +402,7 @@ def engine(n: int, rng: np.random.Generator) -> np.ndarray:
     tone = harmonics(f0, body * rng.exponential(1, 60) * numbers ** -rng.uniform(0, 1), rng)
     turning = 1 + rng.uniform(0, 0.9) * np.sin(phase(f0 / rng.integers(1, 4)))
     return unit(tone) + rng.uniform(0.1, 1.5) * unit(
-        tilted(n, rng, rng.uniform(-8, 3), 5) * turning
+        tilt_noise(n, rng, rng.uniform(-8, 3), 5) * turning
     )
 
 
@@ -442,7 +433,7 @@ def footsteps(n: int, rng: np.random.Generator) -> np.ndarray:
     times = np.arange(int(rng.integers(period)), n, period)
     times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
     thud = modal(rng, rng.uniform(60, 500), 10, rng.uniform(0.05, 0.3))
-    scuff = tilted(len(thud), rng, rng.uniform(-6, 3), 4) * attack_decay(
+    scuff = tilt_noise(len(thud), rng, rng.uniform(-6, 3), 4) * attack_decay(
         len(thud), 0.005, rng.uniform(0.03, 0.2)
     )
     return strikes(
@@ -456,7 +447,7 @@ def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
         centre = np.exp2(rng.uniform(np.log2(300), np.log2(6500)))
-        noise = tilted(
+        noise = tilt_noise(
             n, rng, 0, 5, (centre / rng.uniform(1.2, 3), min(centre * rng.uniform(1.2, 3), 8000))
         )
         grain = np.abs(wander(n, rng, np.exp(rng.uniform(np.log(15), np.log(200))))) ** rng.uniform(
@@ -477,7 +468,7 @@ def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
         [-1, 1], len(times)
     )
     return unit(strikes(n, times, heights, click)) + rng.uniform(0.1, 1) * unit(
-        tilted(n, rng, rng.uniform(-6, 3), 4)
+        tilt_noise(n, rng, rng.uniform(-6, 3), 4)
     )
 
 
@@ -526,7 +517,7 @@ def music(n: int, rng: np.random.Generator) -> np.ndarray:
         if rng.random() < PERCUSSION
         else ()
     ):
-        hit = tilted(round(0.3 * SAMPLE_RATE), rng, slope, 3) * attack_decay(
+        hit = tilt_noise(round(0.3 * SAMPLE_RATE), rng, slope, 3) * attack_decay(
             round(0.3 * SAMPLE_RATE), 0.001, decay
         )
         times = np.arange(int(rng.integers(2)) * beat, n, step)
@@ -544,7 +535,7 @@ def talkers(n: int, rng: np.random.Generator) -> np.ndarray:
             unit(harmonics(f0, np.arange(1, 45.0) ** -1.0, rng)), rng, rng.uniform(3, 6)
         )
         syllables = np.maximum(wander(n, rng, rng.uniform(3, 7)) + 0.4, 0)
-        hisses = tilted(n, rng, 3, 3, (2000, 8000)) * np.maximum(wander(n, rng, 4) - 0.8, 0)
+        hisses = tilt_noise(n, rng, 3, 3, (2000, 8000)) * np.maximum(wander(n, rng, 4) - 0.8, 0)
         voice = (unit(voiced * syllables) + 0.3 * unit(hisses)) * on_and_off(n, rng, 2.5, 0.6)
         total += unit(voice) * rng.uniform(0.4, 1)
     return total
@@ -640,7 +631,7 @@ def crowd(n: int, rng: np.random.Generator) -> np.ndarray:
     total, voices = np.zeros(n), rng.integers(*CROWD)
     # what differs most between the voices is when they speak
     for centre in rng.uniform(300, 2500, 5):
-        band = unit(tilted(n, rng, -6, 3, (centre / 2, centre * 1.5)))
+        band = unit(tilt_noise(n, rng, -6, 3, (centre / 2, centre * 1.5)))
         for _ in range(voices // 5):
             total += (
                 np.maximum(wander(n, rng, rng.uniform(4, 8)), 0)
@@ -648,7 +639,7 @@ def crowd(n: int, rng: np.random.Generator) -> np.ndarray:
                 * np.roll(band, rng.integers(n))
             )
     claps = poisson(n, rng, rng.uniform(5, 60))
-    clap = tilted(1200, rng, 0, 3, (700, 3500)) * attack_decay(1200, 0.001, 0.05)
+    clap = tilt_noise(1200, rng, 0, 3, (700, 3500)) * attack_decay(1200, 0.001, 0.05)
     applause = strikes(n, claps, rng.uniform(0.2, 1, len(claps)), clap) * on_and_off(n, rng, 2, 4)
     return unit(total) + rng.uniform(0, 0.5) * unit(applause)
 
@@ -659,9 +650,9 @@ def typing(n: int, rng: np.random.Generator) -> np.ndarray:
     total = np.zeros(n)
     gate = on_and_off(n, rng, rng.uniform(0.5, 3), rng.uniform(0.2, 1))
     for _ in range(8):
-        key = tilted(320, rng, rng.uniform(0, 6), 6, (rng.uniform(500, 2500), 8000)) * attack_decay(
-            320, 0.0005, 0.012
-        )
+        key = tilt_noise(
+            320, rng, rng.uniform(0, 6), 6, (rng.uniform(500, 2500), 8000)
+        ) * attack_decay(320, 0.0005, 0.012)
         times = poisson(n, rng, rng.uniform(0.5, 2))
         times = times[gate[times] > 0.5]
         up = np.minimum(times + rng.integers(800, 2000, len(times)), n - 1)
@@ -671,7 +662,7 @@ def typing(n: int, rng: np.random.Generator) -> np.ndarray:
             np.r_[rng.uniform(0.5, 1, len(times)), rng.uniform(0.1, 0.5, len(up))],
             key,
         )
-    return total + 0.01 * unit(tilted(n, rng, -3, 0)) * max(float(np.abs(total).max()), 1e-3)
+    return total + 0.01 * unit(tilt_noise(n, rng, -3, 0)) * max(float(np.abs(total).max()), 1e-3)
 
 
 def printer(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -696,7 +687,7 @@ def printer(n: int, rng: np.random.Generator) -> np.ndarray:
         motor,
     )
     teeth = np.arange(int(rng.integers(400)), n, round(rng.uniform(0.015, 0.05) * SAMPLE_RATE))
-    tooth = tilted(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
+    tooth = tilt_noise(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
     return unit(motor) + rng.uniform(0.3, 1.5) * unit(
         strikes(n, teeth, rng.uniform(0.5, 1, len(teeth)), tooth)
     )
@@ -720,7 +711,7 @@ def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
             song = np.r_[song, whistle, np.zeros(round(rng.uniform(0.01, 0.1) * SAMPLE_RATE))]
         times = poisson(n, rng, rng.uniform(0.3, 1.2))
         total += strikes(n, times, rng.uniform(0.4, 1, len(times)), song) * rng.uniform(0.3, 1)
-    return total + 0.02 * unit(tilted(n, rng, -3, 0)) * max(float(np.abs(total).max()), 1e-3)
+    return total + 0.02 * unit(tilt_noise(n, rng, -3, 0)) * max(float(np.abs(total).max()), 1e-3)
 
 
 HELD_OUT: dict[str, Family] = {
@@ -738,8 +729,8 @@ def rotor(n: int, rng: np.random.Generator) -> np.ndarray:
     blade = np.exp(rng.uniform(2, 25) * (np.cos(turn) - 1)) * (
         1 + rng.uniform(0, 0.5) * np.cos(turn / 2)
     )
-    low = tilted(n, rng, rng.uniform(-9, -3), 4, (40, rng.uniform(400, 2500)))
-    air = tilted(n, rng, rng.uniform(-3, 3), 4, (800, 7000))
+    low = tilt_noise(n, rng, rng.uniform(-9, -3), 4, (40, rng.uniform(400, 2500)))
+    air = tilt_noise(n, rng, rng.uniform(-3, 3), 4, (800, 7000))
     distance = 10 ** (5 * wander(n, rng, 0.2) / 20)
     return (
         unit(low * blade)
@@ -757,7 +748,7 @@ def sawing(n: int, rng: np.random.Generator) -> np.ndarray:
     teeth = 0.5 + 0.5 * signal.sawtooth(phase(rng.uniform(60, 500) * speed))
     wood = rng.uniform([300, 1200, 3000], [1200, 3000, 6500])
     at = np.geomspace(20, 8000, 120)
-    noise = shaped(
+    noise = shape_noise(
         n, rng, 20 * np.log10(resonances(at, wood, rng.uniform(150, 1500, 3)) + 0.02), at
     )
     rests = on_and_off(n, rng, rng.uniform(2, 8), rng.uniform(0.2, 1))
@@ -770,7 +761,7 @@ def insects(n: int, rng: np.random.Generator) -> np.ndarray:
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
         centre = np.exp2(rng.uniform(np.log2(2000), np.log2(7000)))
-        band = tilted(n, rng, 0, 0, (centre * 0.97, min(centre * 1.03, 7900)))
+        band = tilt_noise(n, rng, 0, 0, (centre * 0.97, min(centre * 1.03, 7900)))
         wings = np.maximum(
             np.sin(phase(rng.uniform(15, 250) * (1 + 0.02 * wander(n, rng, 1)))), 0
         ) ** rng.uniform(0.5, 3)
@@ -813,7 +804,7 @@ def barks(n: int, rng: np.random.Generator) -> np.ndarray:
             numbers, rng.uniform([400, 1200], [1100, 3200]), rng.uniform(200, 900, 2)
         )
         rough = unit(harmonics(f0, throat, rng)) + rng.uniform(0.1, 0.7) * unit(
-            tilted(length, rng, -3, 3, (300, 5000))
+            tilt_noise(length, rng, -3, 3, (300, 5000))
         )
         call = unit(rough * attack_decay(length, 0.01, 1.5 * length / SAMPLE_RATE))
         total += strikes(n, times, heights, call) * rng.uniform(0.3, 1)
@@ -857,7 +848,7 @@ def breath(n: int, rng: np.random.Generator) -> np.ndarray:
         1 + 0.5 * np.tanh(wander(n, rng, 25))
     )
     air_in, air_out = (
-        tilted(n, rng, rng.uniform(-6, 0), 5, (rng.uniform(150, 600), rng.uniform(2500, 7000)))
+        tilt_noise(n, rng, rng.uniform(-6, 0), 5, (rng.uniform(150, 600), rng.uniform(2500, 7000)))
         for _ in range(2)
     )
     inhaled = unit(rattle * inwards) * rng.uniform(0.2, 1) + rng.uniform(0.1, 1) * unit(

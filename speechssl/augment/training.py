@@ -1,10 +1,9 @@
-"""Crops are distorted on the fly for training: the distortion of each is decided by (seed, key)
-alone, on any number of workers.
+"""Distort crops on the fly for training: (seed, key) alone decide the distortion of each, on any
+number of workers.
 
 Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g,
-Gaussian; r, reverberation;
-p, pitch shift; v, another voice; b, a missing band; c, a codec; s, babble of given voices; or the
-name of a folder of recordings among the sources.
+Gaussian; r, reverberation; p, pitch shift; v, another voice; b, a missing band; c, a codec; s,
+babble of given voices; or the name of a folder of recordings among the sources.
 All noise is at hand before the first crop: decoded or generated once, as int16 in one array, in
 memory or in a file that all processes map.
 """
@@ -28,7 +27,7 @@ from speechssl.augment.noise import (
     SHARES,
     TALKERS_RANGE,
     VERSION,
-    noise_files,
+    find_recordings,
     stand_in,
 )
 from speechssl.errors import InputError, report_set_aside
@@ -90,7 +89,7 @@ class Library:
         return crop
 
 
-def generated(seed: int, cache: Path | None = None) -> Library:
+def generate_stand_in(seed: int, cache: Path | None = None) -> Library:
     """Make the generated stand-in for MUSAN. cache: a folder in which it is kept for the next
     process; else it is made in memory."""
     card = {
@@ -103,20 +102,17 @@ def generated(seed: int, cache: Path | None = None) -> Library:
     return _cached(card, lambda: stand_in(seed), cache)
 
 
-def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
+def decode_recordings(
+    files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None
+) -> Library:
     """Decode recordings, at most HOURS in all: of a larger set a random part of each file.
 
     Files that cannot be used are listed on stderr and set aside. Raises InputError where none is
     left.
     """
-    if not files:
-        raise InputError(
-            f"there are no recordings of {name} noise; give a folder with .wav, "
-            ".flac, .mp3 or .ogg files"
-        )
     longest = max(HOURS * 3600 / len(files), LEAST)
 
-    def parts() -> list[np.ndarray]:
+    def decode() -> list[np.ndarray]:
         pieces, failed = [], {}
         for path in files:
             try:
@@ -126,11 +122,8 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
                 failed[path.name] = str(error)
                 continue
             keep = round(longest * SAMPLE_RATE)
-            start = int(
-                signal.generator(seed, "stretch", path.name).integers(
-                    max(len(samples) - keep, 0) + 1
-                )
-            )
+            rng = signal.generator(seed, "stretch", path.name)
+            start = int(rng.integers(max(len(samples) - keep, 0) + 1))
             pieces.append(samples[start : start + keep])
         if not pieces:
             raise InputError(
@@ -140,23 +133,19 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
         report_set_aside(failed, f"{name} noise")
         return pieces
 
-    # A hash of the names, sizes and times of files: their contents may be 100 hours. What is
-    # missing is reported when it is read.
-    stats = [path.stat() if path.exists() else None for path in files]
-    files_hash = hash_json(
-        [
-            [path.name, s and s.st_size, s and s.st_mtime_ns]
-            for path, s in zip(files, stats, strict=True)
-        ]
-    )
+    # names, sizes and times of files: their contents may be 100 hours
+    stats = []
+    for path in files:
+        stat = path.stat() if path.exists() else None
+        stats.append([path.name, stat and stat.st_size, stat and stat.st_mtime_ns])
     card = {
         "set": name,
         "seed": seed,
         "recordings": len(files),
-        "files": files_hash,
+        "files": hash_json(stats),
         "seconds_each_at_most": round(longest, 3),
     }
-    return _cached(card, parts, cache)
+    return _cached(card, decode, cache)
 
 
 def _cached(
@@ -185,11 +174,7 @@ def _cached(
 
 
 def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
-    if not file.is_file() or file.stat().st_size != 2 * edges[-1]:
-        raise InputError(
-            f"{file.parent} does not match its card; delete the folder, and it is made again"
-        )
-    return Library(np.memmap(file, np.int16, "r"), edges, card, file)
+    return Library(np.memmap(file, np.int16, "r", shape=(int(edges[-1]),)), edges, card, file)
 
 
 def white(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -220,9 +205,8 @@ def one_of(noises: Sequence[Noise], n: int, rng: np.random.Generator) -> np.ndar
 def room(
     impulses: Sequence[np.ndarray], samples: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    return signal.reverberate(
-        np.asarray(samples, np.float32), impulses[int(rng.integers(len(impulses)))]
-    )
+    impulse = impulses[int(rng.integers(len(impulses)))]
+    return signal.reverberate(np.asarray(samples, np.float32), impulse)
 
 
 def pitch(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -231,17 +215,15 @@ def pitch(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def band(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     low = 150 * 2 ** rng.uniform(0, 4)
-    return signal.band_reject(
-        samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100)
-    )
+    high = min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100)
+    return signal.band_reject(samples, low, high)
 
 
 def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
-    return signal.apply_codec(
-        samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), signal.bit_rates(name)[0])
-    )
+    kbps = float(np.exp(rng.uniform(*np.log(KBPS))))
+    return signal.apply_codec(samples, name, max(kbps, signal.bit_rates(name)[0]))
 
 
 def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -251,11 +233,8 @@ def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE
     )
     quality = 2 * 2.5 ** rng.random(10)  # 2 to 5
-    return signal.equalise(
-        signal.change_voice(samples, formants, pitch, pitch_range),
-        rng.uniform(-DECIBELS, DECIBELS, 10),
-        quality,
-    )
+    changed = signal.change_voice(samples, formants, pitch, pitch_range)
+    return signal.equalise(changed, rng.uniform(-DECIBELS, DECIBELS, 10), quality)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], Change]] = {
@@ -303,13 +282,15 @@ class TrainingDistortions:
     def card(self) -> dict[str, Any]:
         """Return all that decides the distortions, for the card of a checkpoint."""
         kinds = [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
-        ranges = {
+        card = {
+            "kinds": kinds,
+            "seed": self.seed,
             "probability": list(self.probability),
             "snr": list(self.snr),
             "snr_end": list(self.snr_end),
+            "double": self.double,
         }
-        over = {} if self.snr_over == signal.ACTIVE else {"snr_over": self.snr_over}
-        return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double} | over
+        return card if self.snr_over == signal.ACTIVE else card | {"snr_over": self.snr_over}
 
     def apply(
         self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0
@@ -319,9 +300,8 @@ class TrainingDistortions:
         Returns float32 (N,) and the domain. Silence (and what is not finite) stays as it is, in
         domain 0; nothing raises.
         """
-        rng = signal.generator(
-            self.seed, "training", *((key,) if isinstance(key, str) else map(str, key))
-        )
+        keys = (key,) if isinstance(key, str) else map(str, key)
+        rng = signal.generator(self.seed, "training", *keys)
 
         def now(start: float, end: float) -> float:
             return start + (end - start) * min(max(progress, 0.0), 1.0)
@@ -329,14 +309,12 @@ class TrainingDistortions:
         audible = SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
         if rng.random() >= now(*self.probability) or not audible:
             return samples, 0
-        domain = 1 + int(
-            np.searchsorted(
-                np.cumsum([kind.share for kind in self.kinds])[:-1], rng.random(), "right"
-            )
-        )
+        shares = np.cumsum([kind.share for kind in self.kinds])[:-1]
+        domain = 1 + int(np.searchsorted(shares, rng.random(), "right"))
         kind = self.kinds[domain - 1]
-        if kind.noise is None:
-            return (kind.change(samples, rng) if kind.change else samples), domain
+        if kind.change is not None:
+            return kind.change(samples, rng), domain
+        assert kind.noise is not None
         place, double = rng.random(), rng.random() < self.double
         low, high = now(self.snr[0], self.snr_end[0]), now(self.snr[1], self.snr_end[1])
         if double:
@@ -368,120 +346,97 @@ def parse_distortions(
     name used in the text. cache: a folder that keeps decoded and generated noise for the next
     process and run. Raises InputError for what is no such distortion.
     """
-    sources = sources or {}
-    if not (0 <= min(probability) and max(probability) <= 1 and 0 <= double <= 1):
-        raise InputError(
-            f"the probabilities {probability} and {double} of distortions must lie "
-            "in [0, 1]; change them"
-        )
     for low, high in (snr, snr_end or snr):
-        if not -100 <= low <= high <= 100:
+        if not low <= high:
             raise InputError(
-                f"the SNR range {low} to {high} dB is not a range; give the lower "
-                "number first, both in [-100, 100]"
+                f"the SNR range {low} to {high} dB is not a range; give the lower number first"
             )
     shares: dict[str, float] = {}
-    for part in text.split("+"):
-        name, colon, share = part.strip().partition(":")
-        if not name or name in shares or name == "clean":
-            raise InputError(
-                f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3"
-            )
-        try:
-            shares[name] = float(share) if colon else SHARES.get(name, 0.3)
-        except ValueError:
-            raise InputError(
-                f"the share {share!r} in {text!r} is not a number; write one like m:0.3+g:0.4+r:0.3"
-            ) from None
-        if not 0 < shares[name] < np.inf:
-            raise InputError(
-                f"the share {share} in {text!r} is not above 0; change it or leave {name} out"
-            )
-
-    def recordings(path: Path, what: str) -> Library:
-        if files := noise_files(path):
-            return recorded(files, what, seed, cache)
+    try:
+        for part in text.split("+"):
+            name, _, share = part.strip().partition(":")
+            shares[name] = float(share or SHARES.get(name, 0.3))
+    except ValueError:
+        shares = {}
+    sources = sources or {}
+    unknown = [name for name in shares if name not in (*sources, *"mgs", "r", *CHANGES)]
+    if unknown or not shares or not min(shares.values()) > 0:
         raise InputError(
-            f"there are no recordings in {path} (for {what}); give a folder with "
-            ".wav, .flac, .mp3 or .ogg files"
+            f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3, "
+            "with shares above 0, of sources and m, g, r, p, v, b, c and s"
         )
-
-    def rooms() -> tuple[dict[str, Any], Change]:
-        """Open measured impulse responses where there are any, else a pool of simulated ones."""
-        if "rir" not in sources:
-            pool = [
-                np.asarray(
-                    signal.draw_room(signal.generator(seed, "training rooms", str(i))), np.float32
-                )
-                for i in range(ROOMS)
-            ]
-            ranges = {"rt60": list(signal.RT60S), "metres": list(signal.DISTANCES)}
-            return {"set": "simulated rooms", "seed": seed, "rooms": ROOMS, **ranges}, partial(
-                room, pool
-            )
-        if not (files := noise_files(sources["rir"])):
-            place = sources["rir"]
-            raise InputError(
-                f"there are no impulse responses in {place}; give a folder of .wav, "
-                ".flac, .mp3 or .ogg files"
-            )
-        card = {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
-        return card, partial(room, [read_audio(path) for path in files])
-
-    def voices() -> Library:
-        if "voices" not in sources:
-            raise InputError(
-                "babble noise needs voices; give a folder of recordings as "
-                "voices=FOLDER with --noise"
-            )
-        return recordings(sources["voices"], "voices")
-
-    def kind_of(name: str, share: float) -> Kind:
-        if name in sources:
-            library = recordings(sources[name], name)
-            return Kind(name, share, library.card, partial(clips, library, 0.0))
-        match name:
-            case "m" if "musan" in sources:
-                parts = [
-                    recordings(sources["musan"] / kind, f"musan {kind}")
-                    for kind in ("noise", "music", "speech")
-                ]
-                noises = (
-                    partial(clips, parts[0], 0.0),
-                    partial(clips, parts[1], 0.0),
-                    partial(babble, parts[2]),
-                )
-                return Kind(
-                    name,
-                    share,
-                    {"set": "musan", "of": [dict(p.card) for p in parts]},
-                    partial(one_of, noises),
-                )
-            # the generated stand-in, whose card says so; with babble where there are voices
-            case "m":
-                library = generated(seed, cache)
-                noise = partial(clips, library, SECOND)
-                if "voices" not in sources:
-                    return Kind(name, share, library.card, noise)
-                people = voices()
-                cards = [dict(library.card), dict(library.card), dict(people.card)]
-                both = partial(one_of, (noise, noise, partial(babble, people)))
-                return Kind(name, share, {"set": "stand-in and voices", "of": cards}, both)
-            case "g":
-                return Kind(name, share, {"set": "gaussian"}, white)
-            case "s":
-                people = voices()
-                return Kind(name, share, people.card, partial(babble, people))
-            case "r" | "p" | "b" | "v" | "c":
-                card, change = rooms() if name == "r" else CHANGES[name]
-                return Kind(name, share, card, change=change)
-        raise InputError(
-            f"{text!r} names the distortion {name!r}, which is neither a source nor "
-            "one of m, g, r, p, v, b, c, s"
-        )
-
-    kinds = tuple(kind_of(name, share / sum(shares.values())) for name, share in shares.items())
-    changes = (rooms()[1], pitch, band) if double else ()
+    found = _Sources(sources, seed, cache)
+    total = sum(shares.values())
+    kinds = tuple(found.open_kind(name, share / total) for name, share in shares.items())
+    changes = (found.open_rooms()[1], pitch, band) if double else ()
     return TrainingDistortions(
         kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over
     )
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """These are the folders of recordings by name."""
+
+    folders: Mapping[str, Path]
+    seed: int
+    cache: Path | None
+
+    def open_recordings(self, path: Path, what: str) -> Library:
+        return decode_recordings(find_recordings(path, what), what, self.seed, self.cache)
+
+    def open_rooms(self) -> tuple[dict[str, Any], Change]:
+        """Open measured impulse responses where there are any, else a pool of simulated ones."""
+        if "rir" in self.folders:
+            files = find_recordings(self.folders["rir"], "impulse responses")
+            sizes = [[p.name, p.stat().st_size] for p in files]
+            card: dict[str, Any] = {"set": "measured rooms", "files": sizes}
+            return card, partial(room, [read_audio(path) for path in files])
+        pool = []
+        for i in range(ROOMS):
+            rng = signal.generator(self.seed, "training rooms", str(i))
+            pool.append(np.asarray(signal.draw_room(rng), np.float32))
+        ranges = {"rt60": list(signal.RT60S), "metres": list(signal.DISTANCES)}
+        card = {"set": "simulated rooms", "seed": self.seed, "rooms": ROOMS, **ranges}
+        return card, partial(room, pool)
+
+    def open_musan(self) -> tuple[dict[str, Any], Noise]:
+        """Open MUSAN; or the generated stand-in, whose card says so, with babble where there are
+        voices."""
+        if "musan" in self.folders:
+            parts = [
+                self.open_recordings(self.folders["musan"] / part, f"musan {part}")
+                for part in ("noise", "music", "speech")
+            ]
+            noise = [partial(clips, part, 0.0) for part in parts[:2]]
+            noises: tuple[Noise, ...] = (*noise, partial(babble, parts[2]))
+            card = {"set": "musan", "of": [dict(part.card) for part in parts]}
+            return card, partial(one_of, noises)
+        library = generate_stand_in(self.seed, self.cache)
+        generate = partial(clips, library, SECOND)
+        if "voices" not in self.folders:
+            return dict(library.card), generate
+        people = self.open_voices()
+        cards = [dict(library.card), dict(library.card), dict(people.card)]
+        noises = (generate, generate, partial(babble, people))
+        return {"set": "stand-in and voices", "of": cards}, partial(one_of, noises)
+
+    def open_voices(self) -> Library:
+        return self.open_recordings(self.folders.get("voices", Path("voices")), "voices")
+
+    def open_kind(self, name: str, share: float) -> Kind:
+        if name in self.folders:
+            library = self.open_recordings(self.folders[name], name)
+            return Kind(name, share, library.card, partial(clips, library, 0.0))
+        if name == "m":
+            return Kind(name, share, *self.open_musan())
+        if name == "g":
+            return Kind(name, share, {"set": "gaussian"}, white)
+        if name == "s":
+            people = self.open_voices()
+            return Kind(name, share, people.card, partial(babble, people))
+        if name == "r":
+            card, change = self.open_rooms()
+            return Kind(name, share, card, change=change)
+        card, change = CHANGES[name]
+        return Kind(name, share, card, change=change)

@@ -1,20 +1,17 @@
-"""Timed words, the interface of a recogniser, long recordings in pieces, and questions about
-written passages to train on."""
+"""Timed words, the interface of a recogniser, and long recordings in pieces."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.data.records import Corpus, Passage, Question
-from speechssl.dual.data import Example, answer_times
-from speechssl.text import pieces
-from speechssl.textlm.tokenizers import TextCodec
+from speechssl.audio import SAMPLE_RATE
+from speechssl.data.records import Passage, Question
 
 Record = Passage | Question
 
@@ -42,7 +39,6 @@ class Transcript:
         return self.separator.join(word.text for word in self.words)
 
 
-@runtime_checkable
 class Recogniser(Protocol):
     """A recogniser turns speech into words with times. name: what tables of results call it; card:
     what the card of a system says of it, `asr` (its name, or the hash of a head of ours) and, where
@@ -61,14 +57,9 @@ class Recogniser(Protocol):
 def check_samples(samples: np.ndarray) -> np.ndarray:
     """Return samples (N,) as float32. Raises ValueError for anything but one channel of finite
     numbers."""
-    if samples.ndim != 1:
-        raise ValueError(
-            f"a recogniser takes one channel (N,), not an array of shape {samples.shape}"
-        )
-    samples = np.asarray(samples, np.float32)
-    if not np.isfinite(samples).all():
-        raise ValueError("the samples are not all finite")
-    return samples
+    if samples.ndim != 1 or not np.isfinite(samples).all():
+        raise ValueError(f"a recogniser takes one channel of finite numbers, not {samples.shape}")
+    return np.asarray(samples, np.float32)
 
 
 # ---- long recordings in pieces, cut where it is quietest, seldom within a word
@@ -79,28 +70,21 @@ MANY_PIECES = 8  # from here on there is a progress bar
 PAUSE_SECONDS = 0.2
 
 
-def split_at_pauses(samples: np.ndarray, longest: float, sample_rate: int) -> list[tuple[int, int]]:
+def split_at_pauses(samples: np.ndarray, longest: float) -> list[tuple[int, int]]:
     """Tile a recording with pieces of at most `longest` seconds.
 
     Every cut is at the quietest point of the second half of the longest piece that may begin at the
     cut before it.
-    samples: (N,); sample_rate: Hz. Returns [start, end) in samples, without gap or overlap; nothing
-    for N = 0.
-    Raises ValueError where `longest` is too short to look for a pause in.
+    samples: (N,) at 16 kHz. Returns [start, end) in samples, without gap or overlap; nothing for
+    N = 0.
     """
-    step = round(STEP_SECONDS * sample_rate)
-    most = int(longest * sample_rate) // step
-    if most * STEP_SECONDS < 2 * PAUSE_SECONDS:
-        raise ValueError(
-            f"pieces of {longest} s are too short; give at least {2 * PAUSE_SECONDS} s"
-        )
+    step = round(STEP_SECONDS * SAMPLE_RATE)
+    most = int(longest * SAMPLE_RATE) // step
     # mean power around every cut that is possible: (N // step + 1,)
-    blocks = (
-        np.square(samples[: len(samples) // step * step].astype(np.float64))
-        .reshape(-1, step)
-        .mean(axis=1)
-    )
-    total, at = np.concatenate(([0.0], np.cumsum(blocks))), np.arange(len(blocks) + 1)
+    whole = samples[: len(samples) // step * step].astype(np.float64)
+    blocks = np.square(whole).reshape(-1, step).mean(axis=1)
+    total = np.concatenate(([0.0], np.cumsum(blocks)))
+    at = np.arange(len(blocks) + 1)
     half = round(PAUSE_SECONDS / STEP_SECONDS / 2)
     first, last = np.maximum(at - half, 0), np.minimum(at + half, len(blocks))
     power = (total[last] - total[first]) / np.maximum(last - first, 1)
@@ -112,78 +96,6 @@ def split_at_pauses(samples: np.ndarray, longest: float, sample_rate: int) -> li
     return [(a, b) for a, b in itertools.pairwise(borders) if b > a]
 
 
-def transcribe_pieces(
-    samples: np.ndarray,
-    longest: float,
-    sample_rate: int,
-    decode: Callable[[np.ndarray], list[TimedWord]],
-) -> tuple[TimedWord, ...]:
-    """Decode every piece by itself and put the words back in their places. Times in seconds, never
-    outside their piece."""
-    words: list[TimedWord] = []
-    bounds = split_at_pauses(samples, longest, sample_rate)
-    for start, end in tqdm(
-        bounds, desc="recognising", unit="piece", leave=False, disable=len(bounds) < MANY_PIECES
-    ):
-        offset, limit = start / sample_rate, end / sample_rate
-        for word in decode(samples[start:end]):
-            words.append(
-                replace(
-                    word, start=min(offset + word.start, limit), end=min(offset + word.end, limit)
-                )
-            )
-    return tuple(words)
-
-
-# ---- questions about written passages
-
-
-def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
-    """Make one example a question, from what is written of its passage; and say which questions are
-    left out: id -> why."""
-    examples, left_out = [], {}
-    for question in data.answerable:
-        passage = data.passages[question.passage]
-        words, span = answer_words(passage, question)
-        if span is None:
-            left_out[question.id] = (
-                f"no word of passage {passage.id} lies within the times, or "
-                "at the offset, of its answer"
-            )
-            continue
-        question_ids, _ = codec.encode(
-            [word for word, _ in pieces(question.written, question.language)]
-        )
-        ids, owners = codec.encode(words)
-        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
-        if len(inside):
-            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
-        else:
-            left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
-    return examples, left_out
-
-
-def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
-    """Find the passage's words, and the first and last of the answer: those within its times, where
-    words have times; else those at
-    its offset; None where there are none.
-    """
-    times = answer_times(question)
-    if passage.words and times is not None:
-        words = [w.text for w in passage.words]
-        inside = [
-            i for i, w in enumerate(passage.words) if times[0] <= (w.start + w.end) / 2 < times[1]
-        ]
-    else:
-        placed = pieces(passage.written, passage.language)
-        start, end = next(
-            (
-                (a.char_start, a.char_start + len(a.text))
-                for a in question.answers
-                if a.char_start is not None
-            ),
-            (0, 0),
-        )
-        words = [word for word, _ in placed]
-        inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]
-    return words, (inside[0], inside[-1]) if inside else None
+def show_pieces(pieces: Sequence[tuple[int, int]], doing: str) -> Iterable[tuple[int, int]]:
+    """Yield the pieces of a recording, with a progress bar where there are many."""
+    return tqdm(pieces, doing, unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)

@@ -1,5 +1,5 @@
-"""This module decodes CTC by prefix beam search with a word n-gram language model and a lexicon,
-and makes these models.
+"""Decode CTC by prefix beam search with a word n-gram language model and a lexicon, and make these
+models.
 
 Search: Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of flashlight's
 decoder, which SUPERB uses. Two things differ: all paths of a prefix are added up (flashlight keeps
@@ -20,19 +20,19 @@ import gzip
 import itertools
 import math
 import re
-import zipfile
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from speechssl.artifacts import read_json, replacing
 from speechssl.cascade.model import BLANK, CtcVocabulary
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
 
 # ---- n-gram models
 
@@ -78,7 +78,7 @@ class NgramModel:
 
     @property
     def start(self) -> tuple[int, ...]:
-        """This is the context of a sentence's first word."""
+        """Return the context of a sentence's first word."""
         return (self.numbers[BEGIN],)[: len(self.ngrams) - 1]
 
     def after(self, context: tuple[int, ...], word: int) -> tuple[int, ...]:
@@ -104,38 +104,25 @@ class NgramModel:
         return backed_off + float(self.ngrams[0].log_probs[word])
 
 
-def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
-    """Train a model of sentences, their words separated by white space. order: N; the published one
-    of LibriSpeech is 4.
+def discount_of(seen: np.ndarray) -> float:
+    """Return Ney's discount, from how many n-grams were seen once and twice, kept away from 0 and
+    1, where small texts drive it."""
+    once, twice = int((seen == 1).sum()), int((seen == 2).sum())
+    return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
 
-    Raises InputError for texts without a word, ValueError for an order below 1.
+
+def count_ngrams(
+    tokens: np.ndarray, left: np.ndarray, size: int, order: int
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """Count the n-grams of every length: return their keys (R,), how often each was seen, or, below
+    the highest length, after how many different words (R,), and the row of the shorter one that
+    each ends with (R,), of single words 0. tokens: (I,) numbers of words; left: (I,) tokens of its
+    sentence from each one on; size: V.
     """
-    if order < 1:
-        raise ValueError(f"the order of an n-gram model is at least 1, not {order}")
-    sentences = [words for words in (text.split() for text in texts) if words]
-    if not sentences:
-        raise InputError("the texts for the language model have no words; give texts with some")
-    words = (
-        *SPECIAL,
-        *sorted({word for sentence in sentences for word in sentence} - set(SPECIAL)),
-    )
-    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
-    marked = [
-        [numbers[BEGIN], *(numbers[w] for w in sentence), numbers[END]] for sentence in sentences
-    ]
-    tokens = np.array([number for sentence in marked for number in sentence], np.int64)  # (I,)
-    # tokens of its sentence from each one on
-    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
-
-    # The n-grams of every length: their keys (R,), how often each was seen (R,), a token that each
-    # begins at (R,), and (I,) the row of the one that begins at a token, -1 where none does.
-    keys, seen, first, row_at = (
-        [np.arange(size)],
-        [np.bincount(tokens, minlength=size)],
-        [np.full(size, -1)],
-        [tokens],
-    )
-    # every word has its row, seen or not, under its own number
+    # first: a token that each n-gram begins at (R,), -1 where none does; row_at: (I,) the row of
+    # the one that begins at a token. Every word has its row, seen or not, under its own number.
+    keys, seen, row_at = [np.arange(size)], [np.bincount(tokens, minlength=size)], [tokens]
+    first = [np.full(size, -1)]
     first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]
     for n in range(2, order + 1):
         valid = np.flatnonzero(left >= n)
@@ -147,50 +134,64 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
         )
         rows = np.full(len(tokens), -1)
         rows[valid] = inverse
-        for columns, value in zip(
-            (keys, seen, first, row_at), (unique, counts, valid[at], rows), strict=True
-        ):
-            columns.append(value)
+        keys.append(unique)
+        seen.append(counts)
+        first.append(valid[at])
+        row_at.append(rows)
     for n in range(order - 1):
         # Below the highest length, an n-gram counts the different words that were seen before it,
         # not its occurrences. Nothing comes before <s>: an n-gram that begins with it keeps its
         # count.
         before = np.bincount(row_at[n][first[n + 1] + 1], minlength=len(keys[n]))
         seen[n] = np.where(before > 0, before, seen[n])
+    below = [np.zeros(size, np.int64)]
+    below += [row_at[n - 1][first[n] + 1] for n in range(1, order)]
+    return keys, seen, below
 
-    def ney(seen: np.ndarray) -> float:
-        """His discount, from how many n-grams were seen once and twice, kept away from 0 and 1,
-        where small texts drive it."""
-        once, twice = int((seen == 1).sum()), int((seen == 2).sum())
-        return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
 
+def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
+    """Train a model of sentences, their words separated by white space. order: N; the published one
+    of LibriSpeech is 4.
+
+    Raises InputError for texts without a word.
+    """
+    sentences = [words for words in (text.split() for text in texts) if words]
+    if not sentences:
+        raise InputError("the texts for the language model have no words; give texts with some")
+    known = {word for sentence in sentences for word in sentence} - set(SPECIAL)
+    words = (*SPECIAL, *sorted(known))
+    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
+    marked = [[BEGIN, *sentence, END] for sentence in sentences]
+    tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
+    # tokens of its sentence from each one on
+    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
+
+    keys, seen, below = count_ngrams(tokens, left, size, order)
     # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of
     # single words, h' is uniform.
     begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
     alone[begin] = 0  # it is given, never predicted
-    discount = ney(alone[alone > 0])
-    probabilities = [
-        np.maximum(alone - discount, 0) / alone.sum()
-        + discount * (alone > 0).sum() / alone.sum() / (size - 1)
-    ]
+    discount, total = discount_of(alone[alone > 0]), alone.sum()
+    uniform = discount * (alone > 0).sum() / total / (size - 1)
+    probabilities = [np.maximum(alone - discount, 0) / total + uniform]
     probabilities[0][begin] = 0
     shares = []  # what is left for shorter n-grams, by row of the context
     for n in range(1, order):
-        context, discount = keys[n] // size, ney(seen[n])
+        context, discount = keys[n] // size, discount_of(seen[n])
         totals = np.bincount(context, seen[n], minlength=len(keys[n - 1])).astype(float)
         kinds = np.bincount(context, minlength=len(totals))
-        shares.append(
-            np.divide(discount * kinds, totals, out=np.ones_like(totals), where=totals > 0)
-        )
-        shorter = probabilities[-1][row_at[n - 1][first[n] + 1]]
+        none = np.ones_like(totals)
+        shares.append(np.divide(discount * kinds, totals, out=none, where=totals > 0))
+        shorter = probabilities[-1][below[n]]
         probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
     shares.append(np.ones(len(keys[-1])))
+    return NgramModel(words, tuple(map(Ngrams, keys, to_logs(probabilities), to_logs(shares))))
+
+
+def to_logs(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return log10 of probabilities, NEVER for 0."""
     with np.errstate(divide="ignore"):
-        logs = [
-            [np.maximum(np.log10(x), NEVER).astype(np.float32) for x in columns]
-            for columns in (probabilities, shares)
-        ]
-    return NgramModel(words, tuple(map(Ngrams, keys, *logs)))
+        return [np.maximum(np.log10(x), NEVER).astype(np.float32) for x in columns]
 
 
 LEVELS = 256  # to which logarithms are rounded on disk, as KenLM does with 8 bits
@@ -203,10 +204,10 @@ def save_ngrams(model: NgramModel, path: Path) -> None:
     for n, ngrams in enumerate(model.ngrams, 1):
         steps = np.diff(ngrams.keys, prepend=0)
         arrays[f"{n}.keys"] = steps.astype(np.min_scalar_type(steps.max(initial=0)))
-        for name, values in (("log_probs", ngrams.log_probs), ("backoffs", ngrams.backoffs)):
-            levels = np.unique(
-                np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")
-            ).astype(np.float32)
+        for name in ("log_probs", "backoffs"):
+            values = getattr(ngrams, name)
+            levels = np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")
+            levels = np.unique(levels).astype(np.float32)
             nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
             arrays[f"{n}.{name}"], arrays[f"{n}.{name}.levels"] = nearest.astype(np.uint8), levels
     with replacing(path) as temporary:
@@ -218,23 +219,15 @@ def load_ngrams(path: Path) -> NgramModel:
     try:
         with np.load(path) as file:
             words, ngrams = tuple(str(file["words"]).split("\n")), []
-            for n in range(1, max(2, len(file.files) // 5 + 1)):
-                logs = (
-                    file[f"{n}.{name}.levels"][file[f"{n}.{name}"]]
-                    for name in ("log_probs", "backoffs")
-                )
-                ngrams.append(Ngrams(np.cumsum(file[f"{n}.keys"], dtype=np.int64), *logs))
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        IndexError,
-        EOFError,
-        zlib.error,
-        zipfile.BadZipFile,
-    ) as error:
-        reason = f"{path} is not a whole n-gram model ({' '.join(str(error).split())})"
-        raise InputError(f"{reason}; make it again: `speechssl train ngram`") from error
+            for n in range(1, len(file.files) // 5 + 1):
+                keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
+                names = (f"{n}.log_probs", f"{n}.backoffs")
+                ngrams.append(Ngrams(keys, *(file[f"{m}.levels"][file[m]] for m in names)))
+    except Exception as error:  # numpy, zipfile and zlib each raise their own
+        raise InputError(
+            f"{path} is not a whole n-gram model ({first_line(error)}); make it again: "
+            "`speechssl train ngram`"
+        ) from error
     return NgramModel(words, tuple(ngrams))
 
 
@@ -242,119 +235,89 @@ _BLOCK = 1 << 18  # lines read at a time
 
 
 def read_arpa(path: Path | str) -> NgramModel:
-    """A model without <unk> gets one that never occurs.
+    """Read an ARPA file, plain or compressed. A model without <unk> gets one that never occurs.
 
     Raises InputError for a file that is missing, cut off or damaged: counts that are not kept,
-    lines that are no n-grams, or n-grams of unknown words, twice, or without the shorter one they
-    begin with.
+    lines that are no n-grams, or n-grams of unknown words.
     """
     path = Path(path)
+    opened: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8") as file
-        ):
+        with opened(path, "rt", encoding="utf-8") as file:
             return _parse(line for line in file if line.strip())
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, EOFError, zlib.error, ValueError, KeyError) as error:
         raise InputError(
-            f"{path} is not a whole ARPA language model ({reason}); fetch or write it again"
+            f"{path} is not a whole ARPA language model ({first_line(error)}); fetch or write it "
+            "again"
         ) from error
 
 
 def _parse(lines: Iterator[str]) -> NgramModel:
-    """Parse an ARPA model. Raises ValueError, saying what is wrong. lines: those that are not
-    empty."""
-
-    def expect(line: str, expected: str) -> None:
-        if line.strip() != expected:
-            raise ValueError(
-                (f"{expected} is missing where {line.strip()[:40]!r} stands")
-                if line
-                else f"it ends before {expected}"
-            )
-
-    for line in lines:
-        if line.strip() == "\\data\\":
-            break
+    """Parse an ARPA model. Raises ValueError or KeyError. lines: those that are not empty."""
     counts: list[int] = []
-    heading = ""
-    for heading in lines:
-        match = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", heading.strip())
-        if not match:
+    for line in lines:
+        if line.strip() == "\\1-grams:":
             break
-        if int(match[1]) != len(counts) + 1:
-            raise ValueError(
-                f"it counts {match[1]}-grams where it should count {len(counts) + 1}-grams"
-            )
-        counts.append(int(match[2]))
+        match = re.fullmatch(r"ngram\s+\d+\s*=\s*(\d+)", line.strip())
+        if match:
+            counts.append(int(match[1]))
     if not counts:
         raise ValueError("it has no \\data\\ section that counts n-grams")
 
-    expect(heading, "\\1-grams:")
     names: list[str] = []
     blocks: list[np.ndarray] = []
-    for rows, values in _blocks(lines, 1, counts[0]):
+    for rows, values in _read_blocks(lines, 1, counts[0]):
         names += [row[0] for row in rows]
         blocks.append(values)
-    if missing := [special for special in (BEGIN, END) if special not in names]:
-        raise ValueError(f"it has no {missing[0]}")
     if UNKNOWN not in names:
         names.append(UNKNOWN)
         blocks.append(np.array([[NEVER, 0.0]]))
     numbers = {word: i for i, word in enumerate(names)}
-    if len(numbers) < len(names):
-        raise ValueError("a word stands in it twice")
+    if not {BEGIN, END} <= numbers.keys():
+        raise ValueError(f"it has no {BEGIN} or no {END}")
     scores = np.concatenate(blocks).astype(np.float32)
     ngrams = [Ngrams(np.arange(len(names)), scores[:, 0], scores[:, 1])]
     for n, count in enumerate(counts[1:], 2):
-        expect(next(lines, ""), f"\\{n}-grams:")
-        keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
-        for rows, values in _blocks(lines, n, count):
-            try:
-                flat = np.fromiter(
-                    map(numbers.__getitem__, itertools.chain.from_iterable(rows)), np.int64
-                )
-            except KeyError as error:
-                raise ValueError(f"the word {error} is not among its single words") from None
-            words = flat.reshape(-1, n)
+        _expect(lines, f"\\{n}-grams:")
+        keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
+        for rows, values in _read_blocks(lines, n, count):
+            flat = [numbers[word] for word in itertools.chain.from_iterable(rows)]
+            words = np.array(flat).reshape(-1, n)
             begun = words[:, 0]  # keys, through the rows of the shorter ones that they begin with
             for m in range(1, n - 1):
                 begun = ngrams[m].rows(begun * len(numbers) + words[:, m])
-                if (begun < 0).any():
-                    raise ValueError(
-                        f"it has {n}-grams that begin with {m + 1} words it does not have"
-                    )
+            if (begun < 0).any():
+                raise ValueError(f"it has {n}-grams that begin with words it does not have")
             keys.append(begun * len(numbers) + words[:, -1])
-            blocks.append(values.astype(np.float32))
-        joined, scores = np.concatenate(keys), np.concatenate(blocks)
+            blocks.append(values)
+        joined, scores = np.concatenate(keys), np.concatenate(blocks).astype(np.float32)
         order = joined.argsort()
-        joined = joined[order]
-        if (joined[1:] == joined[:-1]).any():
-            raise ValueError(f"one of the {n}-grams stands in it twice")
-        ngrams.append(Ngrams(joined, scores[order, 0], scores[order, 1]))
-    expect(next(lines, ""), "\\end\\")
+        ngrams.append(Ngrams(joined[order], scores[order, 0], scores[order, 1]))
+    _expect(lines, "\\end\\")
     return NgramModel(tuple(names), tuple(ngrams))
 
 
-def _blocks(
+def _expect(lines: Iterator[str], heading: str) -> None:
+    found = next(lines, "nothing").strip()
+    if found != heading:
+        raise ValueError(f"{found[:40]!r} stands where {heading} should")
+
+
+def _read_blocks(
     lines: Iterator[str], n: int, count: int
 ) -> Iterator[tuple[list[list[str]], np.ndarray]]:
     """Read n-grams in blocks: their words, and (lines, 2) log-probabilities and back-off
     weights."""
     while count:
         rows = [line.split() for line in itertools.islice(lines, min(count, _BLOCK))]
-        if bad := next((row for row in rows if not n + 1 <= len(row) <= n + 2), None):
-            raise ValueError(f"{' '.join(bad)[:40]!r} is not one of its {n}-grams")
         if not rows:
             raise ValueError(f"{count} of its {n}-grams are missing")
-        values = np.array(
-            [(float(row[0]), float(row[n + 1]) if len(row) > n + 1 else 0.0) for row in rows]
-        )
-        if np.isnan(values).any():
-            raise ValueError("a log-probability is not a number")
-        yield [row[1 : n + 1] for row in rows], values
+        for row in rows:
+            if len(row) == n + 1:  # no back-off weight
+                row.append("0")
+            if len(row) != n + 2:
+                raise ValueError(f"{' '.join(row)[:40]!r} is not one of its {n}-grams")
+        yield [row[1:-1] for row in rows], np.array([[row[0], row[-1]] for row in rows], float)
         count -= len(rows)
 
 
@@ -399,18 +362,15 @@ class Lexicon:
     def __init__(self, model: NgramModel, symbols: Sequence[str]) -> None:
         small = not any(symbol.lower() != symbol for symbol in symbols)
         alone = model.ngrams[0].log_probs.tolist()
-        entries = [
-            (w.lower() if small else w, -alone[i], i)
-            for i, w in enumerate(model.words)
-            if w not in SPECIAL
-        ]
-        entries.sort()
-        unique = [
-            entry for i, entry in enumerate(entries) if i == 0 or entries[i - 1][0] != entry[0]
-        ]
+        best: dict[str, tuple[float, int]] = {}
+        for i, word in enumerate(model.words):
+            spelt = word.lower() if small else word
+            if word not in SPECIAL and (spelt not in best or alone[i] > best[spelt][0]):
+                best[spelt] = (alone[i], i)
+        unique = [(word, *best[word]) for word in sorted(best)]
         self.words = [word for word, _, _ in unique]
-        self.numbers = [number for _, _, number in unique]
-        self.scores = np.array([-score for _, score, _ in unique])
+        self.numbers = [number for *_, number in unique]
+        self.scores = np.array([score for _, score, _ in unique])
         self.root = Stem(0, len(unique), 0.0, -1)
         self._known: dict[tuple[str, int], Stem | None] = {}
 
@@ -421,12 +381,10 @@ class Lexicon:
         if key not in self._known:
             first = bisect_left(self.words, prefix, within.first, within.last)
             last = bisect_left(self.words, prefix + _LAST, first, within.last)
-            whole, scores = first < last and self.words[first] == prefix, self.scores[first:last]
-            stem = (
-                Stem(first, last, float(scores.max()), self.numbers[first] if whole else -1)
-                if first < last
-                else None
-            )
+            stem = None
+            if first < last:
+                word = self.numbers[first] if self.words[first] == prefix else -1
+                stem = Stem(first, last, float(self.scores[first:last].max()), word)
             self._known[key] = stem
         return self._known[key]
 
@@ -478,15 +436,8 @@ class BeamDecoder:
 
     @classmethod
     def load(cls, folder: Path, vocabulary: CtcVocabulary) -> BeamDecoder:
-        """Load what `speechssl train ngram` left in a folder. Raises InputError for files that are
-        missing or damaged."""
-        try:
-            options = BeamOptions(**read_json(folder / "card.json")["decoding"])
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"{folder}/card.json does not say how to decode; make it again: "
-                "`speechssl train ngram`"
-            ) from error
+        """Load what `speechssl train ngram` left in a folder."""
+        options = BeamOptions(**read_json(folder / "card.json")["decoding"])
         return cls(load_ngrams(folder / NGRAM_FILE), vocabulary, options)
 
     def decode(self, log_probs: Tensor) -> str:
@@ -500,17 +451,13 @@ class BeamDecoder:
         # texts that are whole words: all their paths, and the language model
         ended: dict[str, tuple[float, float]] = {}
         for prefix in prefixes:
-            whole = (
-                prefix
-                if len(prefix.text) == prefix.begun
-                else self._whole(prefix, prefix.text + " ")
-            )
+            whole: _Prefix | None = prefix
+            if len(prefix.text) > prefix.begun:
+                whole = self._end_word(prefix, prefix.text + " ")
             if whole is not None:
                 end = whole.score + self._language(whole.context, self.model.numbers[END])
-                ended[whole.text] = (
-                    _add(prefix.acoustic, ended.get(whole.text, (-math.inf,))[0]),
-                    end,
-                )
+                before, _ = ended.get(whole.text, (-math.inf, 0.0))
+                ended[whole.text] = (_add(prefix.acoustic, before), end)
         if not ended:
             return prefixes[0].text[: prefixes[0].begun].strip()
         return max(ended, key=lambda text: sum(ended[text])).strip()
@@ -523,9 +470,9 @@ class BeamDecoder:
         for prefix in prefixes:
             acoustic, base = prefix.acoustic, prefix.rank
             # nothing new: a blank, or the last symbol goes on
-            same = following.setdefault(
-                prefix.text, replace(prefix, blank=-math.inf, symbol=-math.inf)
-            )
+            if prefix.text not in following:
+                following[prefix.text] = replace(prefix, blank=-math.inf, symbol=-math.inf)
+            same = following[prefix.text]
             same.blank = _add(same.blank, acoustic + scores[BLANK])
             if prefix.last != BLANK:
                 same.symbol = _add(same.symbol, prefix.symbol + scores[prefix.last])
@@ -535,9 +482,8 @@ class BeamDecoder:
                 before = prefix.blank if symbol == prefix.last else acoustic
                 if before == -math.inf:
                     continue
-                text = prefix.text + (
-                    " " if symbol == self._separator else self.vocabulary.symbols[symbol]
-                )
+                between = symbol == self._separator
+                text = prefix.text + (" " if between else self.vocabulary.symbols[symbol])
                 if text not in following:
                     longer = self._longer(prefix, text, symbol)
                     if longer is None:
@@ -551,50 +497,34 @@ class BeamDecoder:
         """Add one symbol to a prefix; None where the lexicon forbids it, or a word would be
         empty."""
         if symbol == self._separator:
-            return self._whole(prefix, text) if len(prefix.text) > prefix.begun else None
+            return self._end_word(prefix, text) if len(prefix.text) > prefix.begun else None
         if self._separator is None:  # a word by itself
-            word = self.model.numbers.get(
-                self.vocabulary.symbols[symbol], self.model.numbers[UNKNOWN]
-            )
-            score = prefix.score + self.options.word_score + self._language(prefix.context, word)
-            return _Prefix(
-                text,
-                len(text),
-                symbol,
-                self.model.after(prefix.context, word),
-                score,
-                0.0,
-                prefix.stem,
-            )
+            numbers = self.model.numbers
+            word = numbers.get(self.vocabulary.symbols[symbol], numbers[UNKNOWN])
+            return self._add_word(prefix, text, symbol, word)
         stem = self.lexicon.find(text[prefix.begun :], prefix.stem)
         if stem is None:
             return None
         ahead = self.options.lm_weight * stem.best
         return _Prefix(text, prefix.begun, symbol, prefix.context, prefix.score, ahead, stem)
 
-    def _whole(self, prefix: _Prefix, text: str) -> _Prefix | None:
+    def _end_word(self, prefix: _Prefix, text: str) -> _Prefix | None:
         """End the word that has begun; None where it is none."""
-        word = prefix.stem.word
-        if word < 0:
+        if prefix.stem.word < 0:
             return None
-        score = prefix.score + self.options.word_score + self._language(prefix.context, word)
         assert self._separator is not None  # or no word is ever begun and not whole
-        return _Prefix(
-            text,
-            len(text),
-            self._separator,
-            self.model.after(prefix.context, word),
-            score,
-            0.0,
-            self.lexicon.root,
-        )
+        return self._add_word(prefix, text, self._separator, prefix.stem.word)
+
+    def _add_word(self, prefix: _Prefix, text: str, symbol: int, word: int) -> _Prefix:
+        score = prefix.score + self.options.word_score + self._language(prefix.context, word)
+        context = self.model.after(prefix.context, word)
+        return _Prefix(text, len(text), symbol, context, score, 0.0, self.lexicon.root)
 
     def _language(self, context: tuple[int, ...], word: int) -> float:
         """Return the nats of a word in its context."""
         if (context, word) not in self._scores:
-            self._scores[context, word] = self.options.lm_weight * self.model.log_prob(
-                context, word
-            )
+            log_prob = self.model.log_prob(context, word)
+            self._scores[context, word] = self.options.lm_weight * log_prob
         return self._scores[context, word]
 
 

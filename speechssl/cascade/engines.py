@@ -1,4 +1,4 @@
-"""This module runs recognisers of Hugging Face, CTC models and Whisper, with word times.
+"""Run recognisers of Hugging Face, CTC models and Whisper, with word times.
 
 Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0,
 HuBERT, WavLM and their kin), and from Whisper's cross-attention (`return_token_timestamps`). Texts
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoFeatureExtractor,
@@ -28,42 +27,36 @@ from transformers import (
 )
 
 from speechssl.artifacts import hash_files
-from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
+from speechssl.audio import SAMPLE_RATE
+from speechssl.cascade.data import (
+    TimedWord,
+    Transcript,
+    check_samples,
+    show_pieces,
+    split_at_pauses,
+)
 from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.checkpoints import WEIGHTS, checkpoint_folder
 from speechssl.dual.system import choose_device
 from speechssl.encoders.hubert import for_inference
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
 from speechssl.timing import FrameGrid
 
-SAMPLE_RATE = 16_000  # Hz, of the checkpoints
 CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
 WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
-# There is no speech where Whisper says so with at least this probability and gives its own words at
-# most this mean log-probability: the rule of transcribe() in openai/whisper. The first alone would
-# refuse people: base gives 2 of 102 interviews (VoxCeleb) 0.6 and more, one of them plain English,
-# and 10 of 51 single digits (FSDD). A throbbing tone, music and claps have -1.1 and less.
-NO_SPEECH, UNLIKELY = 0.6, -1.0
 # Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356,
 # section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
 # transformers is that of tokens, not of text; its documentation gives 1.35.
 FALLBACK: dict[str, Any] = {
     "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
     "compression_ratio_threshold": 1.35,
-    "logprob_threshold": UNLIKELY,
-    "no_speech_threshold": NO_SPEECH,
+    "logprob_threshold": -1.0,
+    "no_speech_threshold": 0.6,
     "condition_on_prev_tokens": False,
 }
-# A call that is deprecated in transformers 5.23 and that its own WhisperGenerationMixin.generate
-# makes, whatever it is given
+# a call that transformers 5.23 deprecates and that its own WhisperGenerationMixin.generate makes
 logging.getLogger("transformers.generation.utils").addFilter(
-    lambda record: (
-        not re.match(
-            r"Passing `generation_config` "
-            r".*begin_suppress_tokens",
-            record.getMessage(),
-        )
-    )
+    lambda record: "begin_suppress_tokens" not in record.getMessage()
 )
 # <s>, [UNK]: some tokenisers do not say that these are no letters
 _SPECIAL = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
@@ -83,31 +76,25 @@ class HuggingFaceRecogniser:
     def __init__(
         self, source: Path | str, separator: str = " ", language: str | None = None
     ) -> None:
-        self.name, self.separator, device, typed = (
-            Path(source).name,
-            separator,
-            str(choose_device("auto")),
-            str(source),
-        )
-        source = checkpoint_folder(source, "recogniser")
-        config = _load(AutoConfig, source, "configuration")
+        self.name, self.separator = Path(source).name, separator
+        device = str(choose_device("auto"))
+        folder = checkpoint_folder(source, "recogniser")
+        config = _load(AutoConfig, folder)
+        kind = (config.architectures or [config.model_type])[0]
+        files = next(files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern))))
+        card = {"asr": str(source), "asr_weights": hash_files(files)}
         self.engine: CtcCheckpoint | WhisperCheckpoint
         if config.model_type == "whisper":
-            self.engine = WhisperCheckpoint(str(source), language, device, separator)
-        elif (config.architectures or [""])[0].endswith("ForCTC"):
-            self.engine = CtcCheckpoint(str(source), config, separator, device)
+            self.engine = WhisperCheckpoint(folder, language, device, separator)
+            card["decoding"] = "fallback"
+        elif kind.endswith("ForCTC") and hasattr(config, "conv_kernel"):
+            self.engine = CtcCheckpoint(folder, config, separator, device)
         else:
-            kind = (config.architectures or [config.model_type])[0]
             raise InputError(
-                f"{source} is a {kind}, which has no word times; give a CTC model "
-                "(...ForCTC) or Whisper"
+                f"{folder} is a {kind}, which has no word times; give a CTC model of the wav2vec "
+                "2.0 family (...ForCTC) or Whisper"
             )
-        weights = hash_files(
-            next(files for pattern in WEIGHTS if (files := sorted(source.glob(pattern))))
-        )
-        self.card: Mapping[str, Any] = {"asr": typed, "asr_weights": weights}
-        if isinstance(self.engine, WhisperCheckpoint):
-            self.card = {**self.card, "decoding": "fallback"}
+        self.card: Mapping[str, Any] = card
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """Recognise a recording. samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces
@@ -116,11 +103,15 @@ class HuggingFaceRecogniser:
         Whisper gives no confidence (nan), and words it imagines after the end of a piece are put at
         that end.
         """
-        engine = self.engine
-        words = transcribe_pieces(
-            check_samples(samples), engine.longest, SAMPLE_RATE, engine.decode
-        )
-        return Transcript(words, self.separator)
+        samples = check_samples(samples)
+        words: list[TimedWord] = []
+        pieces = split_at_pauses(samples, self.engine.longest)
+        for first, last in show_pieces(pieces, "recognising"):
+            offset, limit = first / SAMPLE_RATE, last / SAMPLE_RATE
+            for word in self.engine.decode(samples[first:last]):
+                start, end = min(offset + word.start, limit), min(offset + word.end, limit)
+                words.append(replace(word, start=start, end=end))
+        return Transcript(tuple(words), self.separator)
 
 
 class CtcCheckpoint:
@@ -129,34 +120,19 @@ class CtcCheckpoint:
 
     longest = CTC_LONGEST
 
-    def __init__(self, source: str, config: Any, separator: str, device: str) -> None:
-        tokenizer = _load(AutoTokenizer, source, "tokenizer")
-        self._source, self._extractor = source, _extractor(source)
-        try:
-            self.grid = FrameGrid.of_convolutions(
-                SAMPLE_RATE, config.conv_kernel, config.conv_stride
-            )
-        except AttributeError as error:
-            raise InputError(
-                f"{source} ({config.model_type}) does not state its convolutions, which word "
-                "times need; "
-                "give a CTC model of the wav2vec 2.0 family"
-            ) from error
+    def __init__(self, folder: Path, config: Any, separator: str, device: str) -> None:
+        tokenizer = _load(AutoTokenizer, folder)
+        self._folder, self._extractor = folder, _load(AutoFeatureExtractor, folder)
+        self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         written = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(config.vocab_size)]
         delimiter = getattr(tokenizer, "word_delimiter_token", None)
-        if delimiter is None:
-            raise InputError(
-                f"{source} has no symbol between words; give a CTC model with a "
-                "Wav2Vec2CTCTokenizer"
-            )
         # transformers 5.23 loads every delimiter as "|"; one that is a space still stands between
         # words when it is decoded
         between = [i for i, token in enumerate(written) if token == delimiter or token.isspace()]
         if separator and not between:
             raise InputError(
-                f"the vocabulary of {source} lacks {delimiter!r}, which transformers has between "
-                "its words; "
-                "give a CTC model whose words are apart by '|' or a space"
+                f"the vocabulary of {folder} has no symbol between words; give a CTC model with a "
+                "Wav2Vec2CTCTokenizer, whose words are apart by '|' or a space"
             )
         self.separator = written[between[0]] if separator else ""
         silent = {*tokenizer.all_special_ids, *range(len(tokenizer), config.vocab_size)}
@@ -170,30 +146,28 @@ class CtcCheckpoint:
             self.symbols = [symbol.lower() for symbol in self.symbols]
         # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
         self.blank = config.pad_token_id
-        self.model = _model(AutoModelForCTC, source, device)
+        self.model = _load_model(AutoModelForCTC, folder, device)
 
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (T, V) on the CPU, T by the grid. samples: (N,) of at most
         `longest` seconds."""
-        if not self.grid.frames(len(samples)):
+        frames = self.grid.frames(len(samples))
+        if not frames:
             return torch.zeros(0, len(self.symbols))
-        inputs = self._extractor(
-            samples, sampling_rate=SAMPLE_RATE, return_tensors="pt"
-        ).input_values
-        logits = self.model(inputs.to(self.model.device)).logits[0]
-        if len(logits) != self.grid.frames(len(samples)):
+        inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt")
+        logits = self.model(inputs.input_values.to(self.model.device)).logits[0]
+        if len(logits) != frames:
             raise InputError(
-                f"{self._source} changes its frame rate after the convolutions; "
+                f"{self._folder} changes its frame rate after the convolutions; "
                 "give a CTC model without adapter"
             )
         return logits.float().log_softmax(-1).cpu()
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         spans = greedy_spans(self.log_probs(samples), self.blank)
-        return timed_words(
-            [s for s in spans if self.symbols[s.token]], self.symbols, self.separator, self.grid
-        )
+        spans = [s for s in spans if self.symbols[s.token]]
+        return timed_words(spans, self.symbols, self.separator, self.grid)
 
 
 class WhisperCheckpoint:
@@ -205,49 +179,50 @@ class WhisperCheckpoint:
 
     longest = WHISPER_LONGEST
 
-    def __init__(
-        self, source: str, language: str | None, device: str, separator: str = " "
-    ) -> None:
+    def __init__(self, folder: Path, language: str | None, device: str, separator: str) -> None:
         self.separator = separator
-        model = _model(AutoModelForSpeechSeq2Seq, source, device)
-        if not getattr(model.generation_config, "alignment_heads", None):
+        self.model = _load_model(AutoModelForSpeechSeq2Seq, folder, device)
+        settings = self.model.generation_config
+        if not getattr(settings, "alignment_heads", None):
             raise InputError(
-                f"{source} has no word times: its generation_config.json lacks alignment_heads; "
+                f"{folder} has no word times: its generation_config.json lacks alignment_heads; "
                 "copy them from the Whisper checkpoint that it was made from"
             )
-        languages = (
-            model.generation_config.lang_to_id
-            if model.generation_config.is_multilingual
-            else {"<|en|>": None}
-        )
+        multilingual = bool(getattr(settings, "is_multilingual", False))
+        languages = settings.lang_to_id if multilingual else {"<|en|>"}
         if language and f"<|{language}|>" not in languages:
             raise InputError(
-                f"{source} was not trained on the language {language!r}; give a "
+                f"{folder} was not trained on the language {language!r}; give a "
                 "multilingual Whisper"
             )
-        self.model, self.tokenizer, self.extractor = (
-            model,
-            _load(AutoTokenizer, source, "tokenizer"),
-            _extractor(source),
-        )
-        parts = {"tokenizer": self.tokenizer, "feature_extractor": self.extractor}
+        self.tokenizer = _load(AutoTokenizer, folder)
+        self.extractor = _load(AutoFeatureExtractor, folder)
         self._pipeline: Any = pipeline(
-            "automatic-speech-recognition", model=model, device=model.device, **parts
+            "automatic-speech-recognition",
+            model=self.model,
+            device=self.model.device,
+            tokenizer=self.tokenizer,
+            feature_extractor=self.extractor,
         )
         self._options: dict[str, Any] = {}
-        self.multilingual = bool(getattr(model.generation_config, "is_multilingual", False))
-        if self.multilingual:  # without a task, transformers repeats words endlessly
-            self._options = {"task": "transcribe"} | ({"language": language} if language else {})
+        if multilingual:  # without a task, transformers repeats words endlessly
+            self._options["task"] = "transcribe"
+            if language:
+                self._options["language"] = language
+
+    def extract(self, samples: np.ndarray) -> Any:
+        """Return the inputs of the model for samples (N,)."""
+        options = {"return_attention_mask": True, "return_tensors": "pt"}
+        inputs = self.extractor(samples, sampling_rate=SAMPLE_RATE, **options)
+        return inputs.to(self.model.device)
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed what is
         drawn."""
-        options = {"return_attention_mask": True, "return_tensors": "pt"}
-        features = self.extractor(samples, sampling_rate=SAMPLE_RATE, **options)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(zlib.crc32(samples.tobytes()))
             generated = self.model.generate(
-                **features.to(self.model.device),
+                **self.extract(samples),
                 num_beams=1,
                 return_timestamps=True,
                 return_token_timestamps=True,
@@ -274,45 +249,25 @@ class WhisperCheckpoint:
         return words
 
 
-def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:
+def _load(loader: Any, folder: Path, **options: Any) -> Any:
     try:
-        return loader.from_pretrained(str(source), trust_remote_code=False, **options)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RuntimeError,
-        ImportError,
-        SafetensorError,
-    ) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        loaded = loader.from_pretrained(str(folder), trust_remote_code=False, **options)
+        if "output_loading_info" in options:
+            # a weight that the checkpoint lacks would be random
+            lacking = [k for k in loaded[1]["missing_keys"] if not k.endswith(_NOT_NEEDED)]
+            if lacking:
+                raise ValueError(f"it lacks {len(lacking)} weights, such as {min(lacking)}")
+    except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(
-            f"cannot load the {what} of {source} ({reason}); give the path of a folder with the "
-            "whole checkpoint "
-            "(config.json, model.safetensors, preprocessor_config.json, tokenizer files), or a "
-            "hub id (OWNER/NAME)"
+            f"cannot load {folder} ({first_line(error).rstrip('.')}); give a folder with the whole "
+            "fine-tuned checkpoint (config.json, model.safetensors, preprocessor_config.json, "
+            "tokenizer files), or a hub id (OWNER/NAME)"
         ) from error
+    return loaded
 
 
-def _model(loader: Any, source: str, device: str) -> Any:
-    """Load a model for inference. A weight that the checkpoint lacks would be random, so it is
-    refused."""
-    model, info = _load(loader, source, "weights", output_loading_info=True)
-    if lacking := sorted(k for k in info["missing_keys"] if not k.endswith(_NOT_NEEDED)):
-        raise InputError(
-            f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); "
-            "give a fine-tuned checkpoint"
-        )
+def _load_model(loader: Any, folder: Path, device: str) -> Any:
+    """Load a model for inference."""
+    model, _ = _load(loader, folder, output_loading_info=True)
     for_inference(model)
     return model.eval().to(device)
-
-
-def _extractor(source: str) -> Any:
-    extractor = _load(AutoFeatureExtractor, source, "feature extractor")
-    if extractor.sampling_rate != SAMPLE_RATE:
-        raise InputError(
-            f"{source} expects audio at {extractor.sampling_rate} Hz; give a model "
-            f"for {SAMPLE_RATE} Hz"
-        )
-    return extractor

@@ -3,7 +3,6 @@ reader of words."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,16 +33,15 @@ class ReaderOptions:
     reader: str | None = option(
         None,
         "reader of cascade-* and text: folder or hub id of a question-answering model of Hugging "
-        "Face (deepset/minilm-"
-        "uncased-squad2), or of `train text-qa`; its name is added to that of the system; "
-        "default: text-qa/ in --models; "
+        "Face (deepset/minilm-uncased-squad2), or of `train text-qa`; its name is added to that of "
+        "the system; default: text-qa/ in --models; "
         f"tested families: {', '.join(TEXT_FAMILIES)}",
     )
     null_threshold: float | None = option(
         None,
         'answer nothing where "no answer" (SQuAD 2.0) is worth more than the best span by more '
-        "than this, in logits; it counts "
-        "as wrong in `evaluate qa`, whose questions have answers; default: always answer",
+        "than this, in logits; it counts as wrong in `evaluate qa`, whose questions have answers; "
+        "default: always answer",
     )
     max_seq_length: Count = option(
         384, "longest window of a Hugging Face reader, with the question; at most its positions"
@@ -52,20 +50,12 @@ class ReaderOptions:
     max_answer_length: Count = option(30, "longest answer of a Hugging Face reader, in tokens")
     shift: Path | None = option(
         None,
-        "vector (.safetensors) that is added to a layer of the reader, for another "
-        "language than that of its training; "
-        "its name is added to that of the system; default: that which the reader was trained "
-        "with, if any",
+        "vector (.safetensors) that is added to a layer of the reader, for another language than "
+        "that of its training; its name is added to that of the system; default: that which the "
+        "reader was trained with, if any",
     )
 
     named: bool = True  # whether systems are called after the reader
-
-    def __post_init__(self) -> None:
-        if self.null_threshold is not None and not math.isfinite(self.null_threshold):
-            raise InputError(
-                f"--null-threshold {self.null_threshold} is no threshold; give a "
-                "number, or leave it out"
-            )
 
     @property
     def lengths(self) -> tuple[int, int, int]:
@@ -152,13 +142,6 @@ class TrainNgram:
     )
     device: str = option("auto", DEVICE)
 
-    def __post_init__(self) -> None:
-        numbers = (*self.lm_weights, *self.word_scores)
-        if not all(map(math.isfinite, numbers)) or min(self.lm_weights) < 0:
-            raise InputError(
-                "--lm-weights and --word-scores are finite numbers, weights from 0; correct them"
-            )
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainTextQa:
@@ -205,9 +188,6 @@ class Align:
     Confidence says how likely the text is relative to what the recogniser would write itself (per
     symbol, 0 to 1). A recording below --confidence is set aside, with its questions; an answer
     whose surroundings are below it gets no times.
-    A CTC recogniser also tells where a recording says more than its text has (a warning;
-    OUT/says_more.jsonl has the places, in seconds): words there may have wrong times, and answers
-    there get none.
     OUT/data_report.json has the counts (kept + set aside = read), OUT/set_aside.jsonl the reasons.
     A killed run resumes with the same command.
 

@@ -1,10 +1,10 @@
-"""Words are read by text QA of `speechssl train text-qa`, or by an extractive-QA checkpoint of
-Hugging Face.
+"""Read words by text QA of `speechssl train text-qa`, or by an extractive-QA checkpoint of Hugging
+Face.
 
 A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a
-span is worth both of its
-logits, "no answer" both at [CLS], the least of all windows: arXiv 1810.04805, section 4.3), but
-every pair of a start and an end is looked at, not those of the 20 best.
+span is worth both of its logits, "no answer" both at [CLS], the least of all windows: arXiv
+1810.04805, section 4.3), but every pair of a start and an end is looked at, not those of the 20
+best.
 Letters: B sequences, S tokens in a sequence, P tokens of a passage.
 """
 
@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.artifacts import hash_files, read_json
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
-from speechssl.checkpoints import FILES, WEIGHTS, checkpoint_folder
+from speechssl.checkpoints import WEIGHTS, checkpoint_folder
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
@@ -38,7 +38,7 @@ from speechssl.dual.system import (
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.options import TEXT_FAMILIES, find_shipped
-from speechssl.textlm.encoders import family_without, longest_sequence, reason_of, text_config
+from speechssl.textlm.encoders import longest_sequence, reason_of, text_config
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenizer, word_pieces
 
@@ -80,46 +80,52 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     """Load the reader that the options name, or `text-qa/` of the models: trained here, or a
     checkpoint of Hugging Face.
 
-    Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader
-    trained here has in its card.
+    Raises InputError where it cannot be found, loaded whole, or used.
     """
     folder = find_reader(models, options.reader)
-    card: dict[str, Any] = {"reader": options.reader} if options.reader else {}
-    card |= {"bf16": True} if bf16 else {}
-    card |= {} if options.null_threshold is None else {"null_threshold": options.null_threshold}
-    shift = options.shift or (folder / SHIFT if (folder / SHIFT).is_file() else None)
+    card: dict[str, Any] = {}
+    if options.reader:
+        card["reader"] = options.reader
+    if bf16:
+        card["bf16"] = True
+    if options.null_threshold is not None:
+        card["null_threshold"] = options.null_threshold
+    shift = options.shift
+    if shift is None and (folder / SHIFT).is_file():
+        shift = folder / SHIFT
     added, shifted = load_shift(shift) if shift else (None, {})
-    card |= {"shift": shifted} if added else {}
+    if added:
+        card["shift"] = shifted
     reader: TrainedReader | HuggingFaceReader
-    if not (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder} has no config.json, so it is no reader; give a folder with {FILES['reader']}"
-        )
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
         reader = load_huggingface(folder, options, bf16)
-        if added:
-            added.attach(reader.model.base_model)
+        encoder = reader.model.base_model
         weights = next(files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern))))
         card |= {"text_qa": hash_files(weights), "lengths": options.lengths}
     else:
         if options.lengths != ReaderOptions().lengths:
             raise InputError(
                 f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
-                "card; leave out --max-seq-length, "
-                "--doc-stride and --max-answer-length"
+                "card; leave out --max-seq-length, --doc-stride and --max-answer-length"
             )
         model, layout, reader_card = load_reader(folder, answering=True)
         if reader_card.get("what") == "DUAL reader":
-            remedy = "give its --encoder and --codebook as well, or a reader of `train text-qa`"
-            raise InputError(f"{folder} is a DUAL reader, of units and not of words; {remedy}")
+            raise InputError(
+                f"{folder} is a DUAL reader, of units and not of words; give its --encoder and "
+                "--codebook as well, or a reader of `train text-qa`"
+            )
+        encoder = model.encoder
         rows = model.embedding.num_embeddings
         codec = TextCodec(word_pieces(folder, rows) or load_tokenizer(folder, rows))
-        if added:
-            added.attach(model.encoder)
         reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
         card |= {"text_qa": reader_card["weights"], "layout": reader_card["layout"]}
-    suffix = reader_suffix(options.reader) + (f"~{options.shift.stem}" if options.shift else "")
-    return TextQa(reader, card, suffix if options.named else "", options.null_threshold)
+    if added:
+        added.attach(encoder)
+    suffix = ""
+    if options.named:
+        suffix = reader_suffix(options.reader)
+        suffix += f"~{options.shift.stem}" if options.shift else ""
+    return TextQa(reader, card, suffix, options.null_threshold)
 
 
 def find_reader(models: Path, name: str | None) -> Path:
@@ -130,8 +136,7 @@ def find_reader(models: Path, name: str | None) -> Path:
     if not (models / "text-qa").is_dir():
         raise InputError(
             f"{models} has no text-qa/; train one (speechssl train text-qa), or name a "
-            "question-answering model of Hugging Face "
-            "with --reader"
+            "question-answering model of Hugging Face with --reader"
         )
     return models / "text-qa"
 
@@ -160,15 +165,15 @@ class TrainedReader:
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
         """Find the best span of each passage. items: (question, passage); None where it has no word
         that can be read."""
-        coded = [
-            tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item)
-            for item in items
-        ]
-        usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
-        spans = self.reader.read([(coded[i][0][0], coded[i][1][0]) for i in usable])
+        coded = []
+        for question, passage in items:
+            question_ids, _ = self.codec.encode([w.text for w in question.words])
+            coded.append((question_ids, *self.codec.encode([w.text for w in passage.words])))
+        usable = [i for i, (_, ids, _) in enumerate(coded) if len(ids)]
+        spans = self.reader.read([coded[i][:2] for i in usable])
         answers: list[WordSpan | None] = [None] * len(items)
         for i, span in zip(usable, spans, strict=True):
-            passage, owners = items[i][1], coded[i][1][1]
+            passage, owners = items[i][1], coded[i][2]
             first, last = int(owners[span.first]), int(owners[span.last])
             text = passage.separator.join(w.text for w in passage.words[first : last + 1])
             answers[i] = WordSpan(first, last, text, span.score, span.null, span.confidence)
@@ -177,26 +182,22 @@ class TrainedReader:
 
 # ---- readers of Hugging Face
 
-# what answers: of most families, of BigBird, of ModernBERT
-HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}
-
 
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
     """Load a checkpoint of Hugging Face. Raises InputError for a checkpoint that cannot be loaded
     whole, or cannot find a span in a line of text."""
     remedy = (
         "give one that was fine-tuned for extractive question answering "
-        "(AutoModelForQuestionAnswering), with its tokeniser"
+        "(AutoModelForQuestionAnswering), with its tokeniser; tested families: "
+        f"{', '.join(TEXT_FAMILIES)}"
     )
-    remedy += f"; tested families: {', '.join(TEXT_FAMILIES)}"
-    untrained = "was not fine-tuned for question answering"
+    from transformers import AutoModelForQuestionAnswering
+
     try:
         config = text_config(folder)
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
             # T5's, which a T5Config of transformers does not say
             config.decoder_start_token_id = config.pad_token_id
-        from transformers import AutoModelForQuestionAnswering
-
         loader: Any = AutoModelForQuestionAnswering
         model, info = loader.from_pretrained(
             folder,
@@ -205,34 +206,23 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
             output_loading_info=True,
             trust_remote_code=False,
         )
+        lacking = sorted(info["missing_keys"])
+        if lacking:  # they would be random
+            raise ValueError(
+                f"it lacks {len(lacking)} weights, such as {lacking[0]}, which only fine-tuning "
+                "makes"
+            )
+        tokenizer = read_tokenizer(folder, remedy)
+        for_inference(model)
+        reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
+        # a model may want images, boxes or other outputs
+        line = Transcript((TimedWord("anna", math.nan, math.nan, math.nan),))
+        reader.read([(line, line)])
+    except InputError:
+        raise
     except Exception as error:  # transformers and safetensors each raise their own
-        if family := family_without(error):
-            raise InputError(f"the reader {folder} ({family}) {untrained}; {remedy}") from error
         raise InputError(
             f"cannot load the reader {folder} ({reason_of(error)}); {remedy}"
-        ) from error
-    if lacking := sorted(info["missing_keys"]):
-        # what answers, which only fine-tuning makes
-        if {name.partition(".")[0] for name in lacking} <= HEADS and any(
-            name.endswith(".weight") for name in lacking
-        ):
-            raise InputError(f"the reader {folder} ({config.model_type}) {untrained}; {remedy}")
-        raise InputError(
-            f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}"
-        )
-    tokenizer = read_tokenizer(folder, remedy)
-    for_inference(model)
-    reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
-    question, passage = (
-        Transcript(tuple(TimedWord(w, math.nan, math.nan, math.nan) for w in text.split()))
-        for text in ("who is it", "it is anna")
-    )
-    try:
-        reader.read([(question, passage)])
-    except Exception as error:  # what a model raises where it wants images, boxes or other outputs
-        raise InputError(
-            f"the reader {folder} ({model.config.model_type}) cannot read text "
-            f"({reason_of(error)}); {remedy}"
         ) from error
     return reader
 
@@ -260,37 +250,30 @@ def join_text(
         passage = separator.join(words)
         # run_qa.py puts the passage first where padding is on the left (XLNet)
         last = tokenizer.padding_side == "right"
-        encoded = tokenizer(
-            *((question, passage) if last else (passage, question)),
-            return_offsets_mapping=True,
-            verbose=False,
-        )
+        pair = (question, passage) if last else (passage, question)
+        encoded = tokenizer(*pair, return_offsets_mapping=True, verbose=False)
         part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
-        characters = _without_gaps(
-            np.array(encoded["offset_mapping"]).reshape(-1, 2)[part == 1], passage
-        )
+        offsets = np.array(encoded["offset_mapping"]).reshape(-1, 2)
+        characters = _without_gaps(offsets[part == 1], passage)
     else:
         # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need
         # not
-        query = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
-        pieces = [
-            tokenizer(f"{separator if i else ''}{word}", add_special_tokens=False, verbose=False)[
-                "input_ids"
-            ]
-            for i, word in enumerate(words)
-        ]
+        def encode(text: str) -> list[int]:
+            return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+        query = encode(question)
+        pieces = [encode(f"{separator if i else ''}{word}") for i, word in enumerate(words)]
+        flat = [i for piece in pieces for i in piece]
         encoded = tokenizer.prepare_for_model(
-            query, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False
+            query, flat, return_special_tokens_mask=True, verbose=False
         )
         part = np.where(encoded["special_tokens_mask"], -1, 1)
         part[np.flatnonzero(part == 1)[: len(query)]] = 0
-        characters = np.repeat(
-            np.stack(word_bounds(words, separator), 1), [len(p) for p in pieces], 0
-        )
+        bounds = np.stack(word_bounds(words, separator), 1)
+        characters = np.repeat(bounds, [len(piece) for piece in pieces], 0)
     ids = np.array(encoded["input_ids"], np.int64)
-    return JoinedText(
-        ids, np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters
-    )
+    segments = np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64)
+    return JoinedText(ids, segments, part, characters)
 
 
 def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
@@ -322,14 +305,14 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
     separator: between the words; "" where every character is one.
     """
 
-    def joined(place: int) -> bool:
-        """Return whether the characters on both sides are letters, or digits."""
+    def is_within(place: int) -> bool:
+        """Tell whether the characters on both sides are letters, or digits."""
         pair = text[place - 1 : place + 1]
         return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
 
-    while separator and joined(start):
+    while separator and is_within(start):
         start -= 1
-    while separator and joined(end):
+    while separator and is_within(end):
         end += 1
     return text[start:end]
 
@@ -365,90 +348,91 @@ class HuggingFaceReader:
         letters; with a tokeniser in Python it is whole words. Warns of questions that fill more
         than half of a window: they lose their tail.
         """
-        positions = longest_sequence(self.model)
-        length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
-        texts = [[written_words(transcript) for transcript in item] for item in items]
-        joined = [
-            join_text(
-                self.tokenizer, question.separator.join(question_words), words, passage.separator
-            )
-            for (question, passage), (question_words, words) in zip(items, texts, strict=True)
-        ]
-        cut = [
-            (i, *window) for i, one in enumerate(joined) for window in self._windows(one, length)
-        ]
-        if long := sum((one.part == 0).sum() > _longest_question(one, length) for one in joined):
+        length = self.options.max_seq_length
+        length = min(length, longest_sequence(self.model) or length)
+        texts: list[list[str]] = []
+        joined: list[JoinedText] = []
+        for question, passage in items:
+            asked = question.separator.join(written_words(question))
+            texts.append(written_words(passage))
+            joined.append(join_text(self.tokenizer, asked, texts[-1], passage.separator))
+        long = sum((one.part == 0).sum() > _longest_question(one, length) for one in joined)
+        if long:
             warnings.warn(
                 f"{long} of {len(items)} questions lost what is beyond half of {length} tokens",
                 stacklevel=3,
             )
-        sequences = [(ids, segments) for _, _, ids, segments, _ in cut]
+        owners: list[int] = []
+        windows: list[tuple[Window, np.ndarray, np.ndarray, int]] = []
+        for i, one in enumerate(joined):
+            cut = self._cut_windows(one, length)
+            owners += [i] * len(cut)
+            windows += cut
 
-        def logits(**inputs: torch.Tensor) -> torch.Tensor:
-            """(B, S, 2): start and end."""
+        def find_logits(**inputs: torch.Tensor) -> torch.Tensor:
+            """Return (B, S, 2): start and end."""
             outputs = self.model(**inputs)
             return torch.stack([outputs.start_logits, outputs.end_logits], -1)
 
-        rows = run_model(
-            logits,
-            next(self.model.parameters()).device,
-            sequences,
-            self._collate,
-            self.batch,
-            self.bf16,
-        )
+        sequences = [(ids, segments) for _, ids, segments, _ in windows]
+        device = next(self.model.parameters()).device
+        rows = run_model(find_logits, device, sequences, self._collate, self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
-        for (i, window, ids, _, offset), row in zip(cut, rows, strict=True):
+        for i, (window, ids, _, offset), row in zip(owners, windows, rows, strict=True):
             # "no answer" stands at [CLS], or at what begins a sequence
-            scores, null = row.double().numpy(), 0
+            null = 0
             for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
                 if token is not None and (ids == token).any():
                     null = int((ids == token).argmax())
                     break
+            scores = row.double().numpy()
             scored[i].append((window, scores[offset : offset + window.length], scores[null]))
-        spans: list[WordSpan | None] = []
-        for windows, one, (_, words), (_, passage) in zip(
-            scored, joined, texts, items, strict=True
-        ):
-            if not windows:
-                spans.append(None)
-                continue
-            span = best_span_of_windows(windows, self.options.max_answer_length, 1.0, 1.0)
-            start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
-            starts, ends = word_bounds(words, passage.separator)
-            first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
-            last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
-            text = (
-                cut_at_words(passage.separator.join(words), start, end, passage.separator).strip()
-                or words[first]
-            )
-            spans.append(WordSpan(first, last, text, span.score, span.null, span.confidence))
-        return spans
+        answers: list[WordSpan | None] = []
+        for i, (_, passage) in enumerate(items):
+            if scored[i]:
+                answers.append(self._answer(scored[i], joined[i], texts[i], passage.separator))
+            else:
+                answers.append(None)
+        return answers
 
-    def _windows(
+    def _answer(
+        self,
+        scored: Sequence[tuple[Window, np.ndarray, np.ndarray]],
+        joined: JoinedText,
+        words: Sequence[str],
+        separator: str,
+    ) -> WordSpan:
+        """Return the best span of all windows, in words of the passage."""
+        span = best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
+        start = int(joined.characters[span.first, 0])
+        end = int(joined.characters[span.last, 1])
+        starts, ends = word_bounds(words, separator)
+        first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
+        last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
+        text = cut_at_words(separator.join(words), start, end, separator).strip() or words[first]
+        return WordSpan(first, last, text, span.score, span.null, span.confidence)
+
+    def _cut_windows(
         self, one: JoinedText, length: int
     ) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
         """Cut windows as fast tokenisers do, each with its ids and segments (S,), and the position
         of its first passage token."""
         mask = np.ones(len(one.ids), bool)
         mask[np.flatnonzero(one.part == 0)[_longest_question(one, length) :]] = False
-        ids, segments, places = (
-            one.ids[mask],
-            one.segments[mask],
-            np.flatnonzero(one.part[mask] == 1),
-        )
-        if not (total := len(places)):
+        ids, segments = one.ids[mask], one.segments[mask]
+        places = np.flatnonzero(one.part[mask] == 1)
+        total = len(places)
+        if not total:
             return []
         room = max(length - (len(ids) - total), 1)
         shared = self.options.doc_stride if self.options.doc_stride < room else room // 2
         starts = range(0, max(total - shared, 1), room - shared)
         every = tuple(Window(first, min(room, total - first)) for first in starts)
+        before, after = np.arange(places[0]), np.arange(places[-1] + 1, len(ids))
         cut = []
         for window in retrieve_windows(every, one.ids[one.part == 0], ids[places], self.retrieve):
-            selected = np.r_[
-                : places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)
-            ]
-            cut.append((window, ids[selected], segments[selected], int(places[0])))
+            kept = np.r_[before, places[window.first : window.stop], after]
+            cut.append((window, ids[kept], segments[kept], int(places[0])))
         return cut
 
     def _collate(
@@ -456,20 +440,20 @@ class HuggingFaceReader:
     ) -> dict[str, torch.Tensor]:
         """Return the model's keyword arguments, (B, S) each. Padding is last whatever the
         tokeniser's side: no position depends on it."""
-        ids, segments = ([torch.from_numpy(s[n]) for s in sequences] for n in (0, 1))
+        ids = [torch.from_numpy(ids) for ids, _ in sequences]
         pad = self.tokenizer.pad_token_id or 0
-        mask = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
         inputs = {
             "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
-            "attention_mask": mask,
+            "attention_mask": pad_sequence([torch.ones_like(i) for i in ids], batch_first=True),
         }
-        takes = "token_type_ids" in inspect.signature(self.model.forward).parameters
+        name = "token_type_ids"
         if (
-            takes
+            name in inspect.signature(self.model.forward).parameters
             and getattr(self.model.config, "type_vocab_size", 2) > 1
-            and "token_type_ids" in self.tokenizer.model_input_names
+            and name in self.tokenizer.model_input_names
         ):
-            inputs["token_type_ids"] = pad_sequence(segments, batch_first=True)
+            segments = [torch.from_numpy(segments) for _, segments in sequences]
+            inputs[name] = pad_sequence(segments, batch_first=True)
         return inputs
 
 

@@ -7,19 +7,17 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, read_json
-from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spell_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.decode import NGRAM_FILE, NGRAM_FOLDER, BeamDecoder
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.readers import TextQa
-from speechssl.data.records import Span
+from speechssl.data.records import read_lines
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.text import joiner, language_of, pieces
@@ -31,8 +29,7 @@ SIMULATED = "cascade-simulated"
 @dataclass(frozen=True)
 class CascadeSystem:
     """This is text QA on the words of a recording: recognised ones, those of the corpus
-    (`given_words`), or these with simulated errors (`simulated_words`).
-    """
+    (`given_words`), or these with simulated errors."""
 
     name: str
     words: Callable[[Any, Any], Transcript]  # record, samples (N,) float32 at 16 kHz -> words
@@ -42,10 +39,7 @@ class CascadeSystem:
 
     def read(self, text: str, language: str) -> Transcript:
         """Read a written text in the place of a recording; its words have no times."""
-        words = (
-            TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, language)
-        )
-        return Transcript(tuple(words), joiner(language))
+        return words_of_text(text, language)
 
     def encode(self, record: Record | None, samples: Any) -> Transcript:
         """Find the words of a recording. Raises ValueError where there are no words, or for a
@@ -65,14 +59,20 @@ class CascadeSystem:
         """
         answers = []
         for (_, passage), span in zip(items, self.qa.reader.read(items), strict=True):
-            if span is None or (
-                self.qa.threshold is not None and span.null - span.score > self.qa.threshold
-            ):
+            threshold = self.qa.threshold
+            if span is None or (threshold is not None and span.null - span.score > threshold):
                 answers.append(TimedAnswer(0.0, 0.0, 0.0, ""))
             else:
                 start, end = passage.words[span.first].start, passage.words[span.last].end
                 answers.append(TimedAnswer(start, end, span.confidence, span.text))
         return answers
+
+
+def words_of_text(text: str, language: str) -> Transcript:
+    """Return the words of a written text, which have no times."""
+    words = [word for word, _ in pieces(text, language)]
+    timed = tuple(TimedWord(word, math.nan, math.nan, math.nan) for word in words)
+    return Transcript(timed, joiner(language))
 
 
 def given_words(name: str, record: Record) -> Transcript:
@@ -88,63 +88,10 @@ def given_words(name: str, record: Record) -> Transcript:
     if not text.strip():
         source = "reference text" if name == "text" else "transcript"
         raise ValueError(f"{record.id} has no {source} that the system {name} could read")
-    if name == "text" and record.words:
-        words = [TimedWord(w.text, w.start, w.end, math.nan) for w in record.words]
-    else:
-        words = [
-            TimedWord(word, math.nan, math.nan, math.nan)
-            for word, _ in pieces(text, record.language)
-        ]
-    return Transcript(tuple(words), joiner(record.language))
-
-
-def simulated_words(
-    confusions: ConfusionModel, wer: float, seed: int, record: Record
-) -> Transcript:
-    """Make the reference text with errors like a real recogniser's, as many as are asked for. wer:
-    a fraction; seed: of the errors, together with the id of the record.
-
-    A word keeps its time whatever it is taken for; one that is inserted shares the time of the word
-    before it, by letters; the time of a deleted word is lost. Raises ValueError where there is no
-    text, or in another language than that of the fit.
-    """
-    if language_of(record.language) != language_of(confusions.language):
-        raise ValueError(
-            f"{record.id} is in {record.language!r}, and the errors were fitted on "
-            f"{confusions.language!r}"
-        )
-    spans = reference_words(record)
-    if not spans:
-        raise ValueError(f"{record.id} has no reference text that errors could be made in")
-    edits = confusions.simulate([s.text for s in spans], wer, record.id, seed)
-    return Transcript(tuple(timed_edits(edits, spans)), joiner(record.language))
-
-
-def reference_words(record: Record) -> list[Span]:
-    """Return the words (zh: characters) of the reference with their times, nan where the manifest
-    has none."""
-    if not record.words:
-        return [
-            Span(word, math.nan, math.nan) for word in spell_words(record.text, record.language)
-        ]
-    return [s for w in record.words for s in _shared(spell_words(w.text, record.language), w)]
-
-
-def timed_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[TimedWord]:
-    """Put the words with errors at the times of the reference words; several at one share its
-    time."""
-    timed = []
-    for place, at_place in groupby(edits, key=lambda edit: edit[1]):
-        timed += _shared([word for word, _ in at_place], spans[place])
-    return [TimedWord(s.text, s.start, s.end, math.nan) for s in timed]
-
-
-def _shared(words: Sequence[str], span: Span) -> list[Span]:
-    """Put words one after another in the time of the span, by letters."""
-    letters = [len(w) for w in words]
-    step = (span.end - span.start) / max(sum(letters), 1)
-    at = [span.start + step * sum(letters[:i]) for i in range(len(words))] + [span.end]
-    return [Span(w, at[i], at[i + 1]) for i, w in enumerate(words)]
+    if name != "text" or not record.words:
+        return words_of_text(text, record.language)
+    words = tuple(TimedWord(w.text, w.start, w.end, math.nan) for w in record.words)
+    return Transcript(words, joiner(record.language))
 
 
 def is_ctc_head(engine: str) -> bool:
@@ -175,21 +122,19 @@ def load_recogniser(
             )
         recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
         recogniser.name = engine
-        if engine.endswith(GREEDY):
-            recogniser.card = {**recogniser.card, "decoding": "greedy"}
-        elif ngram.is_dir():
-            recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
-            recogniser.card = {
-                **recogniser.card,
-                "decoding": read_json(ngram / "card.json")["decoding"],
-            }
-            recogniser.card |= {"ngram": hash_files([ngram / NGRAM_FILE])}
-        else:
-            recogniser.card = {**recogniser.card, "decoding": "greedy"}
-            tqdm.write(
-                f"{folder} has no n-gram and decodes greedily; `speechssl train ngram` makes one",
-                file=sys.stderr,
-            )
+        facts: dict[str, Any] = {"decoding": "greedy"}
+        if not engine.endswith(GREEDY):
+            if ngram.is_dir():
+                recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
+                decoding = read_json(ngram / "card.json")["decoding"]
+                facts = {"decoding": decoding, "ngram": hash_files([ngram / NGRAM_FILE])}
+            else:
+                tqdm.write(
+                    f"{folder} has no n-gram and decodes greedily; `speechssl train ngram` makes "
+                    "one",
+                    file=sys.stderr,
+                )
+        recogniser.card = {**recogniser.card, **facts}
         return recogniser
     from speechssl.cascade.engines import HuggingFaceRecogniser
 
@@ -200,45 +145,39 @@ def load_recogniser(
 
 def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     """Load the cascade that reads the words of a recogniser."""
-    name = f"cascade-{recogniser.name}{qa.suffix}"
-    words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return CascadeSystem(name, words, qa, {**recogniser.card, **qa.card})
+    name, card = f"cascade-{recogniser.name}{qa.suffix}", {**recogniser.card, **qa.card}
+    return CascadeSystem(name, lambda _, samples: recogniser.transcribe(samples), qa, card)
 
 
 def load_text(qa: TextQa, name: str) -> CascadeSystem:
     """Load text QA on the words of a corpus. name: `text` or `cascade-given`."""
+    card = {"reads": name} | qa.card
     return CascadeSystem(
-        name + qa.suffix,
-        lambda record, _: given_words(name, record),
-        qa,
-        {"reads": name} | qa.card,
-        False,
+        name + qa.suffix, lambda record, _: given_words(name, record), qa, card, False
     )
 
 
-def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> CascadeSystem:
-    """Load text QA on simulated errors. errors: a confusions.json. name: `cascade-simulated@30` for
-    a word error rate of 30 %; InputError for any other."""
-    try:
-        wer = float(name.removeprefix(f"{SIMULATED}@")) / 100
-    except ValueError:
-        wer = math.nan
-    if not 0 < wer <= MOST:
+def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
+    """Load text QA on simulated errors. errors: simulated.jsonl of recipes/minisqa/confusions.py.
+    name: `cascade-simulated@30` for a word error rate of 30 %; InputError for one that is not
+    there."""
+    rate = name.removeprefix(f"{SIMULATED}@")
+    texts: dict[str, list[list[Any]]] = {}
+    for _, line in read_lines(errors) if errors else ():
+        if f"{line['rate']:g}" == rate:
+            texts[line["id"]] = line["words"]
+    if errors is None or not texts:
         raise InputError(
-            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number "
-            f"above 0 and at most {100 * MOST:g}"
+            f"{name} needs texts with errors at this rate; make them (docs/methods.md, The "
+            f"cascade), and give them with --errors{f', not {errors}' if errors else ''}"
         )
-    if not errors.is_file():
-        raise InputError(
-            f"{name} needs {errors}, which does not exist; fit one (docs/methods.md, The cascade) "
-            "and give it with --errors"
-        )
-    card = {
-        "reads": (f"text with {name.removeprefix('cascade-')}"),
-        "errors": hash_files([errors]),
-        "seed": seed,
-    } | qa.card
-    confusions, name = read_confusions(errors), f"{SIMULATED}@{100 * wer:g}{qa.suffix}"
-    return CascadeSystem(
-        name, lambda record, _: simulated_words(confusions, wer, seed, record), qa, card, False
-    )
+
+    def words_of(record: Record, samples: Any) -> Transcript:
+        words = texts.get(record.id)
+        if not words:
+            raise ValueError(f"{record.id} has no text in {errors}")
+        timed = tuple(TimedWord(text, start, end, math.nan) for text, start, end in words)
+        return Transcript(timed, joiner(record.language))
+
+    card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors])}
+    return CascadeSystem(name + qa.suffix, words_of, qa, card | qa.card, False)

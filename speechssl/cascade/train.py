@@ -1,4 +1,4 @@
-"""This module trains the cascade: a CTC head on a frozen encoder, from features that are computed
+"""Train the cascade: a CTC head on a frozen encoder, from features that are computed
 once, and text QA on words."""
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from transformers import PreTrainedTokenizerBase
 
 from speechssl.artifacts import hash_files, hash_json, stage
 from speechssl.audio import read_audio
-from speechssl.cascade.data import Record, text_examples
+from speechssl.cascade.data import Record
 from speechssl.cascade.decode import (
     NGRAM_FILE,
     NGRAM_FOLDER,
     NGRAM_THRESHOLD,
     BeamDecoder,
     BeamOptions,
+    NgramModel,
     load_ngrams,
     save_ngrams,
     train_ngram,
@@ -37,6 +38,8 @@ from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.data.records import (
     Corpus,
+    Passage,
+    Question,
     Span,
     corpus_card,
     data_facts,
@@ -44,7 +47,7 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import Layout
+from speechssl.dual.data import Example, Layout, answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
@@ -70,7 +73,7 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
-from speechssl.text import error_metric, language_of
+from speechssl.text import error_metric, language_of, pieces
 from speechssl.textlm.encoders import licences, load_text_encoder
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.symbols import character_encoder, subword_units
@@ -106,7 +109,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         folder = o.out / "features"
         features = layer_features(encoder, layer, data, records, folder, "features for CTC")
         words = spell_words({name: records[name] for name in features.places}, data.language)
-        vocabulary = vocabulary_of(words, data.language)
+        vocabulary = make_vocabulary(words, data.language)
 
         torch.manual_seed(o.head.training.seed)
         states = encoder.layers + 1 if layer is None else 1
@@ -117,7 +120,9 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         batches = CropBatches(features, words, vocabulary, encoder.grid, o.head)
         evaluation = None
         if dev is not None:
-            evaluation = recognition(recogniser, dev, o.head.evaluation, folder / dev.split)
+            evaluation = evaluate_recognition(
+                recogniser, dev, o.head.evaluation, folder / dev.split
+            )
         result = fit(
             _HeadTraining(recogniser.head.train()),
             batches,
@@ -140,13 +145,11 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
 
 def find_timed_records(data: Corpus) -> dict[str, Record]:
     """Find the recordings whose words have times, by id. Raises InputError where there are none."""
-    if not data.passages:
-        raise InputError(f"{data.root / data.split} has no passages; prepare the corpus with some")
     records = {r.id: r for r in data.records if r.words}
     if not records:
         raise InputError(
-            "no training recording has words with times, which a CTC head learns from; "
-            "`speechssl align` finds those of texts"
+            f"no training recording of {data.root / data.split} has words with times, which a CTC "
+            "head learns from; `speechssl align` finds those of texts"
         )
     return records
 
@@ -162,10 +165,10 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
     return spelt
 
 
-def vocabulary_of(words: Mapping[str, tuple[Span, ...]], language: str) -> CtcVocabulary:
+def make_vocabulary(words: Mapping[str, tuple[Span, ...]], language: str) -> CtcVocabulary:
     if language_of(language) == "en":
         return CtcVocabulary.english()
-    return CtcVocabulary.from_characters(w.text for timed in words.values() for w in timed)
+    return CtcVocabulary.from_symbols(w.text for timed in words.values() for w in timed)
 
 
 def layer_features(
@@ -181,23 +184,22 @@ def layer_features(
 
     def encode(record: Record) -> tuple[torch.Tensor, None]:
         samples = read_audio(data.path(record))
-        rows = (
-            encoder.hidden_states(samples).transpose(0, 1)
-            if layer is None
-            else encoder.features(samples, layer)
-        )
+        if layer is None:
+            rows = encoder.hidden_states(samples).transpose(0, 1)
+        else:
+            rows = encoder.features(samples, layer)
         return rows.cpu().half(), None
 
-    grid, width = encoder.grid, encoder.width * (encoder.layers + 1 if layer is None else 1)
-    sizes = {
-        name: 2 * width * grid.frames(grid.sample(record.seconds))
-        for name, record in records.items()
-    }
+    grid = encoder.grid
+    width = encoder.width * (encoder.layers + 1 if layer is None else 1)
+    sizes = {}
+    for name, record in records.items():
+        sizes[name] = 2 * width * grid.frames(grid.sample(record.seconds))
     made_from = {"encoder": encoder.hash, "layer": layer, "recordings": hash_json(list(records))}
     return store_features(folder, records, encode, sizes, made_from, what)
 
 
-def recognition(
+def evaluate_recognition(
     recogniser: CtcRecogniser, data: Corpus, options: EvalOptions, folder: Path
 ) -> Evaluation:
     """Make the evaluation by WER (CER in Chinese) on held-out recordings. folder: of their
@@ -206,16 +208,12 @@ def recognition(
     What cannot be read is recognised as nothing, as in evaluation. Raises InputError where no
     recording has a text.
     """
-    records = sample_items([r for r in data.records if r.audio and r.text.strip()], options)
-    if not records:
-        raise InputError(
-            f"{data.root / data.split} has no recording with a text to evaluate on while "
-            "training; name another split with --eval-split, or leave out --eval-every"
-        )
+    records = sample_items(recorded_texts(data), options)
     by_id, what = {r.id: r for r in records}, "features for evaluation"
     features = layer_features(recogniser.encoder, recogniser.layer, data, by_id, folder, what)
+    texts = [r.text for r in records]
 
-    def transcribed(record: Record) -> str:
+    def transcribe(record: Record) -> str:
         if record.id not in features:
             return ""
         rows = features[record.id].float()  # (T, D), or (T, L, D)
@@ -223,11 +221,20 @@ def recognition(
         return recogniser.transcript(recogniser.log_probs_of(states)).text
 
     def score() -> float:
-        return word_error_rate(
-            [r.text for r in records], [transcribed(r) for r in records], data.language
-        ).rate
+        return word_error_rate(texts, [transcribe(r) for r in records], data.language).rate
 
     return Evaluation(options, error_metric(data.language), len(records), score, lower=True)
+
+
+def recorded_texts(data: Corpus) -> list[Record]:
+    """Return the recordings with a text. Raises InputError where there are none."""
+    records = [r for r in data.records if r.audio and r.text.strip()]
+    if not records:
+        raise InputError(
+            f"{data.root / data.split} has no recording with a text to evaluate on; name another "
+            "split with --eval-split, or another --dev"
+        )
+    return records
 
 
 def train_ctc_ngram(o: TrainNgram) -> None:
@@ -266,54 +273,55 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
             return dict(step.card)
         vocabulary, path = recogniser.vocabulary, o.ctc / NGRAM_FOLDER / NGRAM_FILE
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-        model = train_ngram((spell(r.text, vocabulary) for r in data.records), o.order)
-        save_ngrams(model, path)
+        texts = [spell(r.text, vocabulary) for r in data.records]
+        save_ngrams(train_ngram(texts, o.order), path)
         model = load_ngrams(path)  # rounded, as it will decode
-
         dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
-        records = [r for r in dev.records if r.audio and r.text.strip()]
-        if not records:
-            raise InputError(
-                f"{dev_corpus / o.dev_split} has no recording with a text to choose "
-                "weights on; name another --dev"
-            )
-        texts = [record.text for record in records]
-        outputs = [
-            recogniser.log_probs(read_audio(dev.path(record)))
-            for record in tqdm(records, desc="recognising dev", unit="recording")
-        ]
-
-        def error_rate(decode: Callable[[torch.Tensor], str]) -> float:
-            written = [decode(log_probs) for log_probs in outputs]
-            return 100 * word_error_rate(texts, written, dev.language).rate
-
-        tried = []
-        for lm_weight in tqdm(o.lm_weights, desc="choosing weights", unit="weight"):
-            for word_score in o.word_scores:
-                beam = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
-                tried.append((error_rate(BeamDecoder(model, vocabulary, beam).decode), beam))
-        wer, chosen = min(tried, key=lambda row: row[0])
         card = {
             "what": "n-gram",
             "corpus": corpus_card(o.corpus),
             "words": len(model.words),
             "ngrams": [len(ngrams.keys) for ngrams in model.ngrams],
-            "decoding": asdict(chosen),
             "dev": {
                 "corpus": corpus_card(dev_corpus),
                 "split": o.dev_split,
                 "passages": o.dev_passages,
             },
-            "recordings": len(texts),
-            "wer": wer,
-            "wer_greedy": error_rate(partial(greedy_decode, vocabulary=vocabulary)),
             "weights": hash_files([path]),
-            "tried": [
-                {"lm_weight": beam.lm_weight, "word_score": beam.word_score, "wer": rate}
-                for rate, beam in tried
-            ],
+            **choose_weights(recogniser, model, dev, o),
         }
         return step.finish(card | inputs | licences(o.corpus))
+
+
+def choose_weights(
+    recogniser: CtcRecogniser, model: NgramModel, dev: Corpus, o: TrainNgram
+) -> dict[str, Any]:
+    """Return the weights with the lowest word error rate on dev, in %, and all that were tried."""
+    records, vocabulary = recorded_texts(dev), recogniser.vocabulary
+    texts = [record.text for record in records]
+    outputs = []
+    for record in tqdm(records, desc="recognising dev", unit="recording"):
+        outputs.append(recogniser.log_probs(read_audio(dev.path(record))))
+
+    def error_rate(decode: Callable[[torch.Tensor], str]) -> float:
+        written = [decode(log_probs) for log_probs in outputs]
+        return 100 * word_error_rate(texts, written, dev.language).rate
+
+    tried = []
+    for lm_weight in tqdm(o.lm_weights, desc="choosing weights", unit="weight"):
+        for word_score in o.word_scores:
+            beam = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
+            wer = error_rate(BeamDecoder(model, vocabulary, beam).decode)
+            tried.append({"lm_weight": lm_weight, "word_score": word_score, "wer": wer})
+    best = min(tried, key=lambda row: row["wer"])
+    chosen = BeamOptions(o.beam, best["lm_weight"], best["word_score"], NGRAM_THRESHOLD)
+    return {
+        "decoding": asdict(chosen),
+        "recordings": len(texts),
+        "wer": best["wer"],
+        "wer_greedy": error_rate(partial(greedy_decode, vocabulary=vocabulary)),
+        "tried": tried,
+    }
 
 
 def spell(text: str, vocabulary: CtcVocabulary) -> str:
@@ -322,14 +330,12 @@ def spell(text: str, vocabulary: CtcVocabulary) -> str:
 
     Words stay separated by spaces; where the head separates none, every character is a word.
     """
-    known = set(vocabulary.symbols)
+    known = set(vocabulary.symbols) - {vocabulary.separator}
     if not any(symbol.lower() != symbol for symbol in known):
         text = text.lower()
     if not vocabulary.separator:
         return " ".join(character for character in text if character in known)
-    words = (
-        "".join(c for c in word if c in known - {vocabulary.separator}) for word in text.split()
-    )
+    words = ["".join(c for c in word if c in known) for word in text.split()]
     return " ".join(word for word in words if word.strip("'"))
 
 
@@ -350,9 +356,8 @@ class _HeadTraining(nn.Module):
         """Return loss and measures. features: (B, T, D), or (B, T, L, D) of L hidden states;
         lengths, sizes: (B,); targets: (B, symbols) padded."""
         features = features.transpose(1, 2) if features.ndim == 4 else features
-        return self.head.loss(
-            features.float(), lengths, [t[:n].tolist() for t, n in zip(targets, sizes, strict=True)]
-        )
+        symbols = [t[:n].tolist() for t, n in zip(targets, sizes, strict=True)]
+        return self.head.loss(features.float(), lengths, symbols)
 
 
 @dataclass(frozen=True)
@@ -374,23 +379,18 @@ class CropBatches:
         frames = [self.features.places[name].length for name in names]
         weights = np.array(frames, float)
         rows, targets = [], []
-        drawn = rng.choice(len(names), size=self.options.batch, p=weights / weights.sum())
-        for chosen in drawn:
-            words = self.recordings[names[chosen]]
+        for chosen in rng.choice(len(names), size=self.options.batch, p=weights / weights.sum()):
+            name, length = names[chosen], frames[chosen]
+            words = self.recordings[name]
             first = last = int(rng.integers(len(words)))
             longest, start = self.options.crop_seconds, words[first].start
             while last + 1 < len(words) and words[last + 1].end - start <= longest:
                 last += 1
-            begin = self.grid.frame_at(
-                self.grid.sample(words[first].start - MARGIN), frames[chosen]
-            )
-            end = self.grid.frame_at(self.grid.sample(words[last].end + MARGIN), frames[chosen])
-            rows.append(self.features.rows(names[chosen], begin, end + 1).float())
-            targets.append(
-                torch.tensor(
-                    self.vocabulary.encode(" ".join(w.text for w in words[first : last + 1]))
-                )
-            )
+            begin = self.grid.frame_at(self.grid.sample(start - MARGIN), length)
+            end = self.grid.frame_at(self.grid.sample(words[last].end + MARGIN), length)
+            rows.append(self.features.rows(name, begin, end + 1).float())
+            text = " ".join(w.text for w in words[first : last + 1])
+            targets.append(torch.tensor(self.vocabulary.encode(text)))
         return {
             "features": pad_sequence(rows, batch_first=True),
             "lengths": torch.tensor([len(f) for f in rows]),
@@ -454,6 +454,50 @@ def train_text_qa(o: TrainTextQa) -> None:
     print(f"{o.out}: text QA{describe_best(o.out)}")
 
 
+def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
+    """Make one example a question, from what is written of its passage; and say which questions are
+    left out: id -> why."""
+    examples, left_out = [], {}
+    for question in data.answerable:
+        passage = data.passages[question.passage]
+        words, span = answer_words(passage, question)
+        if span is None:
+            left_out[question.id] = (
+                f"no word of passage {passage.id} lies within the times, or "
+                "at the offset, of its answer"
+            )
+            continue
+        asked = [word for word, _ in pieces(question.written, question.language)]
+        question_ids, _ = codec.encode(asked)
+        ids, owners = codec.encode(words)
+        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
+        if len(inside):
+            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
+        else:
+            left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
+    return examples, left_out
+
+
+def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
+    """Find the passage's words, and the first and last of the answer: those within its times, where
+    words have times; else those at its offset; None where there are none."""
+    times = answer_times(question)
+    if passage.words and times is not None:
+        words = [w.text for w in passage.words]
+        middles = [(w.start + w.end) / 2 for w in passage.words]
+        inside = [i for i, middle in enumerate(middles) if times[0] <= middle < times[1]]
+    else:
+        placed = pieces(passage.written, passage.language)
+        words = [word for word, _ in placed]
+        start = end = 0
+        for answer in question.answers:
+            if answer.char_start is not None:
+                start, end = answer.char_start, answer.char_start + len(answer.text)
+                break
+        inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]
+    return words, (inside[0], inside[-1]) if inside else None
+
+
 def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:
     """Make text QA before training, and its tokeniser: the text encoder of the options, and a head
     that their seed draws."""
@@ -467,11 +511,8 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
         rows = encoder.get_input_embeddings().weight.detach()
         table = nn.Embedding.from_pretrained(rows.clone(), freeze=options.trained != "all")
     torch.manual_seed(options.training.seed)
-    return SpanModel(
-        encoder,
-        table,
-        subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim),
-    ), tokenizer
+    units = subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim)
+    return SpanModel(encoder, table, units), tokenizer
 
 
 def go_on_with_text(
@@ -505,9 +546,10 @@ def word_evaluation(
     data = load_held_out(o.corpus, o.qa.evaluation)
     if data is None:
         return None
-    usable = [
-        q for q in data.answerable if q.text.strip() and data.passages[q.passage].text.strip()
-    ]
+    usable = []
+    for q in data.answerable:
+        if q.text.strip() and data.passages[q.passage].text.strip():
+            usable.append(q)
     data = select_questions(data, usable, o.qa.evaluation, "a text")
     words = {r.id: given_words("text", r) for r in data.records}
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}

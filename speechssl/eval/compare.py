@@ -525,7 +525,7 @@ def crossings(c: Compared) -> list[Crossing]:
         wer = np.array([p.wer.value for p in points])
         if len(set(wer)) < 2:
             continue
-        at, _ = zero(wer, np.array([p.difference for p in points]))
+        at, _ = find_zero(wer, np.array([p.difference for p in points]))
         between = None if at is None else (float(wer[wer <= at].max()), float(wer[wer >= at].min()))
         if at is not None and between and max(at - between[0], between[1] - at) > NEAR + 1e-9:
             at = None
@@ -534,7 +534,9 @@ def crossings(c: Compared) -> list[Crossing]:
         apart = [combine_estimates(np.subtract, p.cascade, p.textless) for p in points]
         differences = np.stack([d.widened[:DRAWS] for d in apart], axis=1)
         usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
-        if drawn := [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]:
+        if drawn := [
+            find_zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)
+        ]:
             # a resample that does not cross would do so beyond the range: below it where the
             # cascade is never ahead, else above
             beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
@@ -551,11 +553,11 @@ def crossings(c: Compared) -> list[Crossing]:
     return crossings
 
 
-def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
+def find_zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
     """Find where the curve through the points comes from above 0 to below, and who is ahead where
     it does not. wer, difference: (P,)."""
     order = np.argsort(wer, kind="stable")
-    x, y = wer[order], falling(difference[order])
+    x, y = wer[order], fit_falling(difference[order])
     if y[0] <= 0 or y[-1] >= 0:
         return None, "textless" if y[-1] < 0 else "cascade" if y[0] > 0 else "neither"
     level = np.flatnonzero(y == 0)
@@ -566,7 +568,7 @@ def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
     return float(x[after - 1] + (x[after] - x[after - 1]) * a / (a - b)), ""
 
 
-def falling(values: np.ndarray) -> np.ndarray:
+def fit_falling(values: np.ndarray) -> np.ndarray:
     """Return the nearest values that never rise, by least squares (isotonic regression). values:
     (P,)."""
     from sklearn.isotonic import isotonic_regression  # slow to import

@@ -51,7 +51,9 @@ class Setting:
         return self.label.replace(" ", "-").replace("/", "-")
 
 
-def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
+def list_settings(
+    seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]
+) -> list[Setting]:
     """Return the settings: clean speech, then these conditions, each at every SNR (dB) where it
     needs one and has none of its own."""
     settings = [Setting("clean", Condition("clean"))]
@@ -131,7 +133,7 @@ class Item(NamedTuple):
     path: Path
 
 
-def normalised(items: Iterable[Item]) -> list[Item]:
+def normalise_paths(items: Iterable[Item]) -> list[Item]:
     """Return a path in its one form. Two tasks may write the path of one recording in two ways."""
     return [Item(name, Path(os.path.abspath(path))) for name, path in items]
 
@@ -140,11 +142,11 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
     """Name recordings for noise: by id; `<task>/<id>` where the tasks give one id to different
     recordings.
 
-    tasks: their names and items. Keys are normalised.
+    tasks: their names and items. Keys are normalise_paths.
     """
     owners: dict[Item, str] = {}
     for task, items in tasks:
-        for item in normalised(items):
+        for item in normalise_paths(items):
             owners[item] = min(owners.get(item, task), task)
     paths: dict[str, set[Path]] = {}
     for item in owners:

@@ -49,7 +49,7 @@ from speechssl.eval.conditions import (
     check_unseen,
     file_size,
     name_utterances,
-    normalised,
+    normalise_paths,
     trained_noises,
 )
 from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recordings
@@ -592,7 +592,7 @@ def run_grid(
     )
     recordings = 0
     for tasks in encoders.values():
-        recordings += len({item for task in tasks for item in normalised(task.items)})
+        recordings += len({item for task in tasks for item in normalise_paths(task.items)})
     tqdm.write(
         f"the grid encodes {recordings:,} recordings of {len(encoders)} encoder(s) under "
         f"{len(settings)} conditions, {recordings * len(settings):,} in all, but for what {out} "
@@ -624,7 +624,7 @@ def fill_cells(
     jobs, missing = [], []
     recordings: dict[str, Recording] = {}
     for task in tasks:
-        items = {utterances[item]: item for item in normalised(task.items)}
+        items = {utterances[item]: item for item in normalise_paths(task.items)}
         listed = [[item.id, name, file_size(item.path)] for name, item in items.items()]
         noise = mixtures.made_from(condition, list(items))
         facts = [setting.group, asdict(condition), noise, mixtures.seed]

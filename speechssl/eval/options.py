@@ -48,7 +48,7 @@ class Conditions:
     voices: tuple[Path, ...] = option(
         (), "recordings of other people, from which babble is mixed", name="babble", under="noise"
     )
-    seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
+    seed: Whole = option(0, "seed of noise and bootstrap")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
@@ -66,8 +66,8 @@ class Qa(Conditions):
     cascade-MODEL (of Hugging Face), speechbert, speechbert-aligned (words
     segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's
-    own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, of
-    the kinds in --errors).
+    own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %,
+    which --errors has).
     For recordings of many windows: dual@5, cascade-ctc@5 and the like read only the 5 windows that
     share most with the question. With --reader, a question-answering model of Hugging Face reads
     the words; text-qa/ in --models may be one, too.
@@ -109,7 +109,7 @@ class Qa(Conditions):
         least=1,
     )
     errors: Path | None = option(
-        None, "confusions.json of simulated errors; default: that in --models"
+        None, "simulated.jsonl of recipes/minisqa/confusions.py, for cascade-simulated"
     )
     reading: ReaderOptions = group(ReaderOptions(), "reader of words")
 

@@ -25,8 +25,8 @@ from speechssl.eval.conditions import (
     Setting,
     check_conditions,
     freeze_mixtures,
+    list_settings,
     name_utterances,
-    settings_of,
 )
 from speechssl.eval.grid import MAKERS, GridCell, GridTask, Maker, load_tested, run_grid
 from speechssl.eval.options import TEST, Robustness
@@ -92,7 +92,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     """
     encoders = parse_named(o.encoders, "--encoders")
     data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
-    settings = settings_of(o.noise.seen, o.noise.unseen, o.noise.snr)
+    settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
     if unknown := [task for task in data if task not in makers]:
         raise InputError(
             f"there is no task {unknown[0]!r}; choose from {', '.join(sorted(makers))}"
@@ -121,10 +121,10 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     mixtures = freeze_mixtures(
         distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", o.workers
     )
-    grid = gather(run_grid(trained, settings, out, mixtures, o.workers), o.seed)
+    grid = draw_together(run_grid(trained, settings, out, mixtures, o.workers), o.seed)
 
     # of a head that was made again
-    append_rows(out / "results.jsonl", rows_of(grid, distorter), any_card=True)
+    append_rows(out / "results.jsonl", make_rows(grid, distorter), any_card=True)
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
@@ -244,7 +244,7 @@ class Grid:
         )
 
 
-def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> Grid:
+def draw_together(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> Grid:
     """Draw the items of every task together for all encoders and conditions, and tasks that share a
     voice with each other.
 
@@ -265,7 +265,7 @@ def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> 
     return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
 
 
-def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
+def make_rows(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
         cell, over = (
@@ -327,7 +327,7 @@ def sign(task: Task) -> int:
 # ---- what goes into degradation.json
 
 
-def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
+def describe_value(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
     """Write value and interval as JSON has them, ends of None where one group has none; None for
     what is not defined."""
     if estimate is None or not np.isfinite(estimate.value):
@@ -337,9 +337,9 @@ def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | No
     return {"value": times * v.value, "low": low, "high": high}
 
 
-def tested(estimate: Estimate) -> dict[str, float | None]:
+def describe_test(estimate: Estimate) -> dict[str, float | None]:
     """Write the same with the p-value of its being 0."""
-    return {**(numbers(estimate) or {}), "p_value": estimate.p_value}
+    return {**(describe_value(estimate) or {}), "p_value": estimate.p_value}
 
 
 def degradation(grid: Grid) -> dict[str, Any]:
@@ -379,17 +379,17 @@ def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
                 "drawn": score.unit,
                 "groups": score.groups,
                 "failed": len(grid.cells[task, e, s].failed),
-                "score": numbers(score, 100),
+                "score": describe_value(score, 100),
             }
             cell |= dict.fromkeys(("loss", "relative", "gain", "removed", "recovered"))
             if noisy:
-                cell["loss"] = numbers(loss(grid, task, e, s))
-                cell["relative"] = numbers(relative(grid, task, e, s))
+                cell["loss"] = describe_value(loss(grid, task, e, s))
+                cell["relative"] = describe_value(relative(grid, task, e, s))
             if other:
-                cell["gain"] = tested(gain(grid, task, e, s))
+                cell["gain"] = describe_test(gain(grid, task, e, s))
             if noisy and other:
-                cell["removed"] = numbers(removed(grid, task, e, s))
-                cell["recovered"] = numbers(removed(grid, task, e, s, own_clean=False))
+                cell["removed"] = describe_value(removed(grid, task, e, s))
+                cell["recovered"] = describe_value(removed(grid, task, e, s, own_clean=False))
             cells.append(cell)
     tests = [cell["gain"] for cell in cells if cell["gain"]]
     for test, adjusted in zip(tests, holm([t["p_value"] for t in tests]), strict=True):
@@ -404,10 +404,10 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     if not gains:
         return {"encoder": encoder, "gain": None, "worst": None}
     task, worst = min(gains.items(), key=lambda pair: pair[1].value)
-    values = {"task": f"{task[0]} {task[1]}", **tested(worst)}
+    values = {"task": f"{task[0]} {task[1]}", **describe_test(worst)}
     return {
         "encoder": encoder,
-        "gain": numbers(mean_estimate(list(gains.values()))),
+        "gain": describe_value(mean_estimate(list(gains.values()))),
         "worst": values,
     }
 
@@ -417,12 +417,12 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     every = [(t, s) for t in grid.averaged for s in settings]
     other = encoder != grid.baseline
     unhurt = dict.fromkeys(t for t, s in every if loss(grid, t, grid.baseline, s).value <= 0)
-    share = {
-        name: numbers(mean_estimate([removed(grid, t, encoder, s, own_clean) for t, s in every]))
-        if other and not unhurt
-        else None
-        for name, own_clean in (("removed", True), ("recovered", False))
-    }
+    share: dict[str, Any] = {"removed": None, "recovered": None}
+    if other and not unhurt:
+        for name in share:
+            own_clean = name == "removed"
+            parts = [removed(grid, t, encoder, s, own_clean) for t, s in every]
+            share[name] = describe_value(mean_estimate(parts))
     lost, lost_by_baseline = (
         mean_estimate([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline)
     )
@@ -434,9 +434,9 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
         "conditions": [s.name for s in settings],
         "tasks": [f"{name} {metric}" for name, metric in grid.averaged],
         "unhurt": [f"{name} {metric}" for name, metric in unhurt],
-        "loss": numbers(lost),
+        "loss": describe_value(lost),
         **share,
-        "pooled": numbers(pooled) if other else None,
+        "pooled": describe_value(pooled) if other else None,
     }
 
 
@@ -484,9 +484,9 @@ def _compare_pair(
                     "condition": name,
                     "snr_db": snr,
                     "mean_over": [s.snr_db for s in over],
-                    "dual_relative": numbers(first),
-                    "cascade_relative": numbers(second),
-                    "difference": tested(combine_estimates(np.subtract, first, second)),
+                    "dual_relative": describe_value(first),
+                    "cascade_relative": describe_value(second),
+                    "difference": describe_test(combine_estimates(np.subtract, first, second)),
                 }
             )
     return lines

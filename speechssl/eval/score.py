@@ -238,7 +238,7 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
 
 
-def by_length(
+def average_by_length(
     scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int
 ) -> list[dict[str, Any]]:
     """Average FF1 in percent by length of the answer. What is drawn is chosen for all lengths
@@ -350,7 +350,7 @@ def question_lines(
     for score in scored:
         question = questions[score.id]
         passage, answer = corpus.passages[question.passage], question.answers[0]
-        counted, place = errors.get(passage.id), located(question, passage)
+        counted, place = errors.get(passage.id), locate_answer(question, passage)
         span, position = None, None
         if answer.start is not None and answer.end is not None:
             span = answer.start, answer.end
@@ -424,7 +424,7 @@ def _errors_of(
 def _sentence_errors(counted: Errors, place: tuple[int, int], passage: Passage) -> float:
     """Return the errors in the sentence with the answer at this place, over its words."""
     words, places = counted
-    start, end = sentence(passage.text, *place, passage.language)
+    start, end = find_sentence(passage.text, *place, passage.language)
     first = len(tokens(passage.text[:start], passage.language))
     last = max(min(len(tokens(passage.text[:end], passage.language)), words), first + 1)
     return (bisect_left(places, last) - bisect_left(places, first)) / (last - first)
@@ -440,7 +440,7 @@ def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
     )
 
 
-def located(question: Question, passage: Passage) -> tuple[int, int] | None:
+def locate_answer(question: Question, passage: Passage) -> tuple[int, int] | None:
     """Find where the answer stands in what is written of the passage: by its offset; through the
     times of the words, where the text has as many words as there are times; or the first place that
     has its text.
@@ -462,7 +462,7 @@ def located(question: Question, passage: Passage) -> tuple[int, int] | None:
     return None if at < 0 else (at, at + len(answer.text))
 
 
-def sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
+def find_sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
     """Find the offsets of the sentence with [start, end); of AROUND words on either side, where it
     is longer than LONGEST or there is one.
 

@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -44,9 +44,9 @@ from speechssl.eval.conditions import (
     check_unseen,
     file_size,
     freeze_mixtures,
+    list_settings,
     name_utterances,
     noises_in,
-    settings_of,
     trained_noises,
 )
 from speechssl.eval.encode import Encoded
@@ -233,16 +233,13 @@ def run_superb(o: Superb) -> str:
         check_installed()
     if "asr" in plan.data and o.lm:
         read_language_model(o.lm)
-    parts = [part for task in plan.data for part in parts_of(task, plan.data[task], o.sets.preset)]
-    settings = settings_of(o.noise.seen, o.noise.unseen, o.noise.snr)
+    parts = []
+    for task, folder in plan.data.items():
+        parts += list_parts(task, folder, o.sets.preset)
+    settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
     check_conditions(settings, plan.distorter)
     if tuning:
-        check_tunable(plan.data)
-        if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
-            raise InputError(
-                f"{spectral[0]} has no weights to train; give an encoder, or leave "
-                "out --finetune and --distort"
-            )
+        check_tunable(plan)
     trained_on = noises_in(tuning.card) if tuning else frozenset()
     for name, where in plan.encoders.items():
         check_unseen(name, trained_noises(where) | trained_on, settings)
@@ -252,42 +249,31 @@ def run_superb(o: Superb) -> str:
     if device == "auto":  # heads are trained where the encoder is
         device = "cuda" if torch.cuda.is_available() else "cpu"
     for name, where in plan.encoders.items():
-        encoder_tuning = None if tuning is None else replace(tuning, source=where)
-        encoder = Benchmarked(
-            f"{name}{suffix}", feature_cache(out, name, where, plan), device, encoder_tuning
-        )
+        encoder_tuning = replace(tuning, source=where) if tuning else None
+        cache = feature_cache(out, name, where, plan)
+        encoder = Benchmarked(f"{name}{suffix}", cache, device, encoder_tuning)
         heads = train_heads(encoder, parts, plan)
         for task in () if o.train_only else plan.data:
-            rows = list(
-                evaluate_task(
-                    encoder, [part for part in parts if part.task == task], heads, audio, plan
-                )
-            )
-            append_rows(
-                out / "results.jsonl", rows, True, outdated=partial(of_other_settings, rows[0])
-            )
+            of_task = [part for part in parts if part.task == task]
+            rows = list(evaluate_task(encoder, of_task, heads, audio, plan))
+            is_old = partial(is_outdated, rows[0])
+            append_rows(out / "results.jsonl", rows, True, outdated=is_old)
             first = next(row for row in rows if row.condition == "clean")
             ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
-            tqdm.write(
-                f"{encoder.name}: {task} ({ABOUT[task]}) {first.metric} {first.value:.2f}{ends}",
-                file=sys.stderr,
-            )
+            score = f"{first.metric} {first.value:.2f}{ends}"
+            tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) {score}", file=sys.stderr)
     if o.train_only:
         return (
             "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test "
             "set was not used"
         )
 
-    rows = [
-        row
-        for row in read_rows(out / "results.jsonl")
-        if row.snr_over in ("", plan.distorter.snr_over)
-    ]
+    over = ("", plan.distorter.snr_over)
+    rows = [row for row in read_rows(out / "results.jsonl") if row.snr_over in over]
     tables = superb_tables(rows, [f"{name}{suffix}" for name in plan.encoders], o.noise.at)
     note = list(filter(None, [snr_note(o.noise.snr_over)]))
-    write_text(
-        out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n"
-    )
+    text = "\n\n".join([*(table.markdown for table in tables), *note])
+    write_text(out / "superb.md", f"{text}\n")
     return "\n\n".join([*(table.text for table in tables), *note])
 
 
@@ -311,43 +297,38 @@ def frozen_audio(
     ]
 
 
-def check_tunable(tasks: Iterable[str]) -> None:
-    """Raise InputError where one of them has no head that can be trained on distorted speech or
-    with its upstream."""
-    if left := [task for task in tasks if task in NO_HEADS]:
+def check_tunable(plan: Plan) -> None:
+    """Raise InputError where a task has no head that can be trained on distorted speech or with its
+    upstream, or an encoder has no weights."""
+    left = [task for task in plan.data if task in NO_HEADS]
+    left += [where for where in plan.encoders.values() if where in SPECTRAL]
+    if left:
         raise InputError(
-            f"{', '.join(left)} cannot be trained with --finetune or --distort; "
-            "name other tasks with --tasks"
+            f"{', '.join(left)} cannot be trained with --finetune or --distort; leave out these "
+            "tasks and encoders, or both options"
         )
 
 
-def parts_of(task: str, folder: Path, preset: str) -> list[TaskPart]:
+def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
     """Return the set in a folder, or its folds. Raises InputError where there is none."""
-    folds = sorted(
-        folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)]
-    )
-    folders = {f"{task}/{fold.name}": fold for fold in folds if fold.is_dir()} or {task: folder}
+    folds = [fold for fold in folder.glob("fold-*") if fold.is_dir()]
+    folds.sort(key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
+    folders = {f"{task}/{fold.name}": fold for fold in folds} or {task: folder}
     parts = []
     for label, where in folders.items():
+        data: UtteranceSet
         if task == QBE:
             data = load_set(where, task)
         else:
+            card = where / "card.json"
+            name = read_json(card).get("task") if card.is_file() else None
             load = load_labelled if TASKS[task].metric == METRIC else load_set
-            its = (
-                read_json(where / "card.json").get("task")
-                if (where / "card.json").is_file()
-                else None
-            )
-            data = load(where, its if its in TASKS[task].folders else task)
-        hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
-        parts.append(
-            TaskPart(
-                task,
-                label,
-                data,
-                ("small" if hours < HOURS else "published") if preset == "auto" else preset,
-            )
-        )
+            data = load(where, name if name in TASKS[task].folders else task)
+        if preset == "auto":
+            hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
+            parts.append(TaskPart(task, label, data, "small" if hours < HOURS else "published"))
+        else:
+            parts.append(TaskPart(task, label, data, preset))
     return parts
 
 
@@ -443,12 +424,11 @@ def evaluate_task(
     """
     task = parts[0].task
     names = ["seed-0"] if task == QBE else list(heads[parts[0].label])
-    # all seeds have the same settings
-    trained = [next(iter(heads[part.label].values())) for part in parts if task != QBE]
-    decisive = [
-        [*(head.card[name] for name in ("encoder", "task", "settings")), words_of(head.task)]
-        for head in trained
-    ]
+    decisive = []
+    for part in parts if task != QBE else ():
+        head = next(iter(heads[part.label].values()))  # all seeds have the same settings
+        facts = [head.card[name] for name in ("encoder", "task", "settings")]
+        decisive.append([*facts, hash_language_model(head.task)])
     made_from = hash_json(decisive or encoder_card(encoder.cache.encoder))
     for one in audio:
         clean = one.setting.group == "clean"
@@ -496,7 +476,7 @@ def evaluate_task(
                 yield Row(*cell, m.value, low, high, m.n, seed, card, m.drawn, m.groups, over)
 
 
-def of_other_settings(new: Row, old: Row) -> bool:
+def is_outdated(new: Row, old: Row) -> bool:
     """Return whether an older row of the same task and encoder is of other data, heads or decoding,
     so that no mean may be over both.
 
@@ -509,7 +489,7 @@ def of_other_settings(new: Row, old: Row) -> bool:
     )
 
 
-def words_of(task: Any) -> str | None:
+def hash_language_model(task: Any) -> str | None:
     """Return the hash of the language model that a task decodes with."""
     model = getattr(task, "language_model", None)
     return model and hash_bytes(
@@ -555,7 +535,13 @@ def _evaluate_together(
         # with its task as it is evaluated: its language model, and the threshold that dev chose
         decoding = {x: str(getattr(head.task, x, None)) for x in ("beam", "threshold", "median")}
         facts = [head.weights, task_card(head.task), head.task.data.hash, samples]
-        facts += [encoder_card(speech_encoder), decoding, words_of(head.task), RESAMPLES, DRAWN]
+        facts += [
+            encoder_card(speech_encoder),
+            decoding,
+            hash_language_model(head.task),
+            RESAMPLES,
+            DRAWN,
+        ]
         path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
         files[name] = EvaluationFile(path, hash_json(facts))
     missing = {name: head for name, head in heads.items() if not files[name].is_current}
@@ -928,7 +914,7 @@ def compare_cached(o: Superb, turns: int) -> str:
     """
     plan, out = make_plan(o), o.out
     name, where = next(iter(plan.encoders.items()))
-    parts = [parts_of(task, plan.data[task], o.sets.preset)[0] for task in plan.data]
+    parts = [list_parts(task, plan.data[task], o.sets.preset)[0] for task in plan.data]
     out.mkdir(parents=True, exist_ok=True)
     timed = []
     with tempfile.TemporaryDirectory(dir=out, prefix=".speed-") as folder:

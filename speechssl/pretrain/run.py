@@ -82,6 +82,7 @@ def continue_pretraining(o: Continue) -> None:
 
 
 def _train_hubert(o: Hubert | Continue) -> None:
+    check_share(o.batches.crops)
     distort = make_distortions(o.distortion, o.training.seed, o.out)
     data = training_data(o.source, o.recordings, o.targets.reference, o.training.seed)
     with pretraining_stage(o, data, distort) as step:
@@ -111,6 +112,7 @@ def _train_hubert(o: Hubert | Continue) -> None:
 
 
 def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
+    check_share(o.batches.crops)
     distort = make_distortions(o.distortion, o.training.seed, o.out)
     data = training_data(o.source, o.recordings, reference=False, seed=o.training.seed)
     with pretraining_stage(o, data, distort) as step:
@@ -265,7 +267,6 @@ def pretraining_stage(
     o: Run, data: TrainingData, distort: TrainingDistortions | None, **more: Any
 ) -> AbstractContextManager[Stage]:
     """Begin or resume a run. more: what decides it beside the options."""
-    check_share(o.batches.crops)
     inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model) | more}
     return stage(o.out, inputs, grows=STEPS, card=CARD)
 

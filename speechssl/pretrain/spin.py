@@ -49,7 +49,7 @@ from speechssl.pretrain.run import (
 )
 from speechssl.processes import mean_of_processes, processes
 from speechssl.timing import FrameGrid
-from speechssl.training import Batch, fit
+from speechssl.training import Batch, check_share, fit
 from speechssl.units.kmeans import PADDING, Codebook
 
 
@@ -203,6 +203,7 @@ def spin(o: Spin) -> None:
     Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where OUT was made from
     other inputs.
     """
+    check_share(o.batches.crops)
     seed = o.training.seed
     labels = o.labels
     distort = make_distortions(o.distortion, seed, o.out)

@@ -39,7 +39,7 @@ from speechssl.eval.predict import parse_predictions, read_card, read_items
 from speechssl.eval.score import (
     METRICS,
     answer_type,
-    by_length,
+    average_by_length,
     measure_scores,
     score_questions,
 )
@@ -50,8 +50,10 @@ from speechssl.report.listening import (
     Strip,
     encode_audio,
     envelope,
+    error_table,
     explorer_of,
     lanes_of,
+    list_predictions,
     predictions_path,
 )
 from speechssl.report.options import Report
@@ -65,9 +67,8 @@ from speechssl.report.scores import (
     family_name,
     find_label,
 )
-from speechssl.report.spoken_qa import error_table, qa_section
+from speechssl.report.spoken_qa import qa_section
 from speechssl.report.superb import (
-    MAIN,
     Artefacts,
     arrange_superb,
     is_shown,
@@ -76,6 +77,7 @@ from speechssl.report.superb import (
     superb_section,
 )
 from speechssl.results import (
+    DEFAULT,
     Row,
     Table,
     full_condition,
@@ -138,75 +140,51 @@ def build_report(out: Path | str, results: Results) -> None:
     shown = [row for row in rows if of_superb and is_shown(row)]
     grid, others = split_grid(row for row in rows if not (of_superb and is_shown(row)))
     sections = superb_sections(shown, results.artefacts) if of_superb else []
-    sections += qa_sections(others, results)
+    answering, *listening = qa_sections(others, results)
     scores = arrange(grid, by="encoder")
-    sections.append(robustness_section(scores, assign_slots(scores.label), ROBUSTNESS))
-    sections.append(Section("Further tables", grids=[text_grid(t) for t in results.tables]))
-    sections += listening_sections(others, questions)
+    noise = robustness_section(scores, assign_slots(scores.label), ROBUSTNESS)
+    further = Section("Further tables", grids=[text_grid(t) for t in results.tables])
+    sections += [answering, noise, further, *listening]
     title = TITLE
     if not others and (of_superb or grid):
         title = SUPERB if of_superb else ROBUSTNESS
-    facts = {  # the `encoder` of question answering is a folder of models
-        "Models": ", ".join(dict.fromkeys(row.encoder for row in others if row.encoder)),
-        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in (*shown, *grid) if row.encoder)),
-        "Seeds": ", ".join(map(str, sorted({row.seed for row in rows}))),
-    }
-    facts = {name: value for name, value in facts.items() if value}
+    models = dict.fromkeys(row.encoder for row in rows if row.encoder)
+    facts = {"Models and encoders": ", ".join(models)} if models else {}
     write_page(out, title, sections, {**results.provenance, **facts}, results.synthetic, rows)
 
 
 def superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
     """Make the section of SUPERB, and one of its tasks in noise."""
-    noisy, _ = split_grid(row for row in rows if "_default" not in row.metric)
+    noisy, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
     slots = assign_slots(arrange_superb(rows).label)
-    title = "In noise, task by task"
-    noise = robustness_section(arrange_superb(noisy), slots, title, MAIN.items())
+    noise = robustness_section(arrange_superb(noisy), slots, "In noise, task by task")
     return [superb_section(rows, artefacts), noise]
 
 
 def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
-    """Make the section of question answering, with the tables of the common questions."""
-    questions = results.questions
+    """Make the sections of question answering: scores, questions to listen to, predictions."""
+    questions, synthetic = results.questions, results.synthetic
     scores = arrange(rows)
-    count = f", the {len(questions.common):,} questions that all systems answered"
-    common = []
-    if questions.common_rows:
-        common = metric_grids(arrange(questions.common_rows), results.synthetic, count)
-    if questions.scored:
-        table = error_table([s for s, _ in questions.scored], scores, results.synthetic)
-        common += [text_grid(table)] if table else []
-    slots = slots_of(scores, questions)
-    return [qa_section(scores, slots, questions.breakdowns, results.synthetic, common)]
-
-
-def slots_of(scores: Any, questions: Questions) -> dict[str, int]:
-    """Give a colour to every system that has rows, predictions or bars."""
     systems = [score.system for score, _ in questions.scored]
     systems += [p.system for example in questions.examples for p in example.predictions]
-    systems += [bar["system"] for bar in questions.breakdowns]
-    return assign_slots([*scores.label, *(find_label(scores, system) for system in systems)])
-
-
-def listening_sections(rows: Sequence[Row], questions: Questions) -> list[Section]:
-    """Make the questions to listen to, and the table of all predictions."""
-    scores = arrange(rows)
-    slots = slots_of(scores, questions)
-    examples = [(example, lanes_of(example, scores, slots)) for example in questions.examples]
+    slots = assign_slots([*scores.label, *(find_label(scores, system) for system in systems)])
+    grids = []
+    if questions.common_rows:
+        count = f", the {len(questions.common):,} questions that all systems answered"
+        grids = metric_grids(arrange(questions.common_rows), synthetic, count)
     anchors = {}
     for number, example in enumerate(questions.examples, 1):
         anchors[example.id, example.condition] = f"example-{number}"
     explorer = None
     if questions.scored:
-        explorer = explorer_of(
-            [score for score, _ in questions.scored],
-            {score.path: answers for score, answers in questions.scored},
-            scores,
-            slots,
-            questions.corpus,
-            questions.common if questions.common_rows else None,
-            anchors,
-        )
+        common = questions.common if questions.common_rows else ()
+        lines = list_predictions(questions.scored, scores, questions.corpus, common, anchors)
+        explorer = explorer_of(lines, scores, slots)
+        errors = error_table(explorer, synthetic)
+        grids += [text_grid(errors)] if errors else []
+    examples = [(example, lanes_of(example, scores, slots)) for example in questions.examples]
     return [
+        qa_section(scores, slots, questions.breakdowns, synthetic, grids),
         Section("Listen", examples=examples, listening=questions.listening),
         Section("All predictions", explorer=explorer),
     ]
@@ -283,14 +261,11 @@ def made_with() -> dict[str, str]:
 
 def describe_data(card: Mapping[str, Any], split: str) -> dict[str, str]:
     """Say what corpus, split and manifests a page is of. card: of the corpus."""
-    hashes = card.get("manifests") or ""
-    if isinstance(hashes, dict):
-        hashes = ", ".join(f"{name} {value}" for name, value in hashes.items())
     spoken = card.get("synthetic", "speech or text as the corpus has it")
-    facts = {"Data": f"{card.get('corpus')} {hashes} ({spoken})", "Split": split}
-    if card.get("made_by"):
-        facts["Made by"] = str(card["made_by"])
-    return facts
+    facts = {"Data": f"{card.get('corpus')} ({spoken})", "Split": split}
+    facts["Manifests"] = str(card.get("manifests") or "")
+    facts["Made by"] = str(card.get("made_by") or "")
+    return {name: value for name, value in facts.items() if value}
 
 
 def stored_tables(o: Report) -> list[Table]:
@@ -363,7 +338,7 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
     breakdowns: list[Mapping[str, Any]] = []
     for system, answers in by_condition.get(parse_condition("clean"), {}).items():
         answered = [s for s in score_questions(answers, data) if s.id in answers["answers"]]
-        breakdowns += by_length(answered, data, system, o.seed)
+        breakdowns += average_by_length(answered, data, system, o.seed)
     common, common_rows = score_common(data, scored)
     return Questions(data, scored, examples, listening, breakdowns, common, common_rows)
 
@@ -371,21 +346,15 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
 def same_noise(o: Report, by_condition: Mapping[Condition, Mapping[str, Answers]]) -> Distorter:
     """Return what makes the noise of these answers again. Raises InputError where there were
     several, or recordings are missing."""
-    seeds, over = set(), set()
+    made = set()
     for condition, some in by_condition.items():
-        for answers in some.values():
-            seeds.add(answers["seed"])
-            if condition.noisy:
-                over.add(answers.get("snr_over", ACTIVE))
-    if len(seeds) > 1:
-        raise InputError(
-            f"{o.out} has noise of several seeds ({sorted(seeds)}); evaluate again with one"
-        )
-    if len(over) > 1:
-        raise InputError(
-            f"{o.out} has SNRs over {' and over '.join(sorted(over))}; evaluate again with one"
-        )
-    distorter = Distorter(seeds.pop(), tuple(o.voices), snr_over=over.pop() if over else ACTIVE)
+        if condition.noisy:
+            made |= {(a["seed"], a.get("snr_over", ACTIVE)) for a in some.values()}
+    if len(made) > 1:
+        noises = " and ".join(f"seed {seed}, SNRs over {over}" for seed, over in sorted(made))
+        raise InputError(f"{o.out} has answers in two noises ({noises}); evaluate again in one")
+    seed, over = made.pop() if made else (0, ACTIVE)
+    distorter = Distorter(seed, tuple(o.voices), snr_over=over)
     for condition in by_condition:
         distorter.check(condition)
     return distorter

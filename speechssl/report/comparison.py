@@ -22,8 +22,8 @@ from speechssl.eval.compare import (
     compare,
     compile_corpus,
     crossing_text,
-    falling,
     family_name,
+    fit_falling,
     paired_tests,
     read_results,
     reads_reference,
@@ -38,11 +38,10 @@ from speechssl.report.figures import (
     save_svg,
     score_limit,
 )
-from speechssl.report.listening import explorer_of, predictions_path
+from speechssl.report.listening import error_table, explorer_of, list_predictions, predictions_path
 from speechssl.report.options import Compare
 from speechssl.report.page import Section, metric_grids, text_grid, write_page
 from speechssl.report.scores import arrange, assign_slots
-from speechssl.report.spoken_qa import error_table
 from speechssl.results import (
     MUTED,
     Row,
@@ -146,10 +145,12 @@ def corpus_sections(c: Compilation) -> list[Section]:
     explorer = None
     slots = assign_slots(scores.label)
     if metric in SPOKEN:
-        paths = {score.path: predictions_path(score) for score in compared.scores}
-        answers = {place: read_predictions(path) for place, path in paths.items() if path.is_file()}
-        explorer = explorer_of(compared.scores, answers, scores, slots)
-        mistakes = error_table(compared.scores, scores, compared.synthetic)
+        scored = []
+        for score in compared.scores:
+            path = predictions_path(score)
+            scored.append((score, read_predictions(path) if path.is_file() else {}))
+        explorer = explorer_of(list_predictions(scored, scores), scores, slots)
+        mistakes = error_table(explorer, compared.synthetic)
         tables += [mistakes] if mistakes else []
     grids = [*metric_grids(scores, more), *map(text_grid, tables)]
     return [
@@ -220,7 +221,7 @@ def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
     scores = [p.cascade.interval.percent for p in x.points]
     xs, ys = [v.value for v in wer], [v.value for v in scores]
     ax.errorbar(xs, ys, _errors(scores), _errors(wer), fmt="none", ecolor=style["color"], alpha=0.5)
-    line = list(zip(xs, falling(np.array(ys)), strict=True))
+    line = list(zip(xs, fit_falling(np.array(ys)), strict=True))
     if x.between and x.at is None:  # nothing was measured where it would cross
         gap = sum(place <= 100 * x.between[0] for place in xs)
         line.insert(gap, (np.nan, np.nan))

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from speechssl.report.scores import decibels, family_name
-from speechssl.results import INK, MUTED, PAPER, style_figures, unit
+from speechssl.results import INK, PAPER, style_figures, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,10 +188,6 @@ def name_points(ax: Axes, places: Iterable[tuple[float, str]], least: float) -> 
     above.set_xticks([x for x, _ in named], [name for _, name in named], rotation=90, fontsize=7)
     above.tick_params(length=2)
     above.spines[:].set_visible(False)
-
-
-def dotted(ax: Axes, x: float, low: float, high: float) -> None:
-    ax.plot([x, x], [low, high], color=MUTED, linewidth=0.8, linestyle=":", zorder=1)
 
 
 def score_limit(values: Iterable[float]) -> float:

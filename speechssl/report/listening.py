@@ -21,9 +21,10 @@ import pandas as pd
 from speechssl.audio import SAMPLE_RATE
 from speechssl.data.records import Corpus
 from speechssl.eval.compare import Scores
+from speechssl.eval.score import ERRORS
 from speechssl.report.figures import PALETTE
 from speechssl.report.scores import condition_label, conditions_of, find_label
-from speechssl.results import full_condition
+from speechssl.results import Table, full_condition
 
 UNKNOWN = len(PALETTE) - 1  # grey, for a system without results
 WIDTH, HEIGHT = 1000, 88
@@ -196,12 +197,11 @@ def ticks(seconds: float) -> tuple[tuple[float, str], ...]:
 
 # predictions of one system in one condition, as `evaluate` left them
 Answers = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Explorer:
-    data: Mapping[str, Any]  # for JSON
-    note: str = ""
+KINDS = (
+    "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words). Below that: "
+    "too long, where it holds half of the gold answer or more; too short, where half of it or more "
+    "lies in that. Little overlap: less than half of either."
+)
 
 
 def predictions_path(score: Scores) -> Path:
@@ -210,92 +210,94 @@ def predictions_path(score: Scores) -> Path:
     return folder / score.path.name
 
 
-def place_of(score: Scores, scores: pd.DataFrame) -> tuple[str, str]:
-    """Return what the tables of the page call a system and a condition."""
-    name, snr_db = score.condition
-    name = full_condition(name, score.card.get("snr_over"))
-    if name == "clean" and (scores.condition == "written").any():
-        name = "written"
-    return find_label(scores, score.system), condition_label(name, snr_db)
-
-
-def in_order(names: Collection[str], order: Sequence[str]) -> list[str]:
-    """Return each name once, those of `order` first."""
-    return [name for name in dict.fromkeys([*order, *names]) if name in names]
-
-
-def explorer_of(
-    scored: Sequence[Scores],
-    answers: Mapping[Path, Answers],
+def list_predictions(
+    scored: Sequence[tuple[Scores, Answers]],
     scores: pd.DataFrame,
-    slots: Mapping[str, int],
     corpus: Corpus | None = None,
-    common: Collection[str] | None = None,
+    common: Collection[str] = (),
     examples: Mapping[tuple[str, str], str] | None = None,
-) -> Explorer:
+) -> list[dict[str, Any]]:
     """Make a line a question, system and condition.
 
-    answers: by the path of their scores, as far as there are any. corpus: None leaves out what only
-    it knows, the texts of questions and gold answers and the words that are said in an answer.
-    common: ids of the questions that all systems answered; None: no difference is made. examples:
-    (id of a question, label of its condition) -> identifier of its element on the page.
+    scored: with their answers, {} where there are none. corpus: None leaves out what only it knows,
+    the texts of questions and gold answers and the words that are said in an answer. common: ids of
+    the questions that all systems answered; empty: no difference is made. examples: (id of a
+    question, label of its condition) -> identifier of its element on the page.
     """
-    places = {score.path: place_of(score, scores) for score in scored}
-    systems = in_order([label for label, _ in places.values()], list(slots))
-    conditions = in_order([where for _, where in places.values()], conditions_of(scores))
-    by_path = {score.path: answers.get(score.path, {}).get("answers", {}) for score in scored}
     by_id = {q.id: q for q in corpus.questions} if corpus else {}
-    lines: dict[str, Mapping[str, Any]] = {}  # of a question the first that there is
-    for score in scored:
-        lines = dict(score.lines) | lines
-    order = {name: place for place, name in enumerate(lines)}
-    reading = set()  # systems that answer in words; of the others those of the span are shown
-    for score in scored:
-        if any(answer.get("text") for answer in by_path[score.path].values()):
-            reading.add(places[score.path][0])
+    written = (scores.condition == "written").any()
     rows = []
-    for score in scored:
-        label, where = places[score.path]
-        for name, line in score.lines.items():
-            question, about = by_id.get(name), lines[name]
-            answer = by_path[score.path].get(name) or {}
+    for score, predictions in scored:
+        answers = predictions.get("answers", {})
+        name = full_condition(score.condition[0], score.card.get("snr_over"))
+        name = "written" if written and name == "clean" else name
+        where = condition_label(name, score.condition[1])
+        reads = any(answer.get("text") for answer in answers.values())
+        for question_id, line in score.lines.items():
+            question, answer = by_id.get(question_id), answers.get(question_id) or {}
             start, end = answer.get("start") or 0.0, answer.get("end") or 0.0
-            text = answer.get("text") or ""
-            if end > start and label not in reading and corpus:
+            text, spoken = answer.get("text") or "", end > start and not reads and corpus
+            if spoken and corpus:
                 words = corpus.passages[line["passage"]].words
                 text = " ".join(w.text for w in words if start <= (w.start + w.end) / 2 < end)
             row = {
-                "order": order[name],
-                "id": name,
+                "id": question_id,
                 "question": question.written if question else "",
                 "gold": question.answers[0].text if question and question.answers else "",
-                "type": about.get("type") or "",
-                "seconds": _round(about.get("answer_seconds")),
-                "common": not common or name in common,
-                "s": systems.index(label),
-                "c": conditions.index(where),
+                "type": line.get("type") or "",
+                "seconds": _round(line.get("answer_seconds")),
+                "common": not common or question_id in common,
+                "system": find_label(scores, score.system),
+                "condition": where,
                 "ff1": _round(line.get("ff1"), 100),
                 "f1": _round(line.get("f1"), 100),
                 "error": line.get("error") or "",
                 "start": _round(start) if end > start else None,
                 "end": _round(end) if end > start else None,
                 "text": text,
-                "example": (examples or {}).get((name, where), ""),
+                "spoken": bool(spoken),
+                "example": (examples or {}).get((question_id, where), ""),
             }
             rows.append(row)
-    rows.sort(key=lambda row: (row["c"], row["order"], row["s"]))
-    named = []
-    for label in systems:
-        slot = slots.get(label, UNKNOWN)
-        named.append({"label": label, "slot": slot, "words": label in reading})
-    data = {
-        "systems": named,
+    return rows
+
+
+def explorer_of(
+    rows: Sequence[Mapping[str, Any]], scores: pd.DataFrame, slots: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return predictions for the page's script. Systems and conditions stand in their order."""
+    systems = list(dict.fromkeys([*slots, *(row["system"] for row in rows)]))
+    conditions = list(dict.fromkeys([*conditions_of(scores), *(row["condition"] for row in rows)]))
+    questions = {row["id"]: place for place, row in enumerate(reversed(rows))}
+
+    def order(row: Mapping[str, Any]) -> tuple[int, int, int]:
+        system, condition = systems.index(row["system"]), conditions.index(row["condition"])
+        return condition, -questions[row["id"]], system
+
+    return {
+        "systems": systems,
+        "slots": {name: slots.get(name, UNKNOWN) for name in systems},
         "conditions": conditions,
         "fields": list(rows[0]),
-        "rows": [list(row.values()) for row in rows],
+        "rows": [list(row.values()) for row in sorted(rows, key=order)],
     }
-    note = "In italics: what is said in the time that a system without words answers."
-    return Explorer(data, note if corpus and len(reading) < len(systems) else "")
+
+
+def error_table(explorer: Mapping[str, Any], note: str = "") -> Table | None:
+    """Say how the answers of a system err in a condition, in percent of its questions; None where
+    no score says so."""
+    frame = pd.DataFrame(explorer["rows"], columns=explorer["fields"])
+    frame = frame[frame.error != ""]
+    if not len(frame):
+        return None
+    lines = []
+    for place, errors in frame.groupby(["condition", "system"], sort=False).error:
+        shares = errors.value_counts(normalize=True)
+        percent = (round(100 * shares.get(error, 0.0)) for error in ERRORS)
+        lines.append((*place, len(errors), *percent))
+    columns = ("condition", "system", "n", *ERRORS)
+    notes = f"Percent of the questions. {KINDS} {note}".strip()
+    return Table("How answers err", columns, tuple(lines), notes)
 
 
 def _round(value: float | None, times: int = 1) -> float | None:

@@ -18,7 +18,7 @@ const linesOf = (table) => {
     return { text: text === "–" ? "" : text, small, best: cell.classList.contains("best") };
   }));
   const heads = [...names.cells].map((cell, i) => {
-    const name = cell.textContent.trim(), group = above[i] || "";
+    const name = cell.textContent.trim().replace("\n", " "), group = above[i] || "";
     const number = lines.every((line) => /^[-−+]?[\d.,]*( %)?$/.test(line[i].text));
     return { group: name ? group : "", name: name || group, number };
   });
@@ -88,18 +88,18 @@ document.querySelectorAll(".predictions").forEach((section) => {
   const STEP = 100;
   const data = JSON.parse(section.querySelector('script[type="application/json"]').textContent);
   const [form, status, table, more] = ["form", ".status", "table", ".more"].map((name) => section.querySelector(name));
-  const all = data.rows.map((values) => {
+  const all = data.rows.map((values, order) => {
     const row = Object.fromEntries(data.fields.map((name, i) => [name, values[i]]));
-    return { ...row, words: [row.id, row.question, row.gold, row.text].join("\n").toLowerCase() };
+    return { ...row, order, words: [row.id, row.question, row.gold, row.text].join("\n").toLowerCase() };
   });
   const number = (value, digits) => (value === null ? "" : value.toFixed(digits));
   const span = (row) => (row.start === null ? "" : `${row.start.toFixed(2)}–${row.end.toFixed(2)} s`);
   // key: what a column is sorted by; text: what it says; from: the direction that a first click sorts in
   const columns = [
     { name: "Question", key: (row) => row.order, text: (row) => row.question || row.id, small: (row) => (row.question ? row.id : ""), below: ["id"], from: 1, wide: true },
-    { name: "Condition", key: (row) => row.c, text: (row) => data.conditions[row.c], from: 1 },
-    { name: "System", key: (row) => row.s, text: (row) => data.systems[row.s].label, from: 1, dot: (row) => data.systems[row.s].slot },
-    { name: "Answer", key: (row) => row.text || null, text: (row) => row.text, small: span, below: ["start (s)", "end (s)"], from: 1, wide: true, spoken: (row) => !data.systems[row.s].words },
+    { name: "Condition", key: (row) => data.conditions.indexOf(row.condition), text: (row) => row.condition, from: 1 },
+    { name: "System", key: (row) => data.systems.indexOf(row.system), text: (row) => row.system, from: 1, dot: (row) => data.slots[row.system] },
+    { name: "Answer", key: (row) => row.text || null, text: (row) => row.text, small: span, below: ["start (s)", "end (s)"], from: 1, wide: true, spoken: (row) => row.spoken },
     { name: "Gold answer", key: (row) => row.gold || null, text: (row) => row.gold, from: 1, wide: true },
     { name: "FF1", key: (row) => row.ff1, text: (row) => number(row.ff1, 1), from: -1, numeric: true },
     { name: "F1", key: (row) => row.f1, text: (row) => number(row.f1, 1), from: -1, numeric: true },
@@ -109,7 +109,7 @@ document.querySelectorAll(".predictions").forEach((section) => {
   ].filter((column) => all.some((row) => column.text(row) !== "" || (column.small && column.small(row))));
   let sorted = null, shown = all, count = STEP;
 
-  const choices = { condition: (row) => data.conditions[row.c], system: (row) => data.systems[row.s].label, error: (row) => row.error, type: (row) => row.type };
+  const choices = { condition: (row) => row.condition, system: (row) => row.system, error: (row) => row.error, type: (row) => row.type };
   Object.entries(choices).forEach(([name, label]) => {
     const found = [...new Set(all.map(label))].filter(Boolean);
     found.forEach((text) => form.elements[name].add(new Option(text, text)));

@@ -16,7 +16,7 @@ from markupsafe import escape
 
 from speechssl.artifacts import hash_json, write_text
 from speechssl.report.figures import PALETTE, Drawing
-from speechssl.report.listening import Explorer, Lane, ListeningExample, data_uri, outline, ticks
+from speechssl.report.listening import Lane, ListeningExample, data_uri, outline, ticks
 from speechssl.report.scores import describe_scores, metrics_of, sort_conditions
 from speechssl.results import METRICS, Row, Table, metric_name
 
@@ -31,8 +31,8 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: a title, a sentence or two, tables, figures; questions to listen to; the
-    table of all predictions. listening: which questions these are. What is empty is left out."""
+    """A part of a page, of which what is empty is left out. listening: which questions the examples
+    are; explorer: the predictions for the page's script."""
 
     title: str
     summary: str = ""
@@ -40,7 +40,7 @@ class Section:
     drawings: Sequence[Drawing | None] = ()
     examples: Sequence[tuple[ListeningExample, Sequence[Lane]]] = ()
     listening: str = ""
-    explorer: Explorer | None = None
+    explorer: Mapping[str, Any] | None = None
 
     @property
     def empty(self) -> bool:
@@ -121,7 +121,7 @@ def make_grid(
     styler = styler.format_index(escape="html", axis="columns")
     if heads:
         styler.relabel_index([str(escape(head)) for head in heads], axis="columns")
-    words = [{"selector": "", "props": "text-align: left; white-space: normal; font-size: .9rem"}]
+    words = [{"selector": "", "props": "text-align: left; white-space: pre-line"}]
     left = {}
     for number, column in enumerate(frame.columns):
         if number == 0 or any(str(text)[:1].isalpha() for text in frame[column].dropna()):

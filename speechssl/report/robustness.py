@@ -3,7 +3,7 @@ conditions, and curves; a panel a task and metric."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,6 @@ from speechssl.report.scores import (
     SYSTEMS,
     condition_label,
     conditions_of,
-    decibels,
     describe_scores,
     print_value,
     sort_conditions,
@@ -22,15 +21,12 @@ from speechssl.report.scores import (
 from speechssl.results import (
     LOWER_IS_BETTER,
     Row,
-    choose_averaged_tasks,
     interval_note,
-    join_words,
     metric_name,
     unit,
 )
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
-Measured = tuple[str, str]  # task, metric
 AT = 5.0  # dB, the SNR that the summary speaks of
 LEAST = {"%": 10.0, "dB": 4.0}  # the colour scale reaches at least to this loss
 
@@ -68,10 +64,8 @@ def robustness_section(
     scores: pd.DataFrame,
     slots: Mapping[str, int],
     title: str,
-    counted: Collection[Measured] | None = None,
 ) -> Section:
-    """Make the section. scores: arranged by encoder. counted: the tasks and metrics that the
-    paragraph is of; None: all."""
+    """Make the section. scores: arranged by encoder."""
     if not len(scores):
         return Section(title)
     scores = add_losses(scores)
@@ -88,46 +82,16 @@ def robustness_section(
         draw_losses("What noise costs, on PESQ's scale", panels, ""),
         draw_over_snr("Scores against the signal-to-noise ratio (SNR)", bars, panels, slots),
     ]
-    measured = zip(scores.system, scores.metric, strict=True)
-    of_summary = [counted is None or pair in counted for pair in measured]
-    return Section(title, summarise_losses(scores[of_summary]), grids, drawings)
+    return Section(title, "", grids, drawings)
 
 
-def summarise_losses(scores: pd.DataFrame) -> str:
-    """Say what unseen (else seen) noise near 5 dB costs every encoder, averaged over the tasks that
-    are measured in percent and that all of them did. Empty without any.
-
-    Units and tasks that need a recogniser (a cascade, SpeechBERT) do not count
-    (`choose_averaged_tasks`).
-    """
-    counted = choose_averaged_tasks(
-        (task, metric)
-        for task, metric in scores[["system", "metric"]].drop_duplicates().itertuples(index=False)
-        if unit(metric) == "%"
-    )
-    chosen = [pair in counted for pair in zip(scores.system, scores.metric, strict=True)]
-    of_tasks = scores[np.array(chosen, bool)]
-    unseen = of_tasks[of_tasks.condition.str.startswith("unseen-")]
-    noisy = unseen if len(unseen) else of_tasks[of_tasks.condition.str.startswith("seen-")]
-    noisy = noisy[noisy.loss.notna()]
-    if not len(noisy):
-        return ""
+def choose_nearest(noisy: pd.DataFrame) -> pd.DataFrame:
+    """Choose the scores at the SNR nearest to AT (of two as near, the quieter noise); all where
+    none has an SNR."""
     ratios = noisy.snr_db.dropna().unique()
-    nearest = min(ratios, key=lambda snr: (abs(snr - AT), -snr), default=None)
-    if nearest is not None:
-        noisy = noisy[noisy.snr_db == nearest]
-    cells = noisy[["system", "metric", "condition"]].drop_duplicates()
-    parts = []
-    for label, losses in noisy.groupby("label", sort=False).loss:
-        if len(losses) == len(cells):  # a mean over other cells would not compare
-            parts.append(f"{label} {losses.mean():.1f}")
-    if not parts:
-        return ""
-    group = noisy.condition.iloc[0].split("-")[0]
-    snr = "" if nearest is None else f" at {decibels(nearest)}"
-    tasks = cells.system.nunique()
-    count = f"Averaged over {tasks} tasks, {group}" if tasks > 1 else group.capitalize()
-    return f"{count} noise{snr} costs {join_words(parts)} points against clean speech."
+    if not len(ratios):
+        return noisy
+    return noisy[noisy.snr_db == min(ratios, key=lambda snr: (abs(snr - AT), -snr))]
 
 
 def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], measured: str) -> Drawing | None:

@@ -167,13 +167,6 @@ def metrics_of(scores: pd.DataFrame) -> list[str]:
     return sorted(names, key=lambda name: known.index(name) if name in known else len(known))
 
 
-def error_metric_of(scores: pd.DataFrame) -> str:
-    """Return what recognition errors are counted in: words, or characters where nothing else was
-    counted (Chinese)."""
-    metrics = set(scores.metric)
-    return "cer" if "cer" in metrics and "wer" not in metrics else "wer"
-
-
 # ---- names and numbers as printed
 
 

@@ -1,20 +1,16 @@
 """The section of question answering on a page: tables, scores over the SNR, over the recognition
-errors and by the length of the answer, and how answers err."""
+errors and by the length of the answer."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from speechssl.eval.compare import Scores
-from speechssl.eval.score import ERRORS
 from speechssl.report.figures import (
     Drawing,
     add_legend,
-    dotted,
     draw_over_snr,
     line_style,
     name_points,
@@ -23,21 +19,16 @@ from speechssl.report.figures import (
     save_svg,
     score_limit,
 )
-from speechssl.report.listening import in_order, place_of
 from speechssl.report.page import Grid, Section, metric_grids
 from speechssl.report.scores import (
     clean_of,
     condition_label,
-    conditions_of,
-    error_metric_of,
     find_label,
-    metrics_of,
     sort_conditions,
 )
 from speechssl.results import (
-    LOWER_IS_BETTER,
+    MUTED,
     UNITS_FROM,
-    Table,
     interval_note,
     join_words,
     metric_name,
@@ -47,11 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST = 4  # systems in one sentence
-KINDS = (
-    "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words). Below that: "
-    "too long, where it holds half of the gold answer or more; too short, where half of it or more "
-    "lies in that. Little overlap: less than half of either."
-)
 
 
 def qa_section(
@@ -68,9 +54,10 @@ def qa_section(
         return Section("Results")
     ff1 = scores[scores.metric == "ff1"]
     drawn = interval_note("Error bars", zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
+    needs_note = scores.system.str.startswith("dual").any()
     return Section(
         "Results",
-        summarise(scores),
+        f"dual needs no transcript ({UNITS_FROM})." if needs_note else "",
         [*metric_grids(scores, synthetic), *common],
         [
             draw_over_snr("FF1 against the signal-to-noise ratio (SNR)", drawn, {"FF1": ff1}, slots)
@@ -86,32 +73,6 @@ def _drawn(scores: pd.DataFrame) -> list[tuple[str, str, int]]:
     return [("", drawn, groups) for drawn, groups in zip(scores.drawn, scores.groups, strict=True)]
 
 
-def summarise(scores: pd.DataFrame) -> str:
-    """Say who reaches what in the first condition and in the one with the least signal-to-noise
-    ratio, by FF1 or the first metric there is; and where units are from."""
-    metrics = metrics_of(scores)
-    metric = "ff1" if "ff1" in metrics else metrics[0]
-    of_metric = sort_conditions(scores[scores.metric == metric])
-    first = of_metric.iloc[0]
-    places = {(first.condition, first.level): "In " + first.family.lower()}
-    if of_metric.snr_db.notna().any():
-        hard = of_metric.loc[of_metric.snr_db.idxmin()]
-        places[hard.condition, hard.level] = f"in {hard.family.lower()} at {hard.level}"
-    parts = []
-    for (condition, level), where in places.items():
-        here = of_metric[(of_metric.condition == condition) & (of_metric.level == level)]
-        here = here.sort_values("value", ascending=metric in LOWER_IS_BETTER, kind="stable")
-        values = []
-        for score in here[:MOST].itertuples():
-            interval = score.text.replace("\n", " ")
-            values.append(f"{score.label} {interval}")
-        parts.append(f"{where} {join_words(values)}")
-    text = f"{metric_name(metric)}, the best first. {'; '.join(parts)}."
-    if any(system.startswith("dual") for system in scores.system):
-        text += f" dual needs no transcript ({UNITS_FROM})."
-    return text
-
-
 # ---- scores over recognition errors
 
 
@@ -122,7 +83,8 @@ def draw_against_errors(scores: pd.DataFrame, slots: Mapping[str, int]) -> Drawi
     None where no cascade has both in two conditions, or where no system without a transcript is
     there to compare. `speechssl compare` draws several recognisers against each other.
     """
-    errors = error_metric_of(scores)
+    metrics = set(scores.metric)
+    errors = "cer" if "cer" in metrics and "wer" not in metrics else "wer"  # Chinese has no words
     keys = ["label", "condition", "snr_db"]
     ff1 = scores[scores.metric == "ff1"]
     rates = scores[scores.metric == errors].set_index(keys).value.rename("rate")
@@ -175,7 +137,8 @@ def _plot_cascade(
             ax.plot(joined.rate, joined.value, color=line_style(slots[label])["color"])
     names = []
     for (condition, snr_db), here in every.groupby(keys, dropna=False):
-        dotted(ax, here.rate.iloc[0], here.value.min(), here.value.max())
+        ends = (here.value.min(), here.value.max())
+        ax.vlines(here.rate.iloc[0], *ends, color=MUTED, linestyle=":", linewidth=0.8)
         names.append((here.rate.iloc[0], condition_label(condition, snr_db)))
     ax.set_xlim(0 if every.rate.min() < every.rate.max() / 3 else None)
     name_points(ax, names, 0.06)
@@ -218,32 +181,3 @@ def draw_lengths(
         where = "as written" if (scores.condition == "written").any() else "clean speech"
         title = f"FF1 by the length of the answer, {where}"
         return Drawing(title, save_svg(figure), caption)
-
-
-# ---- how answers err
-
-
-def error_table(scored: Sequence[Scores], scores: pd.DataFrame, note: str = "") -> Table | None:
-    """Make a line a system and condition, in percent of its questions; None where no score says
-    how an answer errs."""
-    places = {score.path: place_of(score, scores) for score in scored}
-    labels = in_order([label for label, _ in places.values()], list(scores.label.unique()))
-    conditions = in_order([where for _, where in places.values()], conditions_of(scores))
-
-    def order(score: Scores) -> tuple[int, int]:
-        label, where = places[score.path]
-        return labels.index(label), conditions.index(where)
-
-    rows, without = [], dict[str, None]()
-    for score in sorted(scored, key=order):
-        counts = Counter(line.get("error") for line in score.lines.values())
-        n = sum(counts[error] for error in ERRORS)
-        if n:
-            shares = (round(100 * counts[error] / n) for error in ERRORS)
-            rows.append((*places[score.path], n, *shares))
-        else:
-            without[score.system] = None
-    left = f"Left out, for their scores do not say it: {', '.join(without)}." if without else ""
-    notes = " ".join(filter(None, ["Percent of the questions.", KINDS, left, note]))
-    columns = ("system", "condition", "n", *ERRORS)
-    return Table("How answers err", columns, tuple(rows), notes) if rows else None

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from speechssl.artifacts import read_json
 from speechssl.data.superb import Turn
@@ -24,13 +24,12 @@ from speechssl.report.figures import (
     shade,
     shorten,
 )
-from speechssl.report.page import Grid, Section, make_grid, pivot_scores, text_grid
-from speechssl.report.robustness import AT, GROUPS
+from speechssl.report.page import Grid, Section, pivot_scores, text_grid
+from speechssl.report.robustness import GROUPS, choose_nearest
 from speechssl.report.scores import (
     SYSTEMS,
     arrange,
     assign_slots,
-    decibels,
     describe_scores,
     print_value,
 )
@@ -229,7 +228,7 @@ def arrange_superb(rows: Iterable[Row]) -> pd.DataFrame:
         rank.append((TASKS.index(task) if task in TASKS else len(TASKS), place, metric))
         arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
         name = "QbE" if task == "qbe" else task.upper()
-        heads.append(f"{name} {SHORT.get(metric, metric_name(metric))}\u00a0{arrow}")
+        heads.append(f"{name}\n{SHORT.get(metric, metric_name(metric))}\u00a0{arrow}")
     scores = scores.assign(head=heads, aspect=scores.system.map(ASPECT))
     order = sorted(range(len(scores)), key=rank.__getitem__)
     return scores.iloc[order].reset_index(drop=True)
@@ -243,7 +242,7 @@ def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
     slots = assign_slots([*scores.label, *encoders])
     return Section(
         "SUPERB",
-        summarise_superb(scores),
+        "",
         superb_grids(scores, artefacts),
         [
             draw_layers(artefacts, slots),
@@ -253,19 +252,6 @@ def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
             draw_sweeps(artefacts, slots),
         ],
     )
-
-
-def summarise_superb(scores: pd.DataFrame) -> str:
-    """Say who is best in how many tasks in clean speech, of those that all encoders did."""
-    main = [MAIN.get(task) == m for task, m in zip(scores.system, scores.metric, strict=True)]
-    clean = scores[np.array(main, bool) & (scores.condition == "clean")]
-    count = clean.label.nunique()
-    common = clean[clean.groupby("system").label.transform("size") == count]
-    if count < 2 or not len(common):
-        return ""
-    wins = common[common.best].label.value_counts()
-    leaders = ", ".join(f"{name} in {n}" for name, n in wins.items())
-    return f"Best in clean speech, of {common.system.nunique()} tasks that all did: {leaders}."
 
 
 # ---- tables
@@ -279,18 +265,16 @@ def superb_grids(scores: pd.DataFrame, artefacts: Artefacts) -> list[Grid]:
     measured = scores[(scores.metric != RATIO) & ~default]
     extension = measured.system.isin(("se", "ss"))
     beside = measured.metric.isin(BESIDE)
-    ten = measured[~extension & ~beside]
-    other = "Clean speech, other measures of the same tasks"
-    more = "Clean speech, the extension: enhancement and separation"
-    grids = [
-        _clean_grid("Clean speech", ten),
-        _published_grid(ten),
-        _clean_grid(other, measured[beside]),
-        _clean_grid(more, measured[extension]),
-        _noise_grid("Clean, seen and unseen noise", ten),
-        _noise_grid("Clean, seen and unseen noise, the extension", measured[extension]),
-        _tuned_grid(measured, scores[default], artefacts),
-    ]
+    grids = []
+    for more, part in (
+        ("", measured[~extension & ~beside]),
+        (", the extension", measured[extension]),
+    ):
+        grids.append(_clean_grid(f"Clean speech{more}", part))
+        grids.append(_published_grid(part))
+        grids.append(_noise_grid(f"Clean, seen and unseen noise{more}", part))
+    grids.append(_clean_grid("Clean speech, other measures of the same tasks", measured[beside]))
+    grids.append(_tuned_grid(measured, scores[default], artefacts))
     faster = [
         (SYSTEMS.get(s.system, s.system), s.encoder, f"{s.value:.2f} ×")
         for s in ratios.itertuples()
@@ -324,69 +308,53 @@ def _clean_grid(title: str, scores: pd.DataFrame) -> Grid | None:
 
 def _published_grid(scores: pd.DataFrame) -> Grid | None:
     """Make the table of published scores in the columns that were measured here."""
-    encoders = published_encoders()
-    columns = scores[["aspect", "head", "system", "metric"]].drop_duplicates()
-    theirs = [
-        any((c.system, c.metric) in e for e in encoders.values()) for c in columns.itertuples()
-    ]
-    columns = columns[theirs]
-    if not len(columns):
-        return None
     checked = published()["superb"]["checked"]
-    frame = pd.DataFrame({("", "Encoder"): list(encoders)})
-    for c in columns.itertuples():
-        mark = "" if c.system in checked else " †"
-        values = [values.get((c.system, c.metric)) for values in encoders.values()]
-        texts = [None if v is None else f"{v:.2f}{mark}" for v in values]
-        frame[c.aspect, c.head] = texts
+    lines = []
+    for column in scores.drop_duplicates("head").itertuples():
+        mark = "" if column.system in checked else " †"
+        for encoder, values in published_encoders().items():
+            if (column.system, column.metric) in values:
+                text = f"{values[column.system, column.metric]:.2f}{mark}"
+                lines.append((encoder, column.aspect, column.head, text, False))
+    if not lines:
+        return None
+    frame = pd.DataFrame(lines, columns=["label", "aspect", "head", "text", "best"])
     note = f"{PUBLISHED_SUPERB} † Not verified against the leaderboard."
-    return make_grid("Published encoders, on the published sets", frame, note)
+    title = "Published encoders, on the published sets"
+    return pivot_scores(title, frame, ["aspect", "head"], "Encoder", note)
 
 
 def _noise_grid(title: str, scores: pd.DataFrame) -> Grid | None:
     """Make the lecture's table: clean above seen above unseen, a column a task; below each score,
-    what the noise changes. Noise counts at the SNR nearest to that of the robustness grid; a mean
-    over noises is given where all of them were measured."""
+    what the noise changes. A mean over noises is given where all of them were measured."""
     keys = ["label", "aspect", "head"]
-    clean = scores[scores.condition == "clean"].set_index(keys).value
-    lines, over = [], []
+    clean = scores[scores.condition == "clean"]
+    before = clean.set_index(keys).value.rename("before")
+    parts, over = [clean.assign(text=clean.text.str.split("\n").str[0], where="clean")], []
     for group in GROUPS:
-        noisy = scores[scores.condition.str.startswith(group)]
-        where = group.rstrip("-")
-        ratios = noisy.snr_db.dropna().unique()
-        if len(ratios):
-            nearest = min(ratios, key=lambda snr: (abs(snr - AT), -snr))
-            noisy = noisy[noisy.snr_db == nearest]
-            where += f", {decibels(nearest)}"
+        noisy = choose_nearest(scores[scores.condition.str.startswith(group)])
+        if not len(noisy):
+            continue
         noises = [name.removeprefix(group) for name in noisy.condition.unique()]
-        if noises:
-            over.append(f"{where}: {'mean of ' * (len(noises) > 1)}{', '.join(noises)}")
-        for key, line in noisy.groupby([*keys, "metric"], sort=False):
-            if len(line) == len(noises):
-                metric, value = line.metric.iloc[0], line.value.mean()
-                change = value - clean.get(key[:3], np.nan)
-                text = print_value(metric, value)
-                if not np.isnan(change):
-                    text += f"\n{print_value(metric, change, '+')}"
-                lines.append((*key[:3], where, text))
-    if not lines:
+        where = ", ".join(filter(None, (group.rstrip("-"), noisy.level.iloc[0])))
+        over.append(f"{where}: {'mean of ' * (len(noises) > 1)}{', '.join(noises)}")
+        means = noisy.groupby([*keys, "metric"], sort=False).value.agg(["mean", "size"])
+        means = means[means["size"] == len(noises)].reset_index().join(before, on=keys)
+        texts = []
+        for mean in means.itertuples():
+            change = print_value(mean.metric, mean.mean - mean.before, "+")
+            texts.append(f"{print_value(mean.metric, mean.mean)}\n{change}")
+        parts.append(means.assign(text=texts, where=where))
+    found = pd.concat(parts)
+    noisy = found[found["where"] != "clean"]
+    if not len(noisy):
         return None
-    found = pd.DataFrame(lines, columns=[*keys, "where", "text"])
-    here = scores[scores.condition == "clean"].assign(where="clean")
-    here["text"] = here.text.str.split("\n").str[0]
-    measured = zip(here.label, here["head"], strict=True)
-    pairs = [label in set(found.label) and head in set(found["head"]) for label, head in measured]
-    found = pd.concat([here[pairs], found])
-    columns = pd.MultiIndex.from_frame(
-        scores[["aspect", "head"]][scores["head"].isin(found["head"])].drop_duplicates()
-    )
-    frame = found.pivot(index=["label", "where"], columns=["aspect", "head"], values="text")
-    order = [(label, where) for label in found.label.unique() for where in found["where"].unique()]
-    frame = frame.reindex(columns=columns).loc[[place for place in order if place in frame.index]]
-    frame.insert(0, ("", "Encoder"), [label for label, _ in frame.index])
-    frame.insert(1, ("", "speech"), [where for _, where in frame.index])
+    found = found[found.label.isin(noisy.label) & found["head"].isin(noisy["head"])]
+    order = {label: place for place, label in enumerate(scores.label.unique())}
+    found = found.sort_values("label", key=lambda labels: labels.map(order), kind="stable")
+    found = found.assign(label=found.label + "\n" + found["where"], best=False)
     note = f"{'; '.join(over)}. Below: the change from the same encoder's clean speech."
-    return make_grid(title, frame.reset_index(drop=True), note)
+    return pivot_scores(title, found, ["aspect", "head"], "Encoder", note)
 
 
 def _tuned_grid(scores: pd.DataFrame, default: pd.DataFrame, artefacts: Artefacts) -> Grid | None:
@@ -394,23 +362,23 @@ def _tuned_grid(scores: pd.DataFrame, default: pd.DataFrame, artefacts: Artefact
     with the default one."""
     keys = ["label", "system", "metric"]
     metrics = default.metric.str.removesuffix(DEFAULT)
-    plain = default.assign(metric=metrics).set_index(keys).text.rename("default")
-    both = scores[scores.condition == "clean"].join(plain, on=keys, how="inner")
+    untuned = default.assign(metric=metrics).set_index(keys).text.rename("untuned")
+    both = scores[scores.condition == "clean"].join(untuned, on=keys, how="inner")
     if not len(both):
         return None
-    rates: dict[tuple[str, str], float | None] = {}
+    rates: dict[tuple[str, str], str] = {}
     for head in sorted(artefacts.heads, key=lambda head: -head.seed):  # that of the first seed
-        rates[head.encoder, head.task] = head.learning_rate
-    heads = both["head"].unique()
-    frame = pd.DataFrame({("", "Task"): heads})
-    for label, line in both.groupby("label", sort=False):
-        of_label = line.set_index("head").reindex(heads)
-        chosen = [rates.get((label, task)) for task in of_label.system]
-        frame[label, "lr"] = [f"{rate:g}" if rate else None for rate in chosen]
-        frame[label, "tuned"] = of_label.text.to_list()
-        frame[label, "default lr"] = of_label.default.to_list()
+        if head.learning_rate:
+            rates[head.encoder, head.task] = f"{head.learning_rate:g}"
+    lines = []
+    for label, of_label in both.groupby("label", sort=False):
+        for s in of_label.itertuples():
+            texts = {"lr": rates.get((label, s.system)), "tuned": s.text, "default lr": s.untuned}
+            lines += [(s.head, label, kind, text, False) for kind, text in texts.items()]
+    frame = pd.DataFrame(lines, columns=["label", "encoder", "kind", "text", "best"])
     note = "Clean speech, test. tuned: with the learning rate that dev chose; default lr: without."
-    return make_grid("Tuned and default learning rate", frame, note)
+    title = "Tuned and default learning rate"
+    return pivot_scores(title, frame, ["encoder", "kind"], "Task", note)
 
 
 # ---- figures
@@ -505,27 +473,26 @@ def confusion_shares(confusion: Confusion) -> pd.DataFrame:
 
 
 def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
-    """Draw misses against false alarms on normal-deviate axes, with the equal error rate of each
-    encoder marked; None without any."""
+    """Draw misses against false alarms on normal-deviate axes, on which scores that are normal for
+    both kinds of trial give a straight line; None without any."""
     curves = {d.encoder: d.detail.det for d in artefacts.of_task("asv") if d.detail.det}
     if not curves:
         return None
     with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
         for encoder, errors in curves.items():
-            points = sorted(zip(errors.false_alarms, errors.misses, strict=True), key=_by_threshold)
-            inner = [(deviate(a), deviate(m)) for a, m in points if 0 < a < 1 and 0 < m < 1]
-            rate = equal_error(points)
+            curve = error_curve(errors)
             style = line_style(slots[encoder])
-            name = f"{shorten(encoder)}: EER {100 * rate:.1f} %"
-            ax.plot([x for x, _ in inner], [y for _, y in inner], color=style["color"])
-            ax.plot(deviate(rate), deviate(rate), linestyle="none", label=name, **style)
-        low, high = deviate(0.001), deviate(0.8)
-        ax.plot([low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=":")
-        ticks = [deviate(percent / 100) for percent in DET_TICKS]
+            ax.plot(curve.false_alarms, curve.misses, color=style["color"])
+            name = f"{shorten(encoder)}: EER {100 * curve.eer:.1f} %"
+            ax.plot(curve.eer, curve.eer, linestyle="none", label=name, **style)
+        ax.axline((0.1, 0.1), (0.2, 0.2), color=MUTED, linewidth=0.9, linestyle=":")
+        ticks = [percent / 100 for percent in DET_TICKS]
         labels = [f"{percent:g}" for percent in DET_TICKS]
+        ax.set_xscale("function", functions=(deviate, norm.cdf))
+        ax.set_yscale("function", functions=(deviate, norm.cdf))
         ax.set_xticks(ticks, labels)
         ax.set_yticks(ticks, labels)
-        ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
+        ax.set(xlim=(0.001, 0.8), ylim=(0.001, 0.8), box_aspect=1)
         ax.set_xlabel("False alarms: impostors let in (%)")
         ax.set_ylabel("Misses: speakers turned away (%)")
         figure.legend(loc="outside right upper")
@@ -534,21 +501,17 @@ def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     return Drawing("Speaker verification: misses against false alarms", svg, caption)
 
 
-def _by_threshold(point: tuple[float, float]) -> tuple[float, float]:
-    return point[0], -point[1]
-
-
-def equal_error(points: Sequence[tuple[float, float]]) -> float:
-    """Return the share at which misses equal false alarms. points: (false alarms, misses), from
-    the threshold that rejects most."""
+def error_curve(errors: Errors) -> ErrorCurve:
+    """Sort the points from the threshold that rejects most, between the two ends of any curve."""
+    pairs = zip(errors.false_alarms, errors.misses, strict=True)
+    points = sorted(pairs, key=lambda point: (point[0], -point[1]))
     alarms, misses = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
-    return float(ErrorCurve(alarms, misses).eer)
+    return ErrorCurve(alarms, misses)
 
 
-def deviate(share: float) -> float:
-    """Return the quantile of the normal distribution: a score that is normal for both kinds of
-    trial gives a straight line."""
-    return NormalDist().inv_cdf(min(max(share, 1e-5), 1 - 1e-5))
+def deviate(shares: np.ndarray) -> np.ndarray:
+    """Return quantiles of the normal distribution, finite for shares of 0 and 1 too."""
+    return np.asarray(norm.ppf(np.clip(shares, 1e-5, 1 - 1e-5)))
 
 
 def draw_timelines(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:

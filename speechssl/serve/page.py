@@ -20,10 +20,10 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from html import escape
-from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -92,24 +92,11 @@ def at_snr(noise: str, snr_db: float) -> Condition:
 # ---- answers as HTML
 
 
-class Shown(NamedTuple):
-    """A recording as the systems got it. regions: system, colour, where the answer is; units:
-    system, how many, blocks (x, width, colour, what); transcripts: system, what stands between
-    words, words with whether they are in the answer."""
-
-    part: str
-    seconds: float
-    samples: np.ndarray
-    regions: Sequence[tuple[str, str, Any]]
-    units: Sequence[tuple[str, str, Sequence[tuple[float, float, str, str]]]]
-    transcripts: Sequence[tuple[str, str, Sequence[tuple[str, bool]]]]
-
-
 def answered(
     qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str = CLEAN, snr_db: float = 0.0
 ) -> str:
-    """HTML of the answers of all systems, of passage and question as the systems got them, with
-    units and words.
+    """Return HTML of the answers of all systems, of passage and question as the systems got them,
+    with units and words.
 
     passage, question: (N,) float32 at 16 kHz; a question may be a text. Both recordings get the
     noise, as in `evaluate qa`.
@@ -124,63 +111,60 @@ def answered(
     rows = []
     for name, colour in colours.items():
         answer = details[name].answer if name in details else None
-        start, end = (0.0, 0.0) if answer is None else (answer.start, answer.end)
-        clip = recordings["passage"][round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
-        rows.append((name, colour, answer, clip if len(clip) else None))
-    template = resources.files("speechssl.serve").joinpath("page.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    audio: Callable[[np.ndarray], str] = lambda samples: data_uri(encode_audio(samples))  # noqa: E731
-    environment.filters |= {
-        "audio": audio,
-        "envelope": envelope,
-        "outline": outline,
-        "ticks": ticks,
-    }
-    shown = [_shown(qa, part, samples, details, colours) for part, samples in recordings.items()]
-    return environment.from_string(template).render(
+        clip = None
+        if answer is not None and answer.end > answer.start:
+            ends = slice(round(answer.start * SAMPLE_RATE), round(answer.end * SAMPLE_RATE))
+            clip = recordings["passage"][ends]
+        rows.append((name, colour, answer, clip))
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("speechssl.serve", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"envelope": envelope, "outline": outline, "ticks": ticks}
+    environment.filters["audio"] = lambda samples: data_uri(encode_audio(samples))
+    shown = [show_recording(qa, part, x, details, colours) for part, x in recordings.items()]
+    return environment.get_template("page.html").render(
         rows=rows, shown=shown, condition=condition.label, width=WIDTH
     )
 
 
-def _shown(
+def show_recording(
     qa: QA,
     part: str,
     samples: np.ndarray,
     details: Mapping[str, Detail],
     colours: Mapping[str, str],
-) -> Shown:
-    """part: passage or question; samples: (N,) of it; details, colours: by system."""
+) -> dict[str, Any]:
+    """Return a recording as the systems got it. part: passage or question; samples: (N,) of it;
+    details, colours: by system.
+
+    regions: system, colour, where the answer is; units: system, how many, blocks (x, width, colour,
+    what); transcripts: system, what stands between words, words with whether they are in the
+    answer.
+    """
     seconds = len(samples) / SAMPLE_RATE
+    shown: dict[str, Any] = {"part": part, "seconds": seconds, "samples": samples}
     regions, units, transcripts = [], [], []
     for system in qa.systems:
         if system.name not in details:
             continue
         name, detail = system.name, details[system.name]
-        # "": a reader of words found no answer
-        answered_here = part == "passage" and detail.answer.text != ""
-        # no word lies in the latter
-        start, end = (
-            (detail.answer.start, detail.answer.end) if answered_here else (np.inf, -np.inf)
-        )
-        if answered_here:
+        start, end = np.inf, -np.inf  # no word lies in it
+        if part == "passage" and detail.answer.text != "":  # "": a reader of words found no answer
+            start, end = detail.answer.start, detail.answer.end
             regions.append((name, colours[name], region(start, end, seconds)))
         read: Any = getattr(detail, part)
         if isinstance(read, RunLength):
-            scale, drawn = WIDTH / seconds, unit_blocks(read, system.extractor.grid)  # type: ignore[attr-defined]
-            blocks = [
-                (
-                    round(a * scale, 2),
-                    round((b - a) * scale, 2),
-                    c,
-                    f"unit {u}, {a:.2f} to {b:.2f} s",
-                )
-                for u, a, b, c in drawn
-            ]
+            blocks = []
+            for unit, a, b, colour in unit_blocks(read, system.extractor.grid):  # type: ignore[attr-defined]
+                x, width = round(a * WIDTH / seconds, 2), round((b - a) * WIDTH / seconds, 2)
+                blocks.append((x, width, colour, f"unit {unit}, {a:.2f} to {b:.2f} s"))
             units.append((name, f"{len(read)}, {len(read) / seconds:.1f} a second", blocks))
         elif isinstance(read, Transcript):
             words = [(word.text, start <= word.start and word.end <= end) for word in read.words]
             transcripts.append((name, read.separator, words))
-    return Shown(part, seconds, samples, regions, units, transcripts)
+    return shown | {"regions": regions, "units": units, "transcripts": transcripts}
 
 
 # ---- the process with the models
@@ -188,88 +172,72 @@ def _shown(
 
 class Answerer:
     """A process that holds the models and answers one question after another; another takes its
-    place when it is ended."""
+    place when an answer takes too long."""
 
     def __init__(self, o: Serve) -> None:
         """Raises InputError as `QA` does."""
         self.o, self.timeout = o, o.limits.timeout
         self.lock = threading.Lock()
-        self.about: dict[str, dict[str, str]] = self._start()
+        self.pool: Any = None
+        self.about: dict[str, dict[str, str]] = {}
+        self._start()
 
     def ask(self, *question: Any) -> str:
-        """`answered` by the models whose name comes first. Raises InputError as it does, and where
-        it takes too long or breaks."""
+        """Return `answered` by the models whose name comes first. Raises InputError as it does, and
+        where it takes too long or breaks."""
         with self.lock:
-            if not self.process.is_alive():
+            if self.pool is None:
                 self._start()
-            self.pipe.send(question)
-            if not self.pipe.poll(self.timeout):
-                self.close(patience=0)
+            try:
+                return self.pool.apply_async(_answer, (self.o, *question)).get(self.timeout)
+            except InputError:
+                raise
+            except multiprocessing.TimeoutError:
+                self.close()
                 raise InputError(
-                    f"the answer took longer than {self.timeout:g} s; give a "
-                    "shorter passage, or raise --timeout"
-                )
-            return self._received()
+                    f"the answer took longer than {self.timeout:g} s; give a shorter passage, or "
+                    "raise --timeout"
+                ) from None
+            except Exception as error:
+                traceback.print_exc()
+                raise InputError(
+                    f"no answer could be made ({first_line(error)}); the terminal of the server "
+                    "has more"
+                ) from error
 
-    def close(self, patience: float = 2.0) -> None:
-        """End the process; patience: seconds in which it may do so itself."""
-        self.pipe.close()
-        self.process.join(patience)
-        self.process.kill()
-        self.process.join()
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.terminate()
+            self.pool.join()
+            self.pool = None
 
-    def _start(self) -> dict[str, dict[str, str]]:
+    def _start(self) -> None:
+        """Start the process and load the models."""
         context = multiprocessing.get_context("spawn")  # torch's threads do not outlive a fork
-        self.pipe, remote = context.Pipe()
-        self.process = context.Process(target=_work, args=(remote, self.o), daemon=True)
-        self.process.start()
-        remote.close()
-        return self._received()
-
-    def _received(self) -> Any:
+        # Ctrl-C is for the page's process, which ends this one
+        self.pool = context.Pool(1, signal.signal, (signal.SIGINT, signal.SIG_IGN))
         try:
-            message = self.pipe.recv()
-        except EOFError:
+            self.about = self.pool.apply(_describe, (self.o,))
+        except InputError:
             self.close()
-            raise InputError(
-                "the process with the models has ended, perhaps for want of memory; ask again"
-            ) from None
-        if isinstance(message, InputError):
-            raise message
-        return message
+            raise
 
 
-def _work(pipe: Any, o: Serve) -> None:
-    """The process: what its systems are made of goes into the pipe, then an answer for each
-    question, or an InputError."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the page's process ends this one
-    try:
-        reader, threshold = o.reading.reader, o.reading.null_threshold
-        loaded = {
-            name: QA(name, o.systems, reader, o.language, threshold, o.recogniser)
-            for name in o.models
-        }
-        pipe.send({name: qa.about for name, qa in loaded.items()})
-    except InputError as error:
-        pipe.send(error)
-        return
-    while True:
-        try:
-            name, *question = pipe.recv()
-        except EOFError:  # the page's process was killed
-            return
-        try:
-            pipe.send(answered(loaded[name], *question))
-        except InputError as error:
-            pipe.send(error)
-        except Exception as error:
-            traceback.print_exc()
-            pipe.send(
-                InputError(
-                    f"no answer could be made ({first_line(error)}); the terminal "
-                    "of the server has more"
-                )
-            )
+@cache
+def _load(o: Serve) -> dict[str, QA]:
+    """Load the models once, in the process that answers."""
+    reader, threshold = o.reading.reader, o.reading.null_threshold
+    return {
+        name: QA(name, o.systems, reader, o.language, threshold, o.recogniser) for name in o.models
+    }
+
+
+def _describe(o: Serve) -> dict[str, dict[str, str]]:
+    return {name: qa.about for name, qa in _load(o).items()}
+
+
+def _answer(o: Serve, name: str, *question: Any) -> str:
+    return answered(_load(o)[name], *question)
 
 
 # ---- the page
@@ -398,7 +366,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
     for name, details in answerer.about.items():
         for description in dict.fromkeys(details.values()):
             alike = ", ".join(system for system, each in details.items() if each == description)
-            made_of.append(f"<p><b>{escape(name)}, {escape(alike)}</b>: {escape(description)}</p>")
+            made_of.append(f"**{name}, {alike}**: {description}")
     rules = (
         f"A passage may last up to {limits.seconds:g} s and be as large as {limits.megabytes:g} "
         "MB. Nothing is kept: recordings go "
@@ -441,11 +409,8 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
             snr = gradio.Slider(-10, 30, value=5, step=1, label="SNR of noise in dB", elem_id="snr")
         button = gradio.Button("Answer", variant="primary", elem_id="answer")
         result = gradio.HTML(elem_id="result")
-        gradio.HTML(
-            '<div class="about"><p>What the systems are made of, and trained '
-            f"on:</p>{''.join(made_of)}</div>",
-            elem_id="about",
-        )
+        about = ["What the systems are made of, and trained on:", *made_of]
+        gradio.Markdown("\n\n".join(about), elem_id="about")
         button.click(ask, [text, chosen, noise, snr], result, api_visibility="private")
         # answers are of what was given before: they go when that changes
         changes = [text.change, chosen.input, noise.input, snr.input, *events]

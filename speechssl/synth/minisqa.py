@@ -1,4 +1,4 @@
-"""MiniSQA is made: passages about invented people and questions whose answers are known to the
+"""Make MiniSQA: passages about invented people and questions whose answers are known to the
 character, read by synthetic voices.
 
 **Text.** A passage states some relations of two or three people, among neutral sentences. Every
@@ -130,41 +130,31 @@ def generate_passage(
     `unanswerable` is the chance of each question to ask what the passage leaves out; neither it nor
     `questions` changes the sentences. No question comes twice before every phrasing of every pair
     of person and relation has been used: six questions at the least, a dozen or more in most
-    passages. Raises ValueError for an unknown language or split, a negative number, or a chance
-    outside 0 to 1.
+    passages.
     """
-    if split not in SPLITS:
-        raise ValueError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
-    if index < 0 or questions < 0 or not 0 <= unanswerable <= 1:
-        raise ValueError(
-            f"index={index}, questions={questions}, unanswerable={unanswerable}: "
-            "need >= 0, >= 0, 0 to 1"
-        )
     words = load_language(language, held_out)
     key = f"minisqa{'-held-out' * held_out}/{language}/{split}/{seed}/{index}"
     facts, sentences = _draft(random.Random(key), words, split)
-    drawn = _questions(
+    asked = _questions(
         random.Random(f"{key}/questions"), words, split, facts, sentences, unanswerable
     )
-    return TextPassage(index, sentences, tuple(itertools.islice(drawn, questions)))
+    return TextPassage(index, sentences, tuple(itertools.islice(asked, questions)))
 
 
 @cache
 def load_language(code: str, held_out: bool = False) -> Language:
-    """Load the vocabulary and templates of a language. Raises ValueError for an unknown code."""
-    if code not in LANGUAGES:
-        raise ValueError(f"unknown language {code!r}; known: {', '.join(LANGUAGES)}")
+    """Load the vocabulary and templates of a language."""
     texts = vocabulary((HELD_OUT if held_out else VOCABULARIES)[code])
-    words = {name: listed(text) for name, text in texts["words"].items()}
+    words = {name: split_phrases(text) for name, text in texts["words"].items()}
     values = {
         kind: tuple(tuple(words.get(slot, (slot,)) for slot in pattern) for pattern in patterns)
         for kind, patterns in texts["values"].items()
     }
     relations = [
-        Relation(name, r["of"], listed(r["facts"]), listed(r["questions"]))
+        Relation(name, r["of"], split_phrases(r["facts"]), split_phrases(r["questions"]))
         for name, r in texts["relations"].items()
     ]
-    return Language(texts["joiner"], values, tuple(relations), listed(texts["fillers"]))
+    return Language(texts["joiner"], values, tuple(relations), split_phrases(texts["fillers"]))
 
 
 @cache
@@ -172,15 +162,14 @@ def known_words(code: str) -> frozenset[str]:
     """Collect all words that the ordinary corpus of a language has: of its values, facts, questions
     and fillers."""
     language = load_language(code)
-    values = language.values.values()
-    texts = [
-        part for patterns in values for pattern in patterns for slot in pattern for part in slot
-    ]
+    texts = list(language.fillers)
+    for patterns in language.values.values():
+        for pattern in patterns:
+            for slot in pattern:
+                texts += slot
     for relation in language.relations:
-        texts += (re.sub(r"\{\w+\}", " ", text) for text in (*relation.facts, *relation.questions))
-    return frozenset(
-        word for text in (*texts, *language.fillers) for word in words_of(text, language.joiner)
-    )
+        texts += [re.sub(r"\{\w+\}", " ", t) for t in (*relation.facts, *relation.questions)]
+    return frozenset(word for text in texts for word in words_of(text, language.joiner))
 
 
 def words_of(text: str, joiner: str) -> list[str]:
@@ -201,23 +190,24 @@ def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float
     for passage in passages:
         for text in (*passage.sentences, *(question.text for question in passage.questions)):
             words += words_of(text, joiner)
-        given = (question.answer for question in passage.questions if question.answer)
-        answers += (not known.issuperset(words_of(answer, joiner)) for answer in given)
+        for question in passage.questions:
+            if question.answer:
+                answers.append(not known.issuperset(words_of(question.answer, joiner)))
     unit = "words" if joiner else "characters"
     unknown = {
         unit: [word not in known for word in words],
         f"different {unit}": [word not in known for word in set(words)],
         "answers": answers,
     }
-    return {
-        kind: round(100 * sum(found) / len(found), 1) for kind, found in unknown.items() if found
-    }
+    return {kind: round(100 * sum(x) / len(x), 1) for kind, x in unknown.items() if x}
 
 
 def lexicon() -> list[tuple[str, str]]:
     """Load English words and their translations among the Mandarin ones, written by hand; a word
     may have several."""
-    pairs = (pair.rpartition(" ") for pair in listed(vocabulary(VOCABULARIES["zh"])["lexicon"]))
+    pairs = (
+        pair.rpartition(" ") for pair in split_phrases(vocabulary(VOCABULARIES["zh"])["lexicon"])
+    )
     return [(english, chinese) for english, _, chinese in pairs]
 
 
@@ -229,7 +219,7 @@ def vocabulary(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8")))
 
 
-def listed(text: str) -> tuple[str, ...]:
+def split_phrases(text: str) -> tuple[str, ...]:
     """List words, or phrases with commas between."""
     return tuple(text.split(", ") if "," in text else text.split())
 
@@ -259,15 +249,12 @@ def _draft(rng: random.Random, words: Language, split: str) -> tuple[list[_Fact]
             same = [relation for relation in rest if relation.value_type == first.value_type]
             rest = same + [relation for relation in rest if relation not in same]
         for relation, letters in zip([first, *rest][: len(layout)], layout, strict=True):
-            for person in (people[letter] for letter in letters):
-                value, template = (
-                    _value(rng, words, split, relation.value_type, taken),
-                    rng.choice(relation.facts),
-                )
-                start = len(template.partition("{value}")[0].format(name=person))
-                facts.append(
-                    _Fact(person, relation, value, template.format(name=person, value=value), start)
-                )
+            for letter in letters:
+                value = _value(rng, words, split, relation.value_type, taken)
+                template = rng.choice(relation.facts)
+                start = len(template.partition("{value}")[0].format(name=people[letter]))
+                text = template.format(name=people[letter], value=value)
+                facts.append(_Fact(people[letter], relation, value, text, start))
         sentences = [fact.text for fact in facts] + rng.sample(words.fillers, rng.randint(1, 4))
         rng.shuffle(sentences)
         text = words.joiner.join(sentences)
@@ -298,19 +285,17 @@ def _questions(
 ) -> Iterator[TextQuestion]:
     """Yield questions without end, each unanswerable with the given chance."""
     people, relations = [fact.person for fact in facts], [fact.relation for fact in facts]
-    # facts whose relation is stated of somebody else too and whose person has another fact; and the
-    # pairs of a person and a relation that both occur in the passage, but not together
-    decoyed = [
-        fact
-        for fact in facts
-        if people.count(fact.person) > 1 and relations.count(fact.relation) > 1
-    ]
-    pairs = itertools.product(dict.fromkeys(people), dict.fromkeys(relations))
-    left_out = [
-        _Fact(*pair)
-        for pair in pairs
-        if pair not in {(fact.person, fact.relation) for fact in facts}
-    ]
+    # facts whose relation is stated of somebody else too and whose person has another fact
+    decoyed = []
+    for fact in facts:
+        if people.count(fact.person) > 1 and relations.count(fact.relation) > 1:
+            decoyed.append(fact)
+    # and the pairs of a person and a relation that both occur in the passage, but not together
+    together = list(zip(people, relations, strict=True))
+    left_out = []
+    for pair in itertools.product(dict.fromkeys(people), dict.fromkeys(relations)):
+        if pair not in together:
+            left_out.append(_Fact(*pair))
     stated, unstated = _deck(rng, decoyed), _deck(rng, left_out)
     while True:
         fact, text = next(unstated if rng.random() < unanswerable else stated)
@@ -318,19 +303,18 @@ def _questions(
             yield TextQuestion(text, fact.relation.name, None, -1, -1, (), -1)
         else:
             options = _options(rng, words, split, fact, facts)
-            where = sentences.index(fact.text), fact.start
-            yield TextQuestion(
-                text, fact.relation.name, fact.value, *where, options, options.index(fact.value)
-            )
+            sentence, correct = sentences.index(fact.text), options.index(fact.value)
+            answer = (fact.value, sentence, fact.start)
+            yield TextQuestion(text, fact.relation.name, *answer, options, correct)
 
 
 def _deck(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]:
     """Yield facts to ask for, each in a phrasing: all facts once, then all in another phrasing, and
     so on without end."""
     order = rng.sample(facts, len(facts))
-    phrasings = [
-        rng.sample(fact.relation.questions, len(fact.relation.questions)) for fact in order
-    ]
+    phrasings = []
+    for fact in order:
+        phrasings.append(rng.sample(fact.relation.questions, len(fact.relation.questions)))
     for turn in itertools.count():
         for fact, ways in zip(order, phrasings, strict=True):
             yield fact, ways[turn % len(ways)].format(name=fact.person)
@@ -342,14 +326,12 @@ def _options(
     """Draw four values of one type, shuffled: the right one, then those the passage gives others,
     then new ones."""
     kind = fact.relation.value_type
-    others = [
-        other.value
-        for other in facts
-        if other.relation.value_type == kind and other.value != fact.value
-    ]
-    others.sort(
-        key=lambda value: value not in {o.value for o in facts if o.relation == fact.relation}
-    )
+    near: list[str] = []
+    far: list[str] = []
+    for other in facts:
+        if other.relation.value_type == kind and other.value != fact.value:
+            (near if other.relation == fact.relation else far).append(other.value)
+    others = near + far
     options = [fact.value, *others][:4]
     while len(options) < 4:
         options += {_value(rng, words, split, kind, set())}.difference(options)
@@ -366,10 +348,8 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
     """List the voices of a split; those of a synthesiser other than espeak-ng are few, and the same
     in every split.
 
-    Raises InputError for an unknown language, split or synthesiser.
+    Raises InputError for a synthesiser that does not speak the language.
     """
-    if language not in LANGUAGES:
-        raise InputError(f"MiniSQA has no language {language!r}; it has {', '.join(LANGUAGES)}")
     if synthesiser != ESPEAK:
         if language != "en":
             raise InputError(
@@ -378,18 +358,13 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
             )
         return voices(synthesiser)
     content = vocabulary("speakers.yaml")
-    if split not in content["variants"]:
-        raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(content['variants'])}")
-    ways = zip(
-        listed(content["variants"][split]),
-        *(cycle(content[name]) for name in ("rates", "pitches", "ranges")),
-        strict=False,
-    )
-    tag = LANGUAGES[language]
-    return tuple(
-        Voice(f"{language}-{name.lower()}", tag, name, rate, pitch, spread)
-        for name, rate, pitch, spread in ways
-    )
+    variants = split_phrases(content["variants"][split])
+    cycles = [cycle(content[name]) for name in ("rates", "pitches", "ranges")]
+    found = []
+    for variant, rate, pitch, spread in zip(variants, *cycles, strict=False):
+        name = f"{language}-{variant.lower()}"
+        found.append(Voice(name, LANGUAGES[language], variant, rate, pitch, spread))
+    return tuple(found)
 
 
 def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
@@ -402,15 +377,13 @@ def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
     """
     language, seed, questions = o.language, o.seed, o.questions
     voices = speakers(language, split, o.synthesiser)
+    place = first = 0  # first: how many of the others are through
+    key = f"speakers {language} {split} {index} {seed}"
     if split == "test" and o.synthesiser == ESPEAK:
-        order = random.Random(f"speakers {language} {split} {seed}").sample(voices, k=len(voices))
         turn, place = divmod(index, len(voices))
-        first = turn * questions  # how many of the others are through
-    else:
-        order = random.Random(f"speakers {language} {split} {index} {seed}").sample(
-            voices, k=len(voices)
-        )
-        place = first = 0
+        first = turn * questions
+        key = f"speakers {language} {split} {seed}"
+    order = random.Random(key).sample(voices, k=len(voices))
     others = [*order[place + 1 :], *order[:place]] or order
     return [order[place], *(others[(first + number) % len(others)] for number in range(questions))]
 
@@ -462,7 +435,7 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
     """
     speakers(o.language, "train", o.synthesiser)  # raises before anything is made
     passages = passages_of(o)
-    settings = {
+    settings: dict[str, Any] = {
         "language": o.language,
         "passages": passages,
         "seed": o.seed,
@@ -544,23 +517,6 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
     record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
     for number, (question, voice) in enumerate(zip(text.questions, askers, strict=True)):
         spoken = _read((question.text,), voice, joiner)
-        answers: tuple[Answer, ...] = ()
-        # from the beginning of its first word to the end of its last
-        if question.answer is not None:
-            start = (
-                sum(len(s) + len(joiner) for s in text.sentences[: question.sentence])
-                + question.start
-            )
-            end, words = (
-                start + len(question.answer),
-                zip(reading.words, reading.characters, strict=True),
-            )
-            inside = [w for w, c in words if start < c + len(w.text) and c < end]
-            # piper gives none
-            begin, stop = (
-                (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else (None, None)
-            )
-            answers = (Answer(question.answer, begin, stop, start),)
         item = Question(
             id=f"{name}-{number}",
             passage=name,
@@ -569,7 +525,7 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
             text=question.text,
             speaker=voice.name,
             language=o.language,
-            answers=answers,
+            answers=_time_answer(question, text, reading, joiner),
             options=question.options,
             correct=(question.correct,) if question.options else (),
             relation=question.relation,
@@ -579,22 +535,45 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
         write_flac(o.out / item.audio, spoken.samples)
         record["questions"].append(compact(asdict(item)))
     if o.reference and split == "train":
-        # espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a
-        # perfect voice converter would give; anchors are [seconds in the passage, seconds in this
-        # reading]
-        voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
-        neutral, audio = _read(text.sentences, voice, joiner), f"train/reference/{name}.flac"
-        write_flac(o.out / audio, neutral.samples)
-        same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
-        pairs = (
-            zip(reading.phones, neutral.phones, strict=True)
-            if same
-            else zip(reading.words, neutral.words, strict=True)
-        )
-        anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
-        anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
-        record["reference"] = {"id": name, "audio": audio, "anchors": anchors}
+        record["reference"] = _read_again(o, name, text, reader, reading)
     write_json(o.out / split / "parts" / f"{index:06d}.json", record)
+
+
+def _time_answer(
+    question: TextQuestion, text: TextPassage, reading: SpokenSentences, joiner: str
+) -> tuple[Answer, ...]:
+    """Return the answer with its times, from the beginning of its first word to the end of its
+    last; piper gives none."""
+    if question.answer is None:
+        return ()
+    before = text.sentences[: question.sentence]
+    start = sum(len(s) + len(joiner) for s in before) + question.start
+    end = start + len(question.answer)
+    words = zip(reading.words, reading.characters, strict=True)
+    inside = [w for w, c in words if start < c + len(w.text) and c < end]
+    begin = round(inside[0].start, 5) if inside else None
+    stop = round(inside[-1].end, 5) if inside else None
+    return (Answer(question.answer, begin, stop, start),)
+
+
+def _read_again(
+    o: MiniSqa, name: str, text: TextPassage, reader: Voice, reading: SpokenSentences
+) -> dict[str, Any]:
+    """Read a passage in espeak-ng's own voice at this voice's rate, which is nobody's in the
+    corpus: what a perfect voice converter would give. anchors: [seconds in the passage, seconds in
+    this reading]."""
+    voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
+    neutral = _read(text.sentences, voice, "" if o.language == "zh" else " ")
+    audio = f"train/reference/{name}.flac"
+    write_flac(o.out / audio, neutral.samples)
+    ours, theirs = reading.phones, neutral.phones
+    if [p.text for p in ours] != [p.text for p in theirs]:
+        ours, theirs = reading.words, neutral.words
+    anchors = [[0.0, 0.0]]
+    for a, b in zip(ours, theirs, strict=True):
+        anchors.append([round(a.start, 5), round(b.start, 5)])
+    anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
+    return {"id": name, "audio": audio, "anchors": anchors}
 
 
 def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:
@@ -607,24 +586,17 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentence
     for sentence in sentences:
         spoken = speak(sentence, voice)
         for spans, marks in ((words, spoken.words), (phones, spoken.phones)):
-            spans += [
-                Span(
-                    m.text, *((position + place) / spoken.sample_rate for place in (m.start, m.end))
-                )
-                for m in marks
-            ]
+            for mark in marks:
+                start, end = position + mark.start, position + mark.end
+                spans.append(Span(mark.text, start / spoken.sample_rate, end / spoken.sample_rate))
         characters += [offset + m.position for m in spoken.words]
         silence = np.zeros(round(PAUSE * spoken.sample_rate), np.int16)
         pieces += [spoken.samples, silence]
         position += len(spoken.samples) + len(silence)
         offset += len(sentence) + len(joiner)
     samples = np.concatenate(pieces).astype(np.float32) / 32768
-    return SpokenSentences(
-        resample(samples, spoken.sample_rate, SAMPLE_RATE),
-        tuple(words),
-        tuple(phones),
-        tuple(characters),
-    )
+    samples = resample(samples, spoken.sample_rate, SAMPLE_RATE)
+    return SpokenSentences(samples, tuple(words), tuple(phones), tuple(characters))
 
 
 def speak_pairs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from speechssl.data.options import CORES, PROCESSES
 from speechssl.errors import InputError
@@ -24,7 +25,7 @@ class MiniSqa:
     """
 
     out: Path = argument("folder to make")
-    language: str = option("en", "language: en or zh")
+    language: Literal["en", "zh"] = option("en", "language")
     passages: Whole | None = option(
         None, "number of training passages, about 30 s each (default: 2000; with --held-out: 0)"
     )
@@ -42,10 +43,8 @@ class MiniSqa:
     reference: bool = option(
         False, "record the training passages a second time with one neutral voice"
     )
-    synthesiser: str = option(
-        "espeak-ng",
-        "espeak-ng, flite, kokoro, piper (which gives no times of words) or "
-        "festival; English only but for espeak-ng",
+    synthesiser: Literal["espeak-ng", "flite", "kokoro", "piper", "festival"] = option(
+        "espeak-ng", "English only but for espeak-ng; piper gives no times of words"
     )
     seed: Whole = option(
         0,

@@ -1,5 +1,5 @@
-"""`--speak`: passages, questions and options that have no audio are read by synthetic voices, and
-marked as synthetic.
+"""Read passages, questions and options that have no audio by synthetic voices (`--speak`), and mark
+them as synthetic.
 
 Voices of espeak-ng are others in train, dev and test; flite and festival have the same few in every
 split. One voice reads a passage, sentence by sentence; another reads a question and its options: by
@@ -9,11 +9,11 @@ whole does. Words get times, phones do not: they would be most of a manifest.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -56,21 +56,17 @@ class Reading:
 
     @property
     def skipped(self) -> int:
-        """Tokens with letters or digits that no voice can read."""
-        return sum(
-            not spoken and any(map(str.isalnum, w.text))
-            for w, spoken in zip(self.words, self.spoken, strict=True)
-        )
+        """Count tokens with letters or digits that no voice can read."""
+        silent = [w for w, spoken in zip(self.words, self.spoken, strict=True) if not spoken]
+        return sum(any(map(str.isalnum, w.text)) for w in silent)
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
         """Return the seconds from the first to the last token spoken of the characters [start,
         end); None where none is."""
-        tokens = zip(self.words, self.offsets, self.spoken, strict=True)
-        inside = [
-            w
-            for w, offset, spoken in tokens
-            if spoken and start < offset + len(w.text) and offset < end
-        ]
+        inside = []
+        for word, offset, spoken in zip(self.words, self.offsets, self.spoken, strict=True):
+            if spoken and start < offset + len(word.text) and offset < end:
+                inside.append(word)
         return (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else None
 
 
@@ -91,14 +87,12 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
         marks += [(position + a, position + b) for a, b in times]
         rest = round(PAUSE * spoken.sample_rate) if part[-1].ends or part[-1] is words[-1] else 0
         pieces += [spoken.samples, np.zeros(rest, np.int16)]
-        position, rate = position + len(spoken.samples) + rest, spoken.sample_rate
+        position += len(spoken.samples) + rest
+        rate = spoken.sample_rate
     samples = resample(np.concatenate(pieces).astype(np.float32) / 32768, rate, SAMPLE_RATE)
-    spans = tuple(
-        Span(word.text, a / rate, b / rate) for word, (a, b) in zip(words, marks, strict=True)
-    )
-    return Reading(
-        samples, spans, tuple(w.start for w in words), tuple(bool(w.spoken) for w in words)
-    )
+    spans = [Span(w.text, a / rate, b / rate) for w, (a, b) in zip(words, marks, strict=True)]
+    spoken_words = tuple(bool(w.spoken) for w in words)
+    return Reading(samples, tuple(spans), tuple(w.start for w in words), spoken_words)
 
 
 def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
@@ -107,10 +101,8 @@ def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
     part: list[Word] = []
     for word in words:
         if part and sum(len(w.spoken) + 2 for w in part) + len(word.spoken) > LONGEST:
-            cut = max(
-                (i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2),
-                default=len(part),
-            )
+            commas = [i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2]
+            cut = commas[-1] if commas else len(part)
             yield part[:cut]
             part = part[cut:]
         part.append(word)
@@ -145,7 +137,8 @@ def _speak_part(
         places.append(len(text) + len(apart))
         text += apart + word.spoken + word.pause
     spoken = speak(text, voice)
-    total, begins = len(spoken.samples), [place for place in places if place is not None]
+    total = len(spoken.samples)
+    begins = [place for place in places if place is not None]
     starts: dict[int, int] = {}
     for mark in spoken.words:  # in the order of the text: the first counts
         starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
@@ -154,9 +147,10 @@ def _speak_part(
     edges: list[int] = []
     last = 0
     for i in range(len(begins)):
-        if (start := starts.get(i)) is None:
-            later = next((starts[k] for k in range(i + 1, len(begins)) if k in starts), total)
-            start = (last + max(later, last)) // 2
+        start = starts.get(i)
+        if start is None:
+            later = [starts[k] for k in range(i + 1, len(begins)) if k in starts]
+            start = (last + max(later[0] if later else total, last)) // 2
         last = min(max(start, last), total)
         edges.append(last)
     # ends: of the last phone that begins in a token, and before the next one begins
@@ -175,18 +169,16 @@ def _speak_part(
     return spoken, times
 
 
-def timed(
+def time_answer(
     answer: Answer, written: str, reading: Reading, language: str
 ) -> tuple[tuple[float, float] | None, str]:
     """Find the time of an answer in a reading of `written`, and why there is none ("" where there
     is)."""
     place, why = locate(answer, written, language)
     times = reading.times(*place) if place else None
-    return (
-        (times, "")
-        if times and times[1] > times[0]
-        else (None, why or ("answers of which nothing can be spoken"))
-    )
+    if times and times[1] > times[0]:
+        return times, ""
+    return None, why or "answers of which nothing can be spoken"
 
 
 # ---- corpora: what is to be spoken, a passage with its questions at a time
@@ -211,35 +203,20 @@ class _Group:
 
     @property
     def made_from(self) -> str:
-        voices = {
-            language: list(map(asdict, of_language))
-            for language, of_language in self.voices.items()
-        }
-        return hash_json(
-            [VERSION, self.seed, voices, asdict(self.passage), list(map(asdict, self.questions))]
-        )
+        voices = {language: list(map(asdict, some)) for language, some in self.voices.items()}
+        questions = list(map(asdict, self.questions))
+        return hash_json([VERSION, self.seed, voices, asdict(self.passage), questions])
 
     @property
     def done(self) -> bool:
-        """Tell whether it was spoken, from the same texts by the same voices, and the recordings
-        are there."""
-        if not self.part.is_file():
-            return False
-        part = read_json(self.part)
-        records = [part["passage"], *part["questions"].values()]
-        paths = [
-            a
-            for r in records
-            for a in (*filter(None, [r.get("audio")]), *r.get("option_audio", ()))
-        ]
-        return bool(part["made_from"] == self.made_from) and all(
-            (self.out / path).is_file() for path in paths
-        )
+        """Tell whether it was spoken, from the same texts by the same voices."""
+        return self.part.is_file() and read_json(self.part)["made_from"] == self.made_from
 
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
         """Draw a voice by the name of the record that is read. Raises ValueError where nobody
         speaks the language."""
-        if not (voices := self.voices.get(language)):
+        voices = self.voices.get(language)
+        if not voices:
             raise ValueError(
                 f"there are no voices for the language {language!r}; there are for "
                 f"{', '.join(LANGUAGES)}"
@@ -268,27 +245,28 @@ def speak_drafts(
         for question in records.questions:
             by_passage.setdefault(question.passage, []).append(question)
         all_records: list[Passage | Question] = [*records.passages, *records.questions]
-        languages = sorted({_language(r) for r in all_records} & set(LANGUAGES))
-        readers = {
-            language: speakers(language, voices_of(split), o.synthesiser) for language in languages
+        voices = {
+            language: speakers(language, voices_of(split), o.synthesiser)
+            for language in sorted({_language(r) for r in all_records} & set(LANGUAGES))
         }
         groups[split] = []
         for passage in records.passages:
-            of_passage = by_passage.get(passage.id, ())
+            silent = not passage.audio
             questions = tuple(
                 q
-                for q in of_passage
-                if not passage.audio or not q.audio or (q.options and not q.option_audio)
+                for q in by_passage.get(passage.id, ())
+                if silent or not q.audio or (q.options and not q.option_audio)
             )
-            if not passage.audio or questions:
-                groups[split].append(_Group(o.out, split, passage, questions, readers, o.seed))
-    jobs = {
-        group.part: (group,) for of_split in groups.values() for group in of_split if not group.done
-    }
+            if silent or questions:
+                groups[split].append(_Group(o.out, split, passage, questions, voices, o.seed))
+    jobs = {}
+    for group in itertools.chain.from_iterable(groups.values()):
+        if not group.done:
+            jobs[group.part] = (group,)
     run_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
-    done = f"spoken by {o.synthesiser} (synthetic)"
+    how = f"spoken by {o.synthesiser} (synthetic)"
     return {
-        split: _spoken(split, records, groups[split], report, done)
+        split: _merge_speech(split, records, groups[split], report, how)
         for split, records in by_split.items()
     }
 
@@ -324,13 +302,10 @@ def _speak_group(group: _Group) -> None:
             record, remaining = {"reason": f"the passage cannot be spoken: {error}"}, ()
         else:
             record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
-    questions = {
-        q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in remaining
-    }
-    write_json(
-        group.part,
-        {"made_from": group.made_from, "passage": record, "questions": questions},
-    )
+    reader = record.get("speaker", "")
+    questions = {q.id: _speak_question(group, q, reader, reading) for q in remaining}
+    made = {"made_from": group.made_from, "passage": record, "questions": questions}
+    write_json(group.part, made)
 
 
 def _speak_question(
@@ -341,25 +316,22 @@ def _speak_question(
     try:
         voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
         spoken = None if question.audio else read_aloud(question.written, voice, language)
-        options = (
-            []
-            if question.option_audio
-            else [read_aloud(option, voice, language) for option in question.options]
-        )
+        silent = () if question.option_audio else question.options
+        options = [read_aloud(option, voice, language) for option in silent]
     except ValueError as error:
         return {"reason": f"the question or one of its options cannot be spoken: {error}"}
     record = {} if spoken is None else _write_recording(group, spoken, voice, name)
     if options:
-        record["option_audio"] = [
-            f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))
-        ]
-        for audio, option in zip(record["option_audio"], options, strict=True):
+        record["option_audio"] = []
+        for i, option in enumerate(options):
+            audio = f"{group.split}/spoken/{name}.option-{i}.flac"
+            record["option_audio"].append(audio)
             write_flac(group.out / audio, option.samples)
         record["skipped"] = record.get("skipped", 0) + sum(option.skipped for option in options)
     if reading is not None:
         written, language = group.passage.written, _language(group.passage)
         record["answers"] = [
-            timed(answer, written, reading, language) for answer in question.answers
+            time_answer(answer, written, reading, language) for answer in question.answers
         ]
     return record
 
@@ -377,52 +349,50 @@ def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -
     }
 
 
-def _spoken(
-    split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, done: str
+def _merge_speech(
+    split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, how: str
 ) -> SplitRecords:
-    """Return the records with audio, without those that could not be spoken. done: how, for the
+    """Return the records with audio, without those that could not be spoken. how: for the
     report."""
-    parts = [read_json(group.part) for group in groups]
-    readings = {
-        group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)
-    }
-    askings = {name: record for part in parts for name, record in part["questions"].items()}
+    of_passages: dict[str, dict[str, Any]] = {}
+    of_questions: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        part = read_json(group.part)
+        of_passages[group.passage.id] = part["passage"]
+        of_questions |= part["questions"]
     passages, questions = [], []
     for passage in records.passages:
-        if "reason" in (spoken := readings.get(passage.id, {})):
+        spoken = of_passages.get(passage.id, {})
+        if "reason" in spoken:
             report.set_aside(split, "passages", passage.id, spoken["reason"])
         else:
             passages.append(replace(passage, **_changed_fields(spoken)))
     names = {p.id for p in passages}
     for question in records.questions:
-        spoken = askings.get(question.id, {})
-        reason = (
-            spoken.get("reason") if question.passage in names else ("its passage cannot be spoken")
-        )
-        if reason:
-            report.set_aside(split, "questions", question.id, reason)
+        spoken = of_questions.get(question.id, {})
+        if question.passage not in names:
+            report.set_aside(split, "questions", question.id, "its passage cannot be spoken")
+        elif "reason" in spoken:
+            report.set_aside(split, "questions", question.id, spoken["reason"])
         else:
-            answers = question.answers
+            answers = list(question.answers)
             # with the times they have in the passage, where that was spoken
-            if "answers" in spoken:
-                times = [time or (None, None) for time, _ in spoken["answers"]]
-                answers = tuple(
-                    replace(a, start=b, end=e) for a, (b, e) in zip(answers, times, strict=True)
-                )
-            questions.append(replace(question, **_changed_fields(spoken), answers=answers))
-    counts: Counter[tuple[str, str]] = Counter()
-    for record in [*readings.values(), *askings.values()]:
-        kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
-        counts[f"{kind} without audio", done] += "audio" in record
-        counts["options without audio", done] += len(record.get("option_audio", ()))
-        counts["words that no voice can read", "kept in the text, not spoken"] += record.get(
-            "skipped", 0
-        )
-        for _, why in record.get("answers", ()):
-            counts[why, UNTIMED] += bool(why)
-    for (what, how), number in counts.items():
-        if number:
-            report.remark(split, what, how, number)
+            for i, (times, _) in enumerate(spoken.get("answers", ())):
+                start, end = times or (None, None)
+                answers[i] = replace(answers[i], start=start, end=end)
+            changed = _changed_fields(spoken)
+            questions.append(replace(question, **changed, answers=tuple(answers)))
+    for kind, spoken_records in (("passages", of_passages), ("questions", of_questions)):
+        for record in spoken_records.values():
+            skipped = "words that no voice can read"
+            for what, done, number in (
+                (f"{kind} without audio", how, int("audio" in record)),
+                ("options without audio", how, len(record.get("option_audio", ()))),
+                (skipped, "kept in the text, not spoken", record.get("skipped", 0)),
+                *((why, UNTIMED, 1) for _, why in record.get("answers", ()) if why),
+            ):
+                if number:
+                    report.remark(split, what, done, number)
     return SplitRecords(passages, questions)
 
 
@@ -475,12 +445,7 @@ def _numeral(number: int, to: str) -> str:
 
 def year(digits: str) -> str:
     """Spell out four digits as a year where they may be one (1100 to 2099), else as a number."""
-    first, last = int(digits[:2]), int(digits[2:])
-    if len(digits) != 4 or not 11 <= first <= 20 or (first == 20 and last < 10):
-        return cardinal(digits)
-    if last == 0:
-        return f"{cardinal(digits[:2])} hundred"
-    return f"{cardinal(digits[:2])} {'oh ' if last < 10 else ''}{_numeral(last, 'cardinal')}"
+    return _numeral(int(digits), "year") if 1100 <= int(digits) < 2100 else cardinal(digits)
 
 
 def plural(words: str) -> str:
@@ -549,6 +514,8 @@ _PLAIN = str.maketrans(
         "—": "--",
     }
 )
+# marks that sound alike: what is spoken for them, in English and in Mandarin
+_PAUSES = {"?？": "?？", "!！": "!！", ".。…;；": ".。", ",，、:：-()": ",，"}
 _RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")  # 5½ is not 51/2, nor 10² 102
 _ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
 _NUMBER = re.compile(
@@ -578,20 +545,18 @@ def normalise(text: str, language: str) -> list[Word]:
     """
     chinese = language == "zh"
     tokens = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
-    plain = [
-        unicodedata.normalize("NFKC", _RAISED.sub(" ", token)).translate(_PLAIN)
-        for _, token in tokens
-    ]
+    plain = []
+    for _, token in tokens:
+        folded = unicodedata.normalize("NFKC", _RAISED.sub(" ", token))
+        plain.append(folded.translate(_PLAIN))
     following = [*(start for start, _ in tokens), len(text)][1:]
     words: list[Word] = []
     for i, ((start, token), after) in enumerate(zip(tokens, following, strict=True)):
         core = plain[i].strip("\"'()[]")  # Dr., J. or U.S., whose points end no sentence
-        short = core.endswith(".") and (
-            _expanded(plain, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None
-        )
-        ends = "\n" in text[start + len(token) : after] or (
-            _ENDS.search(plain[i]) is not None and not short
-        )
+        initials = re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None
+        short = core.endswith(".") and (initials or _expanded(plain, i) != "")
+        line_ends = "\n" in text[start + len(token) : after]
+        ends = line_ends or (_ENDS.search(plain[i]) is not None and not short)
         spoken = (_mandarin_token if chinese else _english_token)(plain, i)
         words.append(Word(token, start, spoken, "" if short else _pause(plain[i], chinese), ends))
     return words
@@ -614,9 +579,14 @@ def _pause(token: str, chinese: bool) -> str:
     """Return the punctuation that changes how it is spoken, of a token that ends in some."""
     tail = re.search(r"[^\w%]*$", token)
     marks = tail.group() if tail else ""
-    for mark, plain in (("?？", "?"), ("!！", "!"), (".。…;；", "."), (",，、:：-()", ",")):
-        if any(m in marks for m in mark):
-            return "？！。，"["?!.,".index(plain)] if chinese else plain
+    for alike, plain, wide in (
+        ("?？", "?", "？"),
+        ("!！", "!", "！"),
+        (".。…;；", ".", "。"),
+        (",，、:：-()", ",", "，"),
+    ):
+        if any(mark in alike for mark in marks):
+            return wide if chinese else plain
     return ""
 
 
@@ -624,10 +594,9 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
     token = tokens[i].strip('"()[]{}*_|~^`\\')
     before, after = (tokens[i - 1] if i else ""), (tokens[i + 1] if i + 1 < len(tokens) else "")
     core = token.strip(".,;:?!…-").lower()
-    if expanded := _expanded(tokens, i):
-        return expanded
-    if token.strip(".,;:?!'") in _TABLES["roman"]:
-        return _TABLES["roman"][token.strip(".,;:?!'")]
+    whole = _expanded(tokens, i) or _TABLES["roman"].get(token.strip(".,;:?!'"))
+    if whole:
+        return str(whole)
     if core in _TABLES["scales"] and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
         return f"{core} {_CURRENCIES[before[0]]}"  # $25 million
     if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]?", token.rstrip(",;:?!")):
@@ -644,10 +613,9 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
 def _fraction(above: str, below: str) -> str:
     """Spell out a fraction: "3", "4" -> "three quarters"."""
     part = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
-    return (
-        f"{cardinal(above)} "
-        f"{part if int(above) == 1 else 'halves' if part == 'half' else part + 's'}"
-    )
+    if int(above) != 1:
+        part = "halves" if part == "half" else f"{part}s"
+    return f"{cardinal(above)} {part}"
 
 
 def _number(match: re.Match[str], scaled: bool) -> str:
@@ -659,12 +627,10 @@ def _number(match: re.Match[str], scaled: bool) -> str:
         spoken = f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"
     elif match["ordinal"]:
         spoken = ordinal(digits)
+    elif len(match["digits"]) == 4 and not match["money"] and not match["percent"]:
+        spoken = year(digits)
     else:
-        spoken = (
-            year(digits)
-            if len(match["digits"]) == 4 and not match["money"] and not match["percent"]
-            else cardinal(digits)
-        )
+        spoken = cardinal(digits)
     if match["decade"]:
         spoken = plural(spoken) if digits.endswith("0") else f"{spoken}'s"
     money = "" if scaled or not match["money"] else _CURRENCIES[match["money"]]
@@ -677,10 +643,10 @@ def _letters(text: str) -> str:
     other scripts too."""
     text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
     # without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş
-    plain = (
-        c if c < "\u0100" else "".join(d for d in unicodedata.normalize("NFKD", c) if d.isalnum())
-        for c in text
-    )
+    plain = []
+    for c in text:
+        folded = c if c < "\u0100" else unicodedata.normalize("NFKD", c)
+        plain.append(c if c < "\u0100" else "".join(filter(str.isalnum, folded)))
     pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", "".join(plain))
     return " ".join(filter(None, map(_word, pieces)))
 
@@ -692,9 +658,8 @@ def _word(piece: str) -> str:
         return piece.strip("'") if re.search(r"[a-zA-Z]", piece) is None else piece.lstrip("'")
     if "-" in piece:
         return " ".join(filter(None, map(_word, piece.split("-"))))
-    if len(piece) == 1 and (name := unicodedata.name(piece, "")).startswith(
-        ("GREEK", "CYRILLIC", "HEBREW")
-    ):
+    name = unicodedata.name(piece, "") if len(piece) == 1 else ""
+    if name.startswith(("GREEK", "CYRILLIC", "HEBREW")):
         return name.split()[-1].lower()
     return ""
 
@@ -716,10 +681,8 @@ def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"(?<=\d) (?=\d+⁄)", "又", token)
     token = re.sub(r"(\d+)[/⁄](\d+)", r"\2分之\1", token)
     token = re.sub(r"(\d+)\.(\d+)", lambda m: f"{mandarin(m[1])}点{mandarin_digits(m[2])}", token)
-    yearly = (
-        after == "年"
-        and re.fullmatch(r"(?:1\d{3}|20\d{2})(?:到(?:1\d{3}|20\d{2}))?", token) is not None
-    )
-    token = re.sub(r"\d+", lambda m: (mandarin_digits if yearly else mandarin)(m[0]), token)
+    years = re.fullmatch(r"(?:1\d{3}|20\d{2})(?:到(?:1\d{3}|20\d{2}))?", token)
+    spell = mandarin_digits if after == "年" and years else mandarin
+    token = re.sub(r"\d+", lambda m: spell(m[0]), token)
     token = "".join(_TABLES["zh_symbols"].get(c, c) for c in token)
     return " ".join(re.findall(rf"[{HAN}]+|[A-Za-zÀ-ÖØ-öø-ÿ]+(?:'[a-z]+)?|[α-ωΑ-Ω]", token))

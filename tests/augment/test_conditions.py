@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +9,8 @@ import pytest
 
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Condition, Distorter, FrozenDistorter, freeze, parse_condition
-from speechssl.augment.conditions import is_drawn, noise_hash
+from speechssl.augment.conditions import is_drawn
+from speechssl.augment.noise import recording
 from speechssl.errors import InputError
 
 from ..files import read_lines, refused
@@ -25,7 +22,6 @@ from .conftest import steady
     [
         ("clean", Condition("clean"), "clean"),
         ("pink@10", Condition("noise", "pink", snr_db=10), "pink 10 dB"),
-        ("babble@-2.5", Condition("noise", "babble", snr_db=-2.5), "babble -2.5 dB"),
         (
             "noises/kitchen.wav@5",
             Condition("noise", "noises/kitchen.wav", snr_db=5),
@@ -33,17 +29,12 @@ from .conftest import steady
         ),
         ("a@b/x.wav@0", Condition("noise", "a@b/x.wav", snr_db=0), "x 0 dB"),
         ("coloured:-6@5", Condition("noise", "coloured:-6", snr_db=5), "coloured:-6 5 dB"),
-        ("coloured:-4.5@5", Condition("noise", "coloured:-4.5", snr_db=5), "coloured:-4.5 5 dB"),
         ("m+g+r@5", Condition("noise", "m+g+r", snr_db=5), "m+g+r 5 dB"),
-        ("held-out@0", Condition("noise", "held-out", snr_db=0), "held-out 0 dB"),
         ("fsd50k=/data/FSD@5", Condition("noise", "fsd50k=/data/FSD", snr_db=5), "fsd50k 5 dB"),
-        ("c++/x.wav@5", Condition("noise", "c++/x.wav", snr_db=5), "x 5 dB"),
         ("codec@mp3:16", Condition("codec", "mp3", kbps=16), "mp3 16 kbps"),
-        ("codec@opus:6.5", Condition("codec", "opus", kbps=6.5), "opus 6.5 kbps"),
         ("rir=halls/a", Condition("rir", "halls/a"), "rir a"),
         ("r", Condition("rooms"), "r"),
         ("reverb", Condition("reverb", rt60=0.5), "reverb 0.5 s"),
-        ("reverb@0.6", Condition("reverb", rt60=0.6), "reverb 0.6 s"),
         ("pitch@-2", Condition("pitch", semitones=-2), "pitch -2"),
         ("band@1000-2000", Condition("band", band=(1000, 2000)), "no 1000-2000 Hz"),
     ],
@@ -81,22 +72,14 @@ def test_chains(text: str, steps: list[str], snr: float | None, short: str) -> N
     assert parse_condition(chain.text) == chain
 
 
-BAD = (
-    "pink pink@ @5 clean@3 pink@loud pink@nan pink@inf reverb@0 reverb@99 reverb@ pitch "
-    "pitch@99 band band@1000 band@2000-1000"
-)
-BAD += (
-    " band@100-9000 kitchen.wav m+g+r r@5 rir= rir held-out pink@5+ +pink pink@5+clean codec "
-    "codec@mp3 codec@mp3:8 codec@aac:64"
-)
-BAD += " coloured:steep@5 coloured:-60@5"
+BAD = "pink pink@ @5 clean@3 pink@loud pink@nan reverb@0 pitch pitch@99 band@1000 band@2000-1000"
+BAD += " kitchen.wav m+g+r r@5 rir= held-out pink@5+ pink@5+clean codec@mp3 codec@mp3:8"
+BAD += " codec@aac:64 coloured:steep@5 coloured:-60@5"
 
 
 @pytest.mark.parametrize("text", ["", *BAD.split()])
 def test_malformed_conditions(text: str) -> None:
-    with pytest.raises(InputError, match="condition") as caught:
-        parse_condition(text)
-    assert repr(text) in str(caught.value)
+    assert repr(text) in refused("is not a condition", parse_condition, text)
 
 
 @pytest.mark.slow
@@ -105,16 +88,13 @@ def test_malformed_conditions(text: str) -> None:
     [
         ("clean", False),
         ("pitch@-2.5", False),
-        ("band@1000-2000", False),
         ("codec@mp3:16", False),
         ("pitch@2+band@900-1000", False),
         ("pink@10", True),
         ("m+g@5", True),
-        ("reverb", True),
         ("reverb@0.6", True),
         ("r", True),
         ("reverb+codec@mp3:16", True),
-        ("pink@5+gaussian@5", True),
     ],
 )
 def test_what_a_seed_decides(text: str, drawn: bool) -> None:
@@ -126,67 +106,6 @@ def test_what_a_seed_decides(text: str, drawn: bool) -> None:
         np.array_equal(*(Distorter(seed).apply(speech, condition, "u") for seed in (0, 1)))
         is not drawn
     )
-
-
-CONDITIONS = [
-    "pink@10",
-    "gaussian@0",
-    "babble@5",
-    "reverb@0.4",
-    "pitch@3",
-    "band@500-1500",
-    "coloured:3@5",
-    "m+g+r@5",
-]
-CONDITIONS += [
-    "held-out@5",
-    "r",
-    "codec@mp3:16",
-    "codec@opus:12",
-    "reverb@0.3+pink@5+codec@opus:24",
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", CONDITIONS)
-@pytest.mark.parametrize("n", [800, 16_001])
-def test_length_and_type_are_kept_and_the_input_is_not_touched(
-    text: str, n: int, voices: tuple[Path, ...]
-) -> None:
-    samples = steady(n)
-    before = samples.copy()
-    distorted = Distorter(0, voices).apply(samples, parse_condition(text), "u1")
-    assert (
-        distorted.shape == (n,) and distorted.dtype == np.float32 and np.abs(distorted).max() <= 1
-    )
-    np.testing.assert_array_equal(samples, before)
-    assert not np.array_equal(distorted, samples)
-
-
-@pytest.mark.slow
-def test_order_and_workers_do_not_matter(voices: tuple[Path, ...]) -> None:
-    distorter, jobs = (
-        Distorter(3, voices),
-        [(parse_condition(c), f"u{i}") for c in CONDITIONS for i in range(3)],
-    )
-    samples = steady(4000)
-    forwards = [distorter.apply(samples, *job) for job in jobs]
-    backwards = [Distorter(3, voices).apply(samples, *job) for job in reversed(jobs)][::-1]
-    with ThreadPoolExecutor(2) as pool:
-        parallel = list(pool.map(lambda job: distorter.apply(samples, *job), jobs))
-    for one, two, three in zip(forwards, backwards, parallel, strict=True):
-        np.testing.assert_array_equal(one, two)
-        np.testing.assert_array_equal(one, three)
-
-
-@pytest.mark.parametrize("text", ["pink@10", "babble@5", "reverb@0.4"])
-def test_utterances_and_seeds_differ(text: str, voices: tuple[Path, ...]) -> None:
-    samples, condition = steady(4000), parse_condition(text)
-    results = [
-        Distorter(s, voices).apply(samples, condition, u)
-        for s, u in [(0, "u1"), (0, "u2"), (1, "u1")]
-    ]
-    assert len({r.tobytes() for r in results}) == 3
 
 
 @pytest.mark.parametrize("kind", ["m", "held-out", "coloured:-12", "g", "pink"])
@@ -268,27 +187,8 @@ def test_measured_rooms(tmp_path: Path) -> None:
     )
     named = Distorter(folders={"hall": tmp_path}).sources(parse_condition("rir=hall"))
     assert [name for name, _ in named] == ["a.flac", "b.flac"]
-    with pytest.raises(InputError, match="no impulse responses"):
+    with pytest.raises(InputError, match="no recordings in missing for impulse"):
         Distorter().check(parse_condition("rir=missing"))
-
-
-def test_sources_name_what_generates_and_what_an_snr_is_over_where_it_is_not_the_default() -> None:
-    assert [name for name, _ in Distorter().sources(parse_condition("m+g+r@5"))] == [
-        "generated: stand-in"
-    ]
-    assert Distorter().sources(parse_condition("reverb+held-out@5"))[0][0] == "generated: held-out"
-    noisy, room, over = (
-        parse_condition("pink@5"),
-        parse_condition("reverb@0.4"),
-        Distorter(snr_over="signal"),
-    )
-    assert Distorter().sources(noisy) == over.sources(room) == [] and over.sources(noisy) == [
-        ("SNR over: signal", 0)
-    ]
-    assert Distorter().card(noisy) == over.card(room) == {"seed": 0} and over.card(noisy) == {
-        "seed": 0,
-        "snr_over": "signal",
-    }
 
 
 # ---- frozen mixtures are the same for every system, and what has changed since is refused
@@ -353,59 +253,6 @@ def test_the_same_mixtures_to_the_bit(
             )
 
 
-def test_a_row_a_mixture(manifest: Path, texts: list[str], tmp_path: Path) -> None:
-    rows = read_lines(manifest)
-    assert len(rows) == (len(texts) - 1) * len(LENGTHS)  # clean is no mixture
-    row = next(
-        r for r in rows if r["condition"] == f"{tmp_path / 'street'}@5" and r["utterance"] == "ü/2"
-    )
-    (step,) = row["steps"]
-    (piece,) = step["source"]["files"]
-    assert (
-        row["samples"] == 20_000
-        and row["snr_db"] == 5
-        and piece["file"].startswith("street/")
-        and len(piece["sha256"]) == 64
-    )
-    assert (
-        len(next(r for r in rows if r["condition"] == "babble@5")["steps"][0]["source"]["files"])
-        == 5
-    )
-
-
-def test_freezing_twice_gives_the_same_file(
-    manifest: Path, texts: list[str], voices: tuple[Path, ...], tmp_path: Path
-) -> None:
-    for seed in (4, 5):
-        made = freeze(
-            [parse_condition(t) for t in texts],
-            LENGTHS,
-            Distorter(seed, voices),
-            tmp_path / "again.jsonl",
-        )
-        assert (made.read_bytes() == manifest.read_bytes()) is (seed == 4)
-
-
-@pytest.mark.slow
-def test_another_process_mixes_the_same(manifest: Path, distorter: Distorter) -> None:
-    program = (
-        "import numpy as np, sys, hashlib; from pathlib import Path;"
-        "from speechssl.augment import FrozenDistorter, parse_condition;"
-        "x = (0.05 * np.random.default_rng(2).standard_normal(12000)).astype(np.float32);"
-        "y = FrozenDistorter(Path(sys.argv[1])).apply(x, parse_condition('held-out@5'), 'u1');"
-        "print(hashlib.sha256(y.tobytes()).hexdigest())"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(manifest)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    mine = distorter.apply(speech("u1"), parse_condition("held-out@5"), "u1")
-    assert run.stdout.strip() == hashlib.sha256(mine.tobytes()).hexdigest()
-
-
 def test_a_manifest_moves_with_its_noise(
     manifest: Path, texts: list[str], tmp_path: Path, distorter: Distorter
 ) -> None:
@@ -416,112 +263,44 @@ def test_a_manifest_moves_with_its_noise(
     (tmp_path / "street").rename(tmp_path / "old")
     new.mkdir()
     moved = manifest.rename(new / manifest.name)
-    with pytest.raises(InputError, match="does not exist; restore it"):
-        FrozenDistorter(moved).check(condition)
+    refused("street", FrozenDistorter(moved).check, condition)
     (tmp_path / "old").rename(new / "street")
     np.testing.assert_array_equal(
         FrozenDistorter(moved).apply(speech("u1"), condition, "u1"), expected
     )
 
 
-def test_a_changed_recording_is_refused(manifest: Path, texts: list[str], tmp_path: Path) -> None:
-    condition = parse_condition(texts[-4])
-    for i in range(3):
-        write_flac(
-            tmp_path / "street" / f"{i}.flac",
-            0.1 * np.random.default_rng(i + 9).standard_normal(9_000),
-        )
-    frozen = FrozenDistorter(manifest)
-    refused("is not the one that .* was frozen with", frozen.check, condition)
-    refused("is not the one that .* was frozen with", frozen.apply, speech("u1"), condition, "u1")
-
-
-def test_another_generator_is_refused(manifest: Path) -> None:
-    manifest.write_text(manifest.read_text("utf-8").replace('"seed": 4', '"seed": 5'), "utf-8")
-    for text in ("pink@10", "held-out@5", "r", "reverb@0.4"):
-        frozen = FrozenDistorter(manifest)
-        refused(
-            "frozen with another noise for the utterance u1",
-            frozen.apply,
-            speech("u1"),
-            parse_condition(text),
-            "u1",
-        )
-
-
-def test_what_was_not_frozen_is_refused(manifest: Path) -> None:
-    frozen = FrozenDistorter(manifest)
-    refused(
-        "no mixture of the utterance u3",
-        frozen.apply,
-        speech("u1"),
-        parse_condition("pink@10"),
-        "u3",
-    )
+def test_what_was_not_frozen_or_has_changed_is_refused(
+    manifest: Path, texts: list[str], tmp_path: Path
+) -> None:
+    frozen, pink = FrozenDistorter(manifest), parse_condition("pink@10")
     refused("no mixture of the condition pink@7", frozen.check, parse_condition("pink@7"))
-    refused(
-        "has 11999 samples, not the 12000",
-        frozen.apply,
-        speech("u1")[:-1],
-        parse_condition("pink@10"),
-        "u1",
-    )
-    assert frozen.apply(clean := speech("u1"), parse_condition("clean"), "u9") is clean
-
-
-def test_nothing_is_written_where_noise_is_missing(distorter: Distorter, tmp_path: Path) -> None:
-    conditions = [parse_condition("pink@5"), parse_condition("missing.wav@5")]
-    refused("there is no noise", freeze, conditions, LENGTHS, distorter, tmp_path / "f.jsonl")
-    assert not list(tmp_path.glob("*f.jsonl*"))
-
-
-def test_damaged_manifests(manifest: Path, tmp_path: Path) -> None:
-    before = FrozenDistorter(manifest).sources(parse_condition("pink@10"))
-    manifest.write_text(manifest.read_text("utf-8").replace("pink@10", "pink@9"), "utf-8")
-    # sources follow the manifest
-    assert FrozenDistorter(manifest).sources(parse_condition("pink@9")) != before
-    refused("cannot read", FrozenDistorter, tmp_path / "missing.jsonl")
-    unseeded = '{"utterance": "u1", "condition": "r", "samples": 9, "steps": []}'
-    for content in ("", "{", '{"utterance": "u1"}', unseeded, "[]"):
-        manifest.write_text(content)
-        refused(":1 is not " if content else "contains no frozen noise", FrozenDistorter, manifest)
-
-
-def test_the_hash_is_of_the_sound_not_of_its_level() -> None:
-    noise = np.random.default_rng(0).standard_normal(SAMPLE_RATE)
-    assert noise_hash(noise) == noise_hash(3e-4 * noise) != noise_hash(noise[::-1])
+    refused("no mixture of the utterance u3", frozen.apply, speech("u1"), pink, "u3")
+    refused("of 11999 samples", frozen.apply, speech("u1")[:-1], pink, "u1")
+    for i in range(3):
+        changed = 0.1 * np.random.default_rng(i + 9).standard_normal(9_000)
+        write_flac(tmp_path / "street" / f"{i}.flac", changed)
+    manifest.write_text(manifest.read_text("utf-8").replace('"seed": 4', '"seed": 5'), "utf-8")
+    frozen = FrozenDistorter(manifest)
+    recording.cache_clear()
+    for text in (texts[-4], "pink@10", "held-out@5", "r", "reverb@0.4"):
+        condition = parse_condition(text)
+        message = "frozen with another noise for the utterance u1"
+        refused(message, frozen.apply, speech("u1"), condition, "u1")
 
 
 def test_snrs_over_the_whole_signal_are_frozen_too(
     voices: tuple[Path, ...], tmp_path: Path
 ) -> None:
-    conditions = [
-        parse_condition(text) for text in ("pink@5", "m+g+r@5", "reverb@0.4+pink@5", "reverb@0.4")
-    ]
-    over = {name: Distorter(4, voices, snr_over=name) for name in ("active", "signal")}
-    paths = {
-        name: freeze(conditions, LENGTHS, d, tmp_path / f"{name}.jsonl") for name, d in over.items()
-    }
-    paused = {
-        key: np.where(np.arange(LENGTHS[key]) % 8_000 < 4_000, speech(key), 0).astype(np.float32)
-        for key in ("u1", "ü/2")
-    }
-    for condition in conditions:
-        for key, samples in paused.items():
-            live = {name: over[name].apply(samples, condition, key) for name in over}
-            for name, path in paths.items():
-                np.testing.assert_array_equal(
-                    FrozenDistorter(path).apply(samples, condition, key), live[name]
-                )
-            assert (
-                np.array_equal(live["active"], live["signal"]) is (not condition.noisy)
-                or condition.kind == "m+g+r"
-            )
-    rows = {name: read_lines(path) for name, path in paths.items()}
-    # manifests from before there was a choice stay as they are
-    assert {row.get("snr_over") for row in rows["active"]} == {None}
-    over_signal = {row["condition"]: row.get("snr_over") for row in rows["signal"]}
-    assert over_signal == {c.text: "signal" for c in conditions[:3]} | {"reverb@0.4": None}
-    assert [{k: v for k, v in row.items() if k != "snr_over"} for row in rows["signal"]] == rows[
-        "active"
-    ]
+    pink, room = parse_condition("reverb@0.4+pink@5"), parse_condition("reverb@0.4")
+    paused = np.where(np.arange(12_000) % 8_000 < 4_000, speech("u1"), 0).astype(np.float32)
+    found = []
+    for over in ("active", "signal"):
+        live = Distorter(4, voices, snr_over=over)
+        path = freeze([pink, room], LENGTHS, live, tmp_path / f"{over}.jsonl")
+        found.append(live.apply(paused, pink, "u1"))
+        frozen = FrozenDistorter(path).apply(paused, pink, "u1")
+        np.testing.assert_array_equal(frozen, found[-1])
+        noted = {row["condition"]: row.get("snr_over") for row in read_lines(path)}
+        assert noted == {pink.text: "signal" if over == "signal" else None, room.text: None}
+    assert not np.array_equal(*found)

@@ -1,36 +1,28 @@
 """Noise: the bank, its files, and generated noise: every family makes a sound, no two alike, and
-training, dev and test have no sound in common.
+its level is known.
 """
 
 from __future__ import annotations
 
-import dis
-import inspect
-from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
-from speechssl.augment import Distorter, NoiseBank, noise, parse_condition, training
+from speechssl.augment import Distorter, NoiseBank, parse_condition
 from speechssl.augment.noise import (
     DEV,
-    GENERATED,
     HELD_OUT,
     LEVEL,
     SEEN,
     Family,
     clip,
-    noise_files,
     replay,
     stand_in,
 )
 from speechssl.augment.training import parse_distortions
-from speechssl.errors import InputError
 from speechssl.signal import generator
 
 from ..files import refused
@@ -52,46 +44,12 @@ def test_folder_of_recordings(tmp_path: Path) -> None:
     assert {d.tobytes() for d in draws} == {read_audio(f).tobytes() for f in bank.files}
 
 
-def test_the_place_of_the_noise_does_not_matter(tmp_path: Path) -> None:
-    for folder in ("here", "there"):
-        write_flac(tmp_path / folder / "n.flac", steady(20_000))
-    here, there = (NoiseBank.of(str(tmp_path / f)).sample("u1", 1000) for f in ("here", "there"))
-    np.testing.assert_array_equal(here, there)
-
-
 def test_a_silent_stretch_is_not_drawn(tmp_path: Path) -> None:
     noise = np.zeros(40_000, np.float32)
     noise[:20_000] = steady(20_000)
     write_flac(tmp_path / "n.flac", noise)
     bank = NoiseBank.of(str(tmp_path / "n.flac"))
     assert all(np.any(bank.sample(f"u{i}", 1000)) for i in range(20))
-
-
-def test_what_is_missing_is_told_early_as_it_was_named(
-    tmp_path: Path, voices: tuple[Path, ...]
-) -> None:
-    check = Distorter().check
-    for kind in ("pinkish", "missing.wav"):
-        refused(f"there is no noise {kind}", check, parse_condition(f"{kind}@5"))
-    (tmp_path / "empty").mkdir()
-    refused(
-        f"no recordings of noise in {tmp_path}/empty; give a folder with .wav",
-        check,
-        parse_condition(f"{tmp_path}/empty@5"),
-    )
-    refused("there is no noise fsd50k; give .* or NAME=FOLDER", check, parse_condition("fsd50k@5"))
-    named = Distorter(folders={"fsd50k": Path("nowhere")})
-    refused(
-        "the recordings nowhere of the noise fsd50k do not exist",
-        named.check,
-        parse_condition("fsd50k@5"),
-    )
-    refused(
-        "needs voices; give recordings of other people with --babble",
-        check,
-        parse_condition("babble@5"),
-    )
-    Distorter(0, voices).check(parse_condition("babble@5"))
 
 
 def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
@@ -117,11 +75,7 @@ def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
     assert {pieces[0].file.parts[-3] for pieces in draws} == {"noise", "music", "speech"}
     assert {len(pieces) for pieces in draws} == {1, 3, 4, 5, 6, 7}
     assert NoiseBank.of(f"musan={tmp_path}") == bank
-    refused(
-        "is not MUSAN: it has no recordings in noise, music, speech",
-        NoiseBank.of,
-        f"musan={tmp_path / 'speech'}",
-    )
+    refused("no recordings in .*for the noise of MUSAN", NoiseBank.of, f"musan={tmp_path / 'x'}")
 
 
 def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, ...]) -> None:
@@ -134,32 +88,21 @@ def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, 
 
 
 @pytest.mark.parametrize(
-    "samples",
-    [np.full(16_000, np.nan, np.float32), np.ones(10, np.float32), np.zeros(16_000)],
-    ids=len,
+    ("kind", "message"),
+    [
+        (
+            "pinkish",
+            "no recordings in pinkish for the noise pinkish; .*generated noise is gaussian",
+        ),
+        ("{}/empty", "no recordings in .*/empty for the noise"),
+        ("name={}/none", "no recordings in .*/none for the noise"),
+        ("babble", "needs voices; give recordings of other people with --babble"),
+    ],
 )
-def test_unusable_recordings_are_named(tmp_path: Path, samples: np.ndarray) -> None:
-    soundfile.write(tmp_path / "bad.wav", samples, SAMPLE_RATE, subtype="FLOAT")
-    with pytest.raises(InputError, match=r"bad\.wav"):
-        NoiseBank.of(str(tmp_path / "bad.wav")).sample("u1", 100)
-
-
-def test_a_folder_a_file_a_manifest_and_nothing(tmp_path: Path) -> None:
-    """How manifests are read is proved in tests/data/test_files.py."""
-    folder = tmp_path / "n"
-    for name in ("b.wav", "a.FLAC", "sub/c.ogg", "sub/notes.txt", ".hidden.wav"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    assert [p.name for p in noise_files(folder)] == ["a.FLAC", "b.wav", "c.ogg"]
-    assert noise_files(folder / "b.wav") == [folder / "b.wav"]
-    assert noise_files(folder / "missing") == []
-    (folder / "list.tsv").write_text("./\nb.wav\t100\nsub/c.ogg\t7\n")
-    assert [p.resolve() for p in noise_files(folder / "list.tsv")] == [
-        folder / "b.wav",
-        folder / "sub" / "c.ogg",
-    ]
-    (folder / "list.txt").write_text("")
-    refused("is empty", noise_files, folder / "list.txt")
+def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    condition = parse_condition(f"{kind.format(tmp_path)}@5")
+    refused(message, Distorter().check, condition)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +137,6 @@ def test_babble_mixes_every_talker_at_one_level(tmp_path: Path, count: int) -> N
 
 SETS = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}
 EVERY = [family for some in SETS.values() for family in some.items()]
-ARITHMETIC = set(  # what the sets may share
-    (
-        "filtered shaped tilted wander phase harmonics resonances poisson strikes modal "
-        "attack_decay "
-        "on_and_off unit"
-    ).split()
-)
 
 
 @pytest.mark.parametrize(("name", "family"), EVERY, ids=[name for name, _ in EVERY])
@@ -228,47 +164,10 @@ def test_a_clip_depends_on_its_seed_and_number_alone() -> None:
     assert not np.array_equal(first[0], next(stand_in(8, 1, 1.0)))
 
 
-def called(function: Any) -> set[str]:
-    """The names of the functions of `noise` that one calls, directly or through others."""
-    found, todo = set[str](), {function.__name__}
-    while todo:
-        name = todo.pop()
-        found.add(name)
-        codes = [vars(noise)[name].__code__]
-        for code in codes:
-            codes += [constant for constant in code.co_consts if inspect.iscode(constant)]
-            names = {
-                step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"
-            }
-            todo |= {other for other in names if inspect.isfunction(vars(noise).get(other))} - found
-    return found
-
-
-def test_no_sound_is_built_of_those_of_another_set() -> None:
-    """No family is in two sets. They share arithmetic; no function of another set is called. Nor by
-    training."""
-    assert len(dict(EVERY)) == len({family for _, family in EVERY}) == len(EVERY) == 11 + 6 + 6
-    of = {name: set().union(*map(called, some.values())) for name, some in SETS.items()}
-    for one, other in combinations(of.values(), 2):
-        assert one & other <= ARITHMETIC
-    assert not ARITHMETIC & dict(EVERY).keys()
-    evaluated = [DEV, HELD_OUT, GENERATED, *DEV.values(), *HELD_OUT.values()]
-    assert not any(value is one for value in vars(training).values() for one in evaluated)
-
-
-@pytest.mark.parametrize("kind", ["dev", "held-out"])
-def test_training_cannot_name_noise_of_evaluation(kind: str) -> None:
-    assert GENERATED[kind] is SETS[kind]
-    for name in (kind, *SETS[kind]):
-        refused("neither a source", parse_distortions, name)
-
-
-def test_evaluation_in_seen_families_has_other_clips() -> None:
-    """Even where an utterance is called as a clip of training is numbered."""
-    trained = list(stand_in(0, 2, 1.0))
-    for number, made in enumerate(trained):
-        drawn = NoiseBank.of("m").sample(str(number), SAMPLE_RATE)
-        assert np.corrcoef(drawn, made)[0, 1] < 0.5
+def test_training_cannot_name_noise_of_evaluation() -> None:
+    assert len(dict(EVERY)) == len({family for _, family in EVERY}) == 11 + 6 + 6
+    for name in ("dev", "held-out", *DEV, *HELD_OUT):
+        refused("is not a list of distortions", parse_distortions, name)
 
 
 @pytest.mark.parametrize("n", [1, 2, 800, 40_001])

@@ -9,10 +9,9 @@ import torch
 import torchaudio
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from speechssl.cascade.data import Recogniser, TimedWord
+from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import (
     BLANK,
     CtcHead,
@@ -21,7 +20,6 @@ from speechssl.cascade.model import (
     HeadShape,
     TokenSpan,
     align_spans,
-    blank_rate,
     frames_needed,
     greedy_decode,
     greedy_spans,
@@ -65,22 +63,9 @@ def test_encode_and_decode_agree_with_the_table():
     assert len(ENGLISH) == 29 and ENGLISH.symbols[0] == "<blank>"
     assert ENGLISH.encode(" it's  me ") == [ENGLISH.symbols.index(c) for c in "it's|me"]
     assert ENGLISH.decode(ENGLISH.encode("it's me")) == "it's me"
-    assert ENGLISH.encode("") == [] and ENGLISH.decode([]) == ""
-    # characters are words, and spaces are nothing
-    chinese = CtcVocabulary.from_characters(["你好 吗", "好"])
+    chinese = CtcVocabulary.from_symbols(["你好吗", "好"])  # characters are words
     assert chinese.symbols == ("<blank>", *sorted("你好吗"))
     assert chinese.decode(chinese.encode("好 你")) == "好你"
-    for text in ("Hello", "naïve", "a|b", "3"):
-        with pytest.raises(ValueError, match="not in the vocabulary"):
-            ENGLISH.encode(text)
-    for symbols, separator in (
-        ((), ""),
-        (("a", "b"), ""),
-        (("<blank>", "a", "a"), ""),
-        (("<blank>", "a"), "|"),
-    ):
-        with pytest.raises(ValueError):
-            CtcVocabulary(symbols, separator)
 
 
 # -- decoding and alignment
@@ -108,31 +93,6 @@ def test_alignment_to_the_frame():
     assert (words[1].start, words[1].end) == (GRID.seconds(8), GRID.seconds(11))
     assert words[0].start == (2 * 320 + 40) / 16_000
     assert [w.confidence for w in words] == pytest.approx([0.9, 0.9], abs=1e-4)
-
-
-def test_alignment_of_other_texts_than_the_audio_says():
-    words = align_words(emissions("__hhi_|_mme_"), "hi you", ENGLISH, GRID)
-    assert (
-        [w.text for w in words] == ["hi", "you"]
-        and words[0].confidence > 0.5
-        and words[1].confidence < 0.1
-    )
-    words = align_words(emissions("a_a"), "aa", ENGLISH, GRID)
-    assert (words[0].start, words[0].end) == (0.0, GRID.seconds(3))
-    # a doubled letter needs its blank
-    with pytest.raises(ValueError, match="2 symbols need at least 3 frames and there are 2"):
-        align_words(emissions("aa"), "aa", ENGLISH, GRID)
-    assert (
-        align_words(emissions("a_a"), "", ENGLISH, GRID)
-        == align_words(torch.zeros(0, 29), " ", ENGLISH, GRID)
-        == []
-    )
-    broken = emissions("abc")
-    broken[1, 1] = math.nan
-    with pytest.raises(ValueError, match="not all numbers"):
-        align_words(broken, "abc", ENGLISH, GRID)
-    with pytest.raises(ValueError, match="too many to align at once"):  # for torchaudio
-        align_spans(torch.zeros(70_000, 3).expand(70_000, 3), [1, 2] * 10_000)
 
 
 texts = st.lists(st.text("abc'", min_size=1, max_size=4), max_size=4).map(" ".join)
@@ -208,22 +168,6 @@ def test_a_head_learns_from_what_a_frozen_encoder_returns(states):
     assert model.projection.weight.grad is not None and model.projection.weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize(
-    "shape, lengths",
-    [
-        ((2, 6, 7), [6, 6]),
-        ((2, 3, 6, 8), [6, 6]),
-        ((2, 6, 8), [6]),
-        ((2, 6, 8), [6, 0]),
-        ((2, 6, 8), [7, 6]),
-        ((6, 8), [6]),
-    ],
-)
-def test_a_head_refuses_what_it_was_not_built_for(shape, lengths):
-    with pytest.raises(ValueError, match=r"takes features|lengths must be"):
-        head()(torch.zeros(shape), torch.tensor(lengths))
-
-
 def test_loss_is_by_symbol_and_counts_what_does_not_fit():
     model = head()
     features, lengths = torch.randn(2, 4, 8), torch.tensor([4, 4])
@@ -242,46 +186,6 @@ def test_loss_is_by_symbol_and_counts_what_does_not_fit():
     assert over["too_long"] == 0.5
     torch.testing.assert_close(over["loss"], by_hand[1] / 2)
     assert model.loss(features, lengths, [[], [5]])["loss"].isfinite()
-
-
-def test_blank_rate_counts_real_frames_only():
-    log_probs = torch.stack([emissions("__a____"), emissions("ab_____")])
-    assert blank_rate(log_probs, torch.tensor([3, 2])) == pytest.approx(2 / 5)
-
-
-TOY = ["ab", "b a", "aa b", "ba ab", "bb"]
-
-
-def toy_batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Every symbol lasts three noisy frames of its own direction; doubled letters have a silent
-    frame between them."""
-    directions = torch.eye(8)
-    rows = []
-    for text in TOY:
-        frames = [directions[0]]
-        for c in text:
-            frames += [directions[" ab".index(c) + 1]] * 3 + [directions[0]]
-        rows.append(torch.stack(frames) + 0.1 * torch.randn(len(frames), 8))
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor(
-        [len(r) for r in rows]
-    )
-
-
-def test_sixty_steps_learn_a_toy_language_without_errors():
-    torch.manual_seed(0)
-    features, lengths = toy_batch()
-    vocabulary = CtcVocabulary(("<blank>", "|", "a", "b"), "|")
-    model = CtcHead(HeadShape(8, len(vocabulary), projection=32, lstm_width=32))
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
-    targets = [vocabulary.encode(t) for t in TOY]
-    for _ in range(60):
-        optimiser.zero_grad()
-        model.loss(features, lengths, targets)["loss"].backward()
-        optimiser.step()
-    log_probs = model.eval()(features, lengths).detach()
-    assert [
-        greedy_decode(p[:n], vocabulary) for p, n in zip(log_probs, lengths, strict=True)
-    ] == TOY
 
 
 # -- recogniser
@@ -326,7 +230,6 @@ def recogniser(request) -> CtcRecogniser:
 
 def test_recognition_gives_text_and_times(recogniser):
     transcript = recogniser.transcribe(spoken("__hhi_|_mme_"))
-    assert isinstance(recogniser, Recogniser)
     assert transcript.text == "hi me"
     # "me" begins with "|"
     assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1225, 0.2225)]
@@ -403,26 +306,6 @@ def test_the_greedy_path_is_the_alignment_of_its_own_text():
         ]
 
 
-def test_audio_without_a_frame_has_no_words_and_what_is_no_recording_is_refused(recogniser):
-    assert all(
-        recogniser.transcribe(np.zeros(samples, np.float32)).words == () for samples in (0, 1, 399)
-    )
-    for samples in (np.zeros((2, 16_000), np.float32), np.full(16_000, np.nan, np.float32)):
-        with pytest.raises(ValueError):
-            recogniser.transcribe(samples)
-
-
-def test_head_vocabulary_and_layer_must_fit():
-    with pytest.raises(ValueError, match="29 symbols"):
-        CtcRecogniser(
-            FakeEncoder(), transparent_head(1), CtcVocabulary.from_characters(["ab"]), "x", 1
-        )
-    with pytest.raises(ValueError, match="layer"):
-        CtcRecogniser(FakeEncoder(), transparent_head(1), ENGLISH, "x")
-    with pytest.raises(ValueError, match="layer"):
-        CtcRecogniser(FakeEncoder(), transparent_head(3), ENGLISH, "x", 1)
-
-
 def test_saved_and_loaded_it_says_the_same_and_another_encoder_is_refused(recogniser, tmp_path):
     recogniser.save(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["card.json", "head.safetensors"]
@@ -441,45 +324,20 @@ def test_saved_and_loaded_it_says_the_same_and_another_encoder_is_refused(recogn
     )
 
 
-def _cut(folder):
-    file = folder / "head.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def _edit_weights(folder, change):
-    state = load_file(folder / "head.safetensors")
-    change(state)
-    save_file(state, folder / "head.safetensors")
-
-
 @pytest.mark.parametrize(
-    "damage, named",
+    ("name", "change"),
     [
-        (_cut, "head.safetensors"),
-        (lambda f: (f / "head.safetensors").unlink(), "head.safetensors"),
-        (lambda f: _edit_weights(f, lambda s: s.pop("output.bias")), "head.safetensors"),
-        (lambda f: _edit_weights(f, lambda s: s.update(extra=torch.zeros(1))), "head.safetensors"),
-        (
-            lambda f: _edit_weights(f, lambda s: s.update({"output.bias": torch.zeros(3)})),
-            "head.safetensors",
-        ),
-        (lambda f: _edit_weights(f, lambda s: s["output.bias"].add_(1)), "head.safetensors"),
-        (lambda f: (f / "card.json").unlink(), "card.json"),
-        (lambda f: (f / "card.json").write_text("{"), "card.json"),
-        (lambda f: (f / "card.json").write_text("[]"), "card.json"),
-        (lambda f: change_json(f / "card.json", kind="codebook"), "card.json"),
-        (lambda f: change_json(f / "card.json", head={"width": 3}), "card.json"),
-        (lambda f: change_json(f / "card.json", head=None), "card.json"),
-        (
-            lambda f: change_json(f / "card.json", vocabulary={"symbols": ["a"], "separator": ""}),
-            "card.json",
-        ),
+        ("head.safetensors", lambda file: file.write_bytes(file.read_bytes()[:-100])),
+        ("head.safetensors", lambda file: file.unlink()),
+        ("card.json", lambda file: file.unlink()),
+        ("card.json", lambda file: file.write_text("{")),
+        ("card.json", lambda file: change_json(file, kind="codebook")),
     ],
 )
-def test_damage_is_named(recogniser, tmp_path, damage, named):
+def test_damage_is_named(recogniser, tmp_path, name, change):
     recogniser.save(tmp_path)
-    damage(tmp_path)
-    refused(str(tmp_path / named), CtcRecogniser.load, tmp_path, FakeEncoder())
+    change(tmp_path / name)
+    refused(str(tmp_path / name), CtcRecogniser.load, tmp_path, FakeEncoder())
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -1,19 +1,13 @@
 """Readers of Hugging Face on the words of transcripts: what transformers itself finds, null
 answers, names, and refusals."""
 
-import json
 import math
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -24,12 +18,9 @@ from speechssl.cascade.readers import (
     join_text,
     load_huggingface,
     load_text_qa,
-    word_bounds,
-    written_words,
 )
 from speechssl.cascade.train import train_text_qa
 from speechssl.checkpoints import MODELS, model_folder
-from speechssl.cli import main
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -49,7 +40,7 @@ from speechssl.results import read_rows
 from speechssl.systems import load_systems
 from speechssl.textlm.layers import Shift
 
-from ..files import change_json, refused, same_files
+from ..files import refused, same_files
 from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
@@ -166,10 +157,6 @@ def test_an_answer_is_cut_at_words(start, end, text):
     assert cut_at_words("(Anna) Anna's 1990s 90s Zürich 3.5", start, end, " ") == text
 
 
-def test_chinese_is_cut_at_characters():
-    assert cut_at_words("北京大学", 1, 3, "") == "京大"
-
-
 def test_a_tokeniser_in_python_joins_as_it_does_and_answers_with_whole_words(checkpoint):
     folder, story = checkpoint("ByT5", QA), transcript(STORY)
     reader = load_huggingface(folder, ReaderOptions(max_seq_length=1000))
@@ -216,56 +203,6 @@ def test_of_many_windows_a_few_may_be_read(checkpoint):
         r.read([(transcript(QUESTION), story)]) for r in (reader.limit_windows(1000), reader)
     )
     assert many == all_of_them
-
-
-@given(
-    st.lists(
-        st.sampled_from(["anna", "lost", "silver", "lantern", "xyz", "a", "paris."]),
-        min_size=1,
-        max_size=20,
-    ),
-    st.data(),
-)
-def test_every_word_is_where_it_stands(checkpoint, words, data):
-    """The characters of a span lie in its words, and touch the first and the last of them."""
-    tokenizer = AutoTokenizer.from_pretrained(
-        checkpoint(data.draw(st.sampled_from(["BERT", "RoBERTa", "T5"])), QA)
-    )
-    separator = data.draw(st.sampled_from(["", " "]))
-    joined, (starts, ends) = (
-        join_text(tokenizer, "who", words, separator),
-        word_bounds(words, separator),
-    )
-    text = separator.join(words)
-    assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == words
-    assert (joined.part == 1).sum() == len(joined.characters) > 0
-    assert set("".join(text[a:b] for a, b in joined.characters)) <= {*text}
-    covered = np.zeros(len(text), bool)
-    for a, b in joined.characters:
-        covered[a:b] = True
-    assert all(covered[i] or text[i] == " " for i in range(len(text)))
-
-
-def test_a_t5_that_does_not_say_what_its_decoder_begins_with_begins_with_its_padding(
-    checkpoint, tmp_path
-):
-    folder, item = (
-        shutil.copytree(checkpoint("T5", QA), tmp_path / "t5"),
-        (transcript(QUESTION), transcript(STORY)),
-    )
-    config = json.loads((folder / "config.json").read_text())
-    assert config.pop("decoder_start_token_id") == config["pad_token_id"]
-    (folder / "config.json").write_text(json.dumps(config))
-    found, expected = (
-        load_huggingface(f, ReaderOptions()).read([item]) for f in (folder, checkpoint("T5", QA))
-    )
-    assert found == expected
-
-
-def test_capitals_that_say_nothing_are_small_letters():
-    assert written_words(transcript("WHO LOST IT")) == ["who", "lost", "it"]
-    for text in ("Who LOST it", "誰 lost", "北京", "3 4"):
-        assert written_words(transcript(text)) == text.split()
 
 
 # ---- as systems
@@ -337,18 +274,6 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
         evaluated(corpus, tmp_path / "out", reader="other/tiny-squad2")
 
 
-def test_text_qa_of_the_models_may_be_a_checkpoint(checkpoint, tmp_path, corpus):
-    shutil.copytree(checkpoint("RoBERTa", QA), tmp_path / "set/text-qa")
-    rows = evaluated(corpus, tmp_path / "out", tmp_path / "set")
-    assert {system for system, _ in rows} == {"text"} and {"em", "f1", "ff1", "aos"} <= {
-        metric for _, metric in rows
-    }
-    before = load_systems(tmp_path / "set", ["text"])[0].card
-    other = checkpoint("RoBERTa", QA, hidden_dropout_prob=0.2, num_hidden_layers=1)
-    shutil.copytree(other, tmp_path / "set/text-qa", dirs_exist_ok=True)
-    assert load_systems(tmp_path / "set", ["text"])[0].card["text_qa"] != before["text_qa"]
-
-
 @pytest.mark.parametrize("family", ["BERT", "T5"])
 def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_threshold(
     checkpoint, corpus, tmp_path, family
@@ -371,145 +296,42 @@ def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_
             assert all(value == 0 for (_, metric), value in rows.items() if metric != "wer")
 
 
-@pytest.mark.slow
-def test_a_reader_trained_here_answers_nothing_too_and_has_its_own_lengths(corpus, tmp_path):
-    always = evaluated(corpus, tmp_path / "always", null_threshold=-1e9)
-    assert always["text", "f1"] == always["text", "ff1"] == 0
-    assert evaluated(corpus, tmp_path / "never", null_threshold=1e9) == evaluated(
-        corpus, tmp_path / "out"
-    )
-    rows = evaluated(corpus, tmp_path / "named", reader="people-en/text-qa")
-    assert {system for system, _ in rows} == {"text+text-qa"}
-    refused(
-        "lengths are in its card; leave out --max-seq-length",
-        load_text_qa,
-        model_folder(),
-        ReaderOptions(max_seq_length=100),
-    )
-
-
 # ---- refusals
 
 
-def no_reader(folder, reason):
-    """The folder is refused for this reason, in one sentence that names every family that is
-    read."""
-    message = refused(reason, load_huggingface, folder, ReaderOptions())
-    assert all(name in message for name in TEXT_FAMILIES) and ". " not in message
-
-
 @pytest.mark.parametrize(
-    ("family", "kind"),
-    [(f, "AutoModel") for f in ("BERT", "T5", "GPT2", "Bart", "BigBird", "ModernBERT")]
-    + [(f, "AutoModelForMaskedLM") for f in ("BERT", "BigBird", "ModernBERT")],
+    ("kind", "file", "reason"),
+    [
+        ("AutoModel", "", "lacks 2 weights, such as qa_outputs.bias, which only fine-tuning makes"),
+        (QA, "tokenizer*", "has no tokeniser"),
+        (QA, "model.safetensors", "cannot load the reader"),
+    ],
 )
-def test_a_checkpoint_without_a_head_is_refused(checkpoint, family, kind):
-    no_reader(
-        checkpoint(family, kind),
-        r"\w+\) was not fine-tuned for question answering; give "
-        r"one that was fine-tuned",
-    )
-
-
-@pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "qa_outputs.bias"])
-def test_a_checkpoint_that_lacks_other_weights_has_another_message(checkpoint, tmp_path, name):
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
-    weights = load_file(folder / "model.safetensors")
-    save_file(
-        {n: w for n, w in weights.items() if n != name},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
-    no_reader(folder, rf"lacks 1 weights \({name}\)")
-
-
-@pytest.mark.slow
-def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
-    no_reader(
-        hubert_folder("layer"),
-        r"the reader .* \(Hubert\) was not fine-tuned for question "
-        r"answering; give one",
-    )
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
-    change_json(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, num_labels=3)
-    no_reader(folder, "cannot load the reader|cannot read text|lacks")
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "b")
-    for path in folder.glob("tokenizer*"):
+def test_what_answers_no_questions_is_refused(checkpoint, tmp_path, kind, file, reason):
+    folder = shutil.copytree(checkpoint("BERT", kind), tmp_path / "a")
+    for path in folder.glob(file) if file else ():
         path.unlink()
-    no_reader(folder, "has no tokeniser")
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
-    (folder / "tokenizer.json").unlink()
-    no_reader(
-        folder,
-        r"c has no tokeniser \(tokenizer\.json, or .*\); give one that was "
-        r"fine-tuned",
-    )
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "d")
-    (folder / "model.safetensors").write_bytes(b"cut")
-    no_reader(folder, "cannot load the reader")
-
-
-def test_a_reader_of_units_is_called_so():
-    with pytest.raises(
-        InputError, match=("is a DUAL reader, of units and not of words; give its --encoder")
-    ):
-        load_text_qa(Path("nowhere"), ReaderOptions("people-en/dual"))
-
-
-def test_a_folder_without_a_config_is_no_reader(tmp_path):
-    with pytest.raises(
-        InputError,
-        match=(
-            f"{tmp_path} has no config.json, so it is no reader; give a folder with config.json"
-        ),
-    ):
-        load_text_qa(tmp_path, ReaderOptions(str(tmp_path)))
+    message = refused(reason, load_huggingface, folder, ReaderOptions())
+    assert all(name in message for name in TEXT_FAMILIES)
 
 
 def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv(MODELS, str(tmp_path))
-    with pytest.raises(
-        InputError, match=("found no reader at deepset/minilm-uncased-squad2: .*hf download")
+    named = ReaderOptions(reader="deepset/minilm-uncased-squad2")
+    for message, folder, reading in (
+        ("found no reader at deepset/minilm-uncased-squad2", model_folder(), named),
+        ("has no text-qa/; train one", tmp_path, ReaderOptions()),
+        ("is a DUAL reader, of units", model_folder(), ReaderOptions("people-en/dual")),
+        ("lengths are in its card", model_folder(), ReaderOptions(max_seq_length=100)),
     ):
-        load_systems(
-            model_folder(), ["text"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2")
-        )
-    with pytest.raises(InputError, match="no words are read by dual; leave out --reader"):
-        load_systems(
-            model_folder(), ["dual"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2")
-        )
+        refused(message, load_text_qa, folder, reading)
     refused(
-        "has no text-qa/; train one .* or name a question-answering model .* with --reader",
-        load_systems,
-        tmp_path,
-        ["text"],
+        "no words are read by dual",
+        lambda: load_systems(model_folder(), ["dual"], reading=named),
     )
 
 
 # ---- shifts between languages
-
-
-def test_a_shift_is_added_when_words_are_read_and_named(checkpoint, corpus, tmp_path):
-    folder = checkpoint("BERT", QA)
-    vector = 3 * torch.randn(32, generator=torch.Generator().manual_seed(0))
-    Shift(1, vector, {"method": "zero-mean"}).save(tmp_path / "zh.safetensors")
-    options = ReaderOptions(reader=str(folder))
-    plain, shifted = (
-        load_text_qa(model_folder(), replace(options, shift=s))
-        for s in (None, tmp_path / "zh.safetensors")
-    )
-    assert "shift" not in plain.card and (
-        shifted.card["shift"]["layer"],
-        shifted.card["shift"]["method"],
-    ) == (1, "zero-mean")
-    assert shifted.suffix == f"{plain.suffix}~zh"
-    item = [(transcript(QUESTION), transcript(STORY))]
-    assert plain.reader.read(item)[0].score != pytest.approx(
-        shifted.reader.read(item)[0].score, abs=1e-3
-    )
-    Shift(3, torch.zeros(32)).save(tmp_path / "far.safetensors")
-    far = replace(options, shift=tmp_path / "far.safetensors")
-    refused("the encoder has no layer 3; choose 0", load_text_qa, model_folder(), far)
 
 
 def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(
@@ -550,40 +372,6 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
     )
     with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
         train_text_qa(replace(made, shift=tmp_path / "zh.safetensors"))
-
-
-def test_text_qa_of_the_first_passages_alone(checkpoint, corpus, tmp_path):
-    sizes = [
-        "--steps",
-        "1",
-        "--warmup-steps",
-        "0",
-        "--batch",
-        "1",
-        "--window",
-        "40",
-        "--stride",
-        "20",
-        "--answer",
-        "6",
-        "--max-question",
-        "20",
-    ]
-    call = [
-        "train",
-        "text-qa",
-        str(corpus),
-        str(tmp_path / "out"),
-        "--text-encoder",
-        str(checkpoint("BERT")),
-        "--split",
-        "test",
-    ]
-    assert (
-        main([*call, *sizes, "--passages", "1"]) == 0
-        and read_json(tmp_path / "out/card.json")["passages"] == 1
-    )
-    assert main([*call, *sizes]) == 2  # of another part of the corpus
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,6 @@ def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
     assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.1)
 
 
-def test_units_have_to_fit():
-    with pytest.raises(ValueError, match="2 voices do not fit 1 items"):
-        choose_units(["a", "b"], ["x"], "passage")
-    with pytest.raises(ValueError, match="several groups"):
-        _ = BootstrapUnits("voice", (("a", "b"),)).labels
-
-
 def test_those_who_ask_are_drawn_too():
     voices, passages = [v for v in "abcdef" for _ in range(4)], [f"p{i // 2}" for i in range(24)]
     many, few = ["uvwxyz"[i % 6] for i in range(24)], ["uvw"[i % 3] for i in range(24)]

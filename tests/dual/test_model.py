@@ -47,11 +47,9 @@ def sequence(question, window, seed=0):
 
 def test_sequences_are_padded_to_one_length_and_a_long_question_loses_its_tail():
     ids, offset = LAYOUT.sequence(np.arange(10), np.array([20]))
-    assert (
-        ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31]
-        and ids[offset] == 20
-        and ids.dtype == np.int64
-    )
+    assert ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31]
+    assert ids[offset] == 20
+    assert ids.dtype == np.int64
     batch = collate(
         [
             LAYOUT.sequence(np.array([1]), np.array([2, 3])),
@@ -112,7 +110,8 @@ def test_padding_changes_no_logit_and_only_cls_and_the_window_can_be_chosen(span
         model.embedding.weight[LAYOUT.pad] = 100.0
         repainted = model.logits(**collate([long, short], LAYOUT.pad))[1]
     size, offset = len(short[0]), short[1]
-    assert alone.shape == (size, 2) and alone.dtype == torch.float32
+    assert alone.shape == (size, 2)
+    assert alone.dtype == torch.float32
     torch.testing.assert_close(padded[:size], alone, atol=2e-5, rtol=1e-5)
     torch.testing.assert_close(repainted, padded, atol=2e-5, rtol=1e-5)
     allowed = [0, *range(offset, offset + 7)]
@@ -152,10 +151,8 @@ def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_th
     passage[[3, 15, 90]] = question  # one by one: no two of them in a row
     reader = Reader(span_model("bert"), LAYOUT)
     every = windows(100, LAYOUT.size, LAYOUT.stride)
-    assert [w.first for w in retrieve_windows(every, question, passage, 2, 2)] == [
-        36,
-        48,
-    ] and Window(36, 24) in every
+    assert [w.first for w in retrieve_windows(every, question, passage, 2, 2)] == [36, 48]
+    assert Window(36, 24) in every
     some = replace(reader, retrieve=2, ngram=2)
     (found,) = some.read([(question, passage)])
     assert 36 <= found.first <= found.last < 72
@@ -213,14 +210,15 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
         window = ids[inside == 1]
         example = next(e for e in examples if is_cut_of(window, e.passage))
         answer = example.passage[example.first : example.last + 1]
-        assert len(window) == min(16, len(example.passage)) and (
-            mask.sum() == len(window) + 3 + min(len(example.question), 5)
-        )
+        assert len(window) == min(16, len(example.passage))
+        assert mask.sum() == len(window) + 3 + min(len(example.question), 5)
         if first == 0:
-            assert last == 0 and not is_cut_of(answer, window)
+            assert last == 0
+            assert not is_cut_of(answer, window)
             assert empty > 0 or len(answer) > 16
         else:
-            assert np.array_equal(ids[first : last + 1], answer) and inside[first : last + 1].all()
+            assert np.array_equal(ids[first : last + 1], answer)
+            assert inside[first : last + 1].all()
 
 
 def is_cut_of(part, whole):
@@ -275,10 +273,8 @@ def test_noise_replaces_a_share_of_the_tokens_and_no_special():
     before = np.tile(np.arange(SYMBOLS + 3), 100)
     noisy = before.copy()
     replace_tokens(np.random.default_rng(0), noisy, 0.5, LAYOUT.symbols)
-    assert (
-        np.array_equal(noisy[before >= SYMBOLS], before[before >= SYMBOLS])
-        and noisy.max() == SYMBOLS + 2
-    )
+    assert np.array_equal(noisy[before >= SYMBOLS], before[before >= SYMBOLS])
+    assert noisy.max() == SYMBOLS + 2
     assert np.mean((noisy != before)[before < SYMBOLS]) == pytest.approx(
         0.5 * (1 - 1 / SYMBOLS), abs=0.03
     )
@@ -342,10 +338,10 @@ def test_reading_many_is_reading_one_by_one(span_model, kind):
     many, single = reader.read(items), [reader.read([item])[0] for item in items]
     for a, b, (_, passage) in zip(many, single, items, strict=True):
         assert (a.first, a.last) == (b.first, b.last)
-        assert a.score == pytest.approx(b.score, abs=1e-4) and a.confidence == pytest.approx(
-            b.confidence, abs=1e-4
-        )
-        assert 0 <= a.first <= a.last < len(passage) and a.last - a.first < LAYOUT.answer
+        assert a.score == pytest.approx(b.score, abs=1e-4)
+        assert a.confidence == pytest.approx(b.confidence, abs=1e-4)
+        assert 0 <= a.first <= a.last < len(passage)
+        assert a.last - a.first < LAYOUT.answer
         assert 0 < a.confidence <= 1
 
 
@@ -401,12 +397,13 @@ def test_a_reader_comes_back(span_model, tmp_path, kind):
     model = span_model(kind)
     save_reader(tmp_path, model, LAYOUT, {"what": "toy", "seed": 3})
     loaded, layout, card = load_reader(tmp_path)
-    assert layout == LAYOUT and (card["what"], card["seed"]) == ("toy", 3)
-    assert not loaded.training and not any(p.requires_grad for p in loaded.parameters())
+    assert layout == LAYOUT
+    assert (card["what"], card["seed"]) == ("toy", 3)
+    assert not loaded.training
+    assert not any(p.requires_grad for p in loaded.parameters())
     expected = dequantise(quantise(without_pooler(model.state_dict())))
-    assert set(loaded.state_dict()) == set(expected) and not any(
-        "pooler" in name for name in expected
-    )
+    assert set(loaded.state_dict()) == set(expected)
+    assert not any("pooler" in name for name in expected)
     assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())
     rng = np.random.default_rng(0)
     batch = collate([LAYOUT.sequence(rng.integers(0, 30, 4), rng.integers(0, 30, 20))], LAYOUT.pad)
@@ -420,11 +417,9 @@ def test_a_reader_comes_back(span_model, tmp_path, kind):
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_bert_that_only_answers_gives_the_numbers_of_transformers(saved, bf16):
     theirs, ours = load_reader(saved)[0], load_reader(saved, answering=True)[0]
-    assert (
-        isinstance(ours.encoder, Bert)
-        and not isinstance(theirs.encoder, Bert)
-        and not ours.training
-    )
+    assert isinstance(ours.encoder, Bert)
+    assert not isinstance(theirs.encoder, Bert)
+    assert not ours.training
     assert ours.state_dict().keys() == theirs.state_dict().keys()
     for sizes in ((20, 20), (20, 7)):  # without padding, and with
         batch = collate([sequence(4, size, seed) for seed, size in enumerate(sizes)], LAYOUT.pad)
@@ -445,11 +440,8 @@ def test_a_reader_with_subword_units_comes_back(text_encoder, tmp_path):
         tmp_path, SpanModel(encoder, nn.Embedding(33, 32), units).eval(), LAYOUT, {"what": "toy"}
     )
     model, _, _ = load_reader(tmp_path)
-    assert torch.equal(model.subwords.tokens, units.tokens) and model.subwords.shape == {
-        "longest": 3,
-        "units": 4,
-        "width": 8,
-    }
+    assert torch.equal(model.subwords.tokens, units.tokens)
+    assert model.subwords.shape == {"longest": 3, "units": 4, "width": 8}
     batch = collate([LAYOUT.sequence(np.arange(4), np.arange(9))], LAYOUT.pad)
     with torch.no_grad():
         encoded = model.logits(**batch)

@@ -31,7 +31,8 @@ def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(
 ) -> None:
     stride = data.draw(st.integers(1, size))
     found = windows(total, size, stride)
-    assert found[0].first == 0 and found[-1].stop == total
+    assert found[0].first == 0
+    assert found[-1].stop == total
     assert {w.length for w in found} == {min(size, total)}
     assert all(0 < right.first - left.first <= stride for left, right in pairwise(found))
     first = data.draw(st.integers(0, total - 1))

@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from speechssl.cascade import train as cascade_train
-from speechssl.cascade.data import answer_words
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train import train_text_qa
+from speechssl.cascade.train import answer_words, train_text_qa
 from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
@@ -31,14 +30,7 @@ from speechssl.textlm.symbols import symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.storage import load_units
 
-from ..files import (
-    change_json,
-    change_lines,
-    read_lines,
-    refused,
-    same_files,
-    untouched,
-)
+from ..files import change_json, change_lines, read_lines, refused, same_files, untouched
 
 GRID = FrameGrid(16_000, 320, 400)
 K = 6
@@ -108,13 +100,13 @@ def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
     model, layout, card = load_reader(out)
     assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
     assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
-    assert card["licences"]["trained_on"] and card["licences"]["contains"]
-    assert card["data"] == data_hash(corpus, "train") and "eval_data" not in card
-    assert (
-        card["assignment"] == "most-frequent"
-        and card["units"]["codebook"] == "b"
-        and card["examples"] == 3
-    )
+    assert card["licences"]["trained_on"]
+    assert card["licences"]["contains"]
+    assert card["data"] == data_hash(corpus, "train")
+    assert "eval_data" not in card
+    assert card["assignment"] == "most-frequent"
+    assert card["units"]["codebook"] == "b"
+    assert card["examples"] == 3
     with untouched(out):
         dual(corpus, tmp_path)
 
@@ -151,10 +143,8 @@ def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_wit
     start = dual(corpus, tmp_path, "start")
     rewrite_made_from(tmp_path, ("carried", "b"), codebook="carried", encoder="another")
     found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
-    assert (
-        found["units"]["codebook"] == "carried"
-        and found["start"] == load_reader(start)[2]["weights"]
-    )
+    assert found["units"]["codebook"] == "carried"
+    assert found["start"] == load_reader(start)[2]["weights"]
     assert found["codebooks"] == ["carried", "b"]
     # another that was carried over from the first reader's
     rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")
@@ -211,11 +201,9 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     (corpus / "train/questions.jsonl").write_text("")
     text_qa(corpus, tmp_path / "text", characters=True, split="other")
     model, layout, card = load_reader(tmp_path / "text")
-    assert (
-        model.embedding.num_embeddings == 3 + 2 + len({*"ab"})
-        and card["characters"]
-        and card["options"]["split"] == "other"
-    )
+    assert model.embedding.num_embeddings == 3 + 2 + len({*"ab"})
+    assert card["characters"]
+    assert card["options"]["split"] == "other"
     assert layout.cls == model.embedding.num_embeddings - 3
     with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
         text_qa(corpus, tmp_path / "text", split="other")
@@ -228,7 +216,8 @@ def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
         for name in ("p0", "q0", "p1")
     }
     examples, left_out = unit_examples(data, units, GRID)
-    assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}
+    assert len(examples) == 1
+    assert left_out == {"q1": "no units of q1", "q2": "no units of q2"}
 
 
 # ---- evaluation while training, more steps, sweeps
@@ -266,8 +255,10 @@ def test_the_reader_is_the_checkpoint_that_answers_held_out_questions_best(dev, 
     model, layout, card = load_reader(out)
     found = {row["step"]: row["eval_ff1"] for row in log_of(out) if "eval_ff1" in row}
     best = card["training"]["best"]
-    assert list(found) == [1, 2, 3, 4, 5, 6] and len(set(found.values())) > 2  # it learns
-    assert best["score"] == pytest.approx(max(found.values()), abs=1e-5) and best["items"] == 3
+    assert list(found) == [1, 2, 3, 4, 5, 6]
+    assert len(set(found.values())) > 2
+    assert best["score"] == pytest.approx(max(found.values()), abs=1e-5)
+    assert best["items"] == 3
     assert (card["data"], card["eval_data"]) == (data_hash(dev, "train"), data_hash(dev, "dev"))
     assert best["step"] == min(
         step for step, score in found.items() if score == max(found.values())
@@ -305,17 +296,16 @@ def test_a_killed_run_ends_with_the_same_bytes(dev, tmp_path, dies_at, every, at
     whole = evaluated(dev, tmp_path, "whole", every)
     with dies_at(ExampleBatches, at):  # the loader is a step ahead
         evaluated(dev, tmp_path, "killed", every)
-    assert (
-        list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
-        and not (tmp_path / "killed/card.json").exists()
-    )
+    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
+    assert not (tmp_path / "killed/card.json").exists()
     killed = evaluated(dev, tmp_path, "killed", every)
     assert same_files(whole, killed, "model.safetensors", "config.json", "made_from.json")
     cards = [
         json.loads((out / "card.json").read_text())["training"].get("best")
         for out in (whole, killed)
     ]
-    assert cards[0] == cards[1] and bool(cards[0]) == bool(every)
+    assert cards[0] == cards[1]
+    assert bool(cards[0]) == bool(every)
 
 
 def test_a_question_without_units_counts_as_wrong_and_items_are_drawn(dev, tmp_path):
@@ -350,9 +340,8 @@ def test_a_finished_reader_is_trained_further_where_nothing_else_changes(dev, tm
         dual(dev, tmp_path, "more", training=replace(same, seed=1))
     with pytest.raises(InputError, match="training.steps differs"):
         dual(dev, tmp_path, "more", training=replace(same, steps=2))
-    assert (more / "model.safetensors").read_bytes() == short and load_reader(more)[2]["training"][
-        "steps"
-    ] == 3
+    assert (more / "model.safetensors").read_bytes() == short
+    assert load_reader(more)[2]["training"]["steps"] == 3
     dual(dev, tmp_path, "more", training=same)
     assert same_files(whole, more, "model.safetensors", "made_from.json")
     assert load_reader(more)[2]["training"]["steps"] == 6
@@ -369,16 +358,12 @@ def test_a_sweep_leaves_the_best_of_its_runs(dev, tmp_path, dies_at, capsys):
     table = capsys.readouterr().out
     card = load_reader(out)[2]
     scores = {row["learning_rate"]: row["score"] for row in card["sweep"]}
-    assert (
-        list(scores) == [1e-6, 1e-2]
-        and scores[1e-2] != scores[1e-6]
-        and [row["step"] for row in card["sweep"]] == [6, 6]
-    )
+    assert list(scores) == [1e-6, 1e-2]
+    assert scores[1e-2] != scores[1e-6]
+    assert [row["step"] for row in card["sweep"]] == [6, 6]
     best = max(scores, key=scores.get)
-    assert (
-        f"{best:g}" in next(line for line in table.splitlines() if "(best)" in line)
-        and "FF1, dev" in table
-    )
+    assert f"{best:g}" in next(line for line in table.splitlines() if "(best)" in line)
+    assert "FF1, dev" in table
     alone = dual(
         dev,
         tmp_path,
@@ -448,11 +433,9 @@ def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path, start):
         text_qa(corpus, out, tmp_path / "text", training=SIX, evaluation=evaluation)
     best = load_reader(out)[2]["training"]["best"]
     found = {row["step"]: row["eval_f1"] for row in log_of(out) if "eval_f1" in row}
-    assert (
-        list(found) == [2, 4, 6]
-        and best["score"] == pytest.approx(max(found.values()), abs=1e-5)
-        and best["metric"] == "f1"
-    )
+    assert list(found) == [2, 4, 6]
+    assert best["score"] == pytest.approx(max(found.values()), abs=1e-5)
+    assert best["metric"] == "f1"
     assert "F1" in describe_best(out)
 
 
@@ -510,7 +493,8 @@ def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_wh
         for name in learnt
         if not torch.allclose(model.encoder.state_dict()[name], before[name], atol=1e-2)
     ]
-    assert len(learnt) > 10 and not moved  # it went on from the checkpoint, two small steps
+    assert len(learnt) > 10
+    assert not moved
     # BigBird's, which depends on the batch
     assert model.encoder.config.to_dict().get("attention_type") != "block_sparse"
     trained[family].load_state_dict(dequantise(quantise(trained[family].state_dict())))
@@ -518,9 +502,8 @@ def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_wh
     items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
     expected, found = (Reader(m, layout).read(items) for m in (trained[family].eval(), model))
     for a, b in zip(expected, found, strict=True):
-        assert (a.first, a.last) == (b.first, b.last) and a.score == pytest.approx(
-            b.score, abs=1e-5
-        )
+        assert (a.first, a.last) == (b.first, b.last)
+        assert a.score == pytest.approx(b.score, abs=1e-5)
     save_reader(tmp_path / "again", model, layout, {})
     assert same_files(tmp_path / "again", out, "model.safetensors")
 
@@ -528,9 +511,8 @@ def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_wh
 @pytest.mark.parametrize("assignment", ["most-frequent", "re-init", "scratch"])
 def test_bytes_get_units_as_words_do(checkpoint, assignment):
     encoder, table = symbol_encoder(*load_text_encoder(str(checkpoint("ByT5"))), 200, assignment)
-    assert table.weight.shape == (203, 32) and not any(
-        "decoder" in name for name, _ in encoder.named_parameters()
-    )
+    assert table.weight.shape == (203, 32)
+    assert not any("decoder" in name for name, _ in encoder.named_parameters())
     rows, source = table.weight[:200].detach(), encoder.get_input_embeddings().weight.detach()
     assert rows.std().item() == pytest.approx(source.std().item(), rel=0.1)
 
@@ -577,8 +559,6 @@ def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(c
     # and not a second set of them
     text_qa(corpus, tmp_path / "on", tmp_path / "adapters", trained="adapters")
     on, _, card = load_reader(tmp_path / "on")
-    assert (
-        on.state_dict().keys() == few.state_dict().keys()
-        and card["trained_parameters"] == fewer["trained_parameters"]
-    )
+    assert on.state_dict().keys() == few.state_dict().keys()
+    assert card["trained_parameters"] == fewer["trained_parameters"]
     assert torch.equal(on.embedding.weight, few.embedding.weight)

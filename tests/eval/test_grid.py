@@ -265,13 +265,6 @@ def test_the_manifest_is_written_once_and_again_when_its_inputs_change(tmp_path,
     assert path.read_bytes() != content
 
 
-def test_what_was_encoded_stays_valid_when_the_manifest_grows(tmp_path, named):
-    path, some = tmp_path / "noise.jsonl", {"u0": named["u0"]}
-    before = freeze_mixtures(Distorter(), some, [PINK], path).made_from(PINK, ["u0"])
-    grown = freeze_mixtures(Distorter(), named, [PINK, parse_condition("gaussian@5")], path)
-    assert grown.made_from(PINK, ["u0"]) == before != grown.made_from(PINK, ["u0", "u1"])
-
-
 def test_unreadable_recordings_are_left_out_and_all_of_them_are_an_error(tmp_path, named):
     named["u0"].write_bytes(b"no audio")
     freeze_mixtures(Distorter(), named, [PINK], tmp_path / "noise.jsonl")

@@ -12,10 +12,10 @@ from speechssl.eval.score import (
     QuestionScore,
     answer_type,
     error_type,
-    located,
+    find_sentence,
+    locate_answer,
     question_lines,
     recognition_errors,
-    sentence,
     write_scores,
 )
 from speechssl.eval.spoken_qa import Setup, evaluate
@@ -74,7 +74,7 @@ def scored(name="q", f1=0.5):
 )
 def test_the_sentence_of_an_answer(answer, found):
     start = TEXT.index(answer)
-    low, high = sentence(TEXT, start, start + len(answer), "en")
+    low, high = find_sentence(TEXT, start, start + len(answer), "en")
     assert TEXT[low:high] == found
 
 
@@ -82,25 +82,25 @@ def test_without_points_ten_words_on_either_side_are_the_sentence():
     words = [f"w{i}" for i in range(100)]
     text = " ".join(words)
     start = text.index("w50 ")
-    low, high = sentence(text, start, start + len("w50 w51"), "en")
+    low, high = find_sentence(text, start, start + len("w50 w51"), "en")
     assert text[low:high].split() == words[40:62]
-    low, high = sentence(text, 0, 2, "en")
+    low, high = find_sentence(text, 0, 2, "en")
     assert text[low:high].split() == words[:11]
     # chinese sentences end at their own points
     text = "紅船出海。兩隻貓付了錢。完"
-    assert sentence(text, 5, 6, "zh") == (5, 12)
+    assert find_sentence(text, 5, 6, "zh") == (5, 12)
 
 
 def test_an_answer_is_located_by_offset_time_or_text():
     words = tuple(Span(w, i, i + 1) for i, w in enumerate(TEXT.split()))
-    assert located(question("cats", char_start=22), passage()) == (22, 26)
-    assert located(question("x", start=4.0, end=6.0), passage(seconds=12.0, words=words)) == (
+    assert locate_answer(question("cats", char_start=22), passage()) == (22, 26)
+    assert locate_answer(question("x", start=4.0, end=6.0), passage(seconds=12.0, words=words)) == (
         18,
         26,
     )
-    assert located(question("TWO CATS"), passage()) == (18, 26)
-    assert located(question("dogs"), passage()) is None
-    assert located(question(""), passage()) is None
+    assert locate_answer(question("TWO CATS"), passage()) == (18, 26)
+    assert locate_answer(question("dogs"), passage()) is None
+    assert locate_answer(question(""), passage()) is None
 
 
 def test_errors_of_the_sentence_are_counted_as_the_word_error_rate_does(tmp_path):

@@ -217,10 +217,8 @@ def test_a_batch_is_a_function_of_seed_and_step():
     batches = [make_batches(items, LAYOUT, size=2, windows=3, seed=seed)(4) for seed in (0, 0, 1)]
     assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
     assert not torch.equal(batches[0]["ids"], batches[2]["ids"])
-    assert (
-        batches[0]["ids"].shape[:3] == (2, 4, 3)
-        and batches[0]["correct"].tolist() == [[0, 1, 0, 0]] * 2
-    )
+    assert batches[0]["ids"].shape[:3] == (2, 4, 3)
+    assert batches[0]["correct"].tolist() == [[0, 1, 0, 0]] * 2
 
 
 @pytest.mark.parametrize("windows", [0, 1, 2, 3, 5, 99])

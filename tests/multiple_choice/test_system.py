@@ -154,11 +154,10 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
         PAD,
         SPECIALS,
     )
-    assert (
-        card["what"] == "multiple choice on audio words"
-        and card["speechbert"] == spoken.hearer.card
-    )
-    assert (card["examples"], card["left_out"]) == (8, 0) and not (out / "codes").exists()
+    assert card["what"] == "multiple choice on audio words"
+    assert card["speechbert"] == spoken.hearer.card
+    assert (card["examples"], card["left_out"]) == (8, 0)
+    assert not (out / "codes").exists()
     rng = np.random.default_rng(9)  # said anew
     asked = [
         (
@@ -173,7 +172,8 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     assert count == 8 + 8 + 8 * 4
     (out / "codes").mkdir()  # what a kill after the card leaves
     on_audio_words(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
-    assert spoken.hearer.count == count and not (out / "codes").exists()
+    assert spoken.hearer.count == count
+    assert not (out / "codes").exists()
 
 
 @pytest.mark.slow
@@ -208,11 +208,9 @@ def test_a_recording_without_words_is_read_as_none(text_encoder):
             (audio_words(4), [audio_words(1), silent], audio_words(5, 1)),
         ],
     )
-    assert (
-        np.isfinite(one).all()
-        and np.isfinite(other).all()
-        and np.exp(one).sum() == pytest.approx(1)
-    )
+    assert np.isfinite(one).all()
+    assert np.isfinite(other).all()
+    assert np.exp(one).sum() == pytest.approx(1)
 
 
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
@@ -222,11 +220,12 @@ def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_pa
     )
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
     table, examples, left_out = code_examples(load_corpus(spoken.root, "train"), codes, layout)
-    assert len(examples) == 8 and not left_out and len(table) == sum(map(len, codes.values()))
+    assert len(examples) == 8
+    assert not left_out
+    assert len(table) == sum(map(len, codes.values()))
     first = examples[0].choice
-    assert np.allclose(table[first.passage - SPECIALS], codes["p0"]) and np.allclose(
-        table[first.question - SPECIALS], codes["q0"]
-    )
+    assert np.allclose(table[first.passage - SPECIALS], codes["p0"])
+    assert np.allclose(table[first.question - SPECIALS], codes["q0"])
     torch.manual_seed(0)
     model = ChoiceModel(
         text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)

@@ -73,7 +73,8 @@ class Halves:
 
     def apply(self, samples, key, progress):
         self.asked.append((key, progress))
-        assert samples.dtype == np.float32 and abs(samples).max() <= 1
+        assert samples.dtype == np.float32
+        assert abs(samples).max() <= 1
         return (samples, 0) if key[-1] % 2 == 0 else (-samples * (1 + progress), 1)
 
 
@@ -88,13 +89,10 @@ def test_labels_and_clean_samples_are_those_of_the_undistorted_signal(normalise)
         == set(noisy) - {"domains", "progress", "step", "clean_samples"}
     )
     assert torch.equal(plain["samples"][::2], noisy["samples"][::2])
-    assert (
-        torch.equal(noisy["clean_samples"], plain["samples"])
-        and noisy["clean_samples"].dtype == torch.float32
-    )
-    assert torch.equal(noisy["labels"], plain["labels"]) and torch.equal(
-        noisy["mask"], plain["mask"]
-    )
+    assert torch.equal(noisy["clean_samples"], plain["samples"])
+    assert noisy["clean_samples"].dtype == torch.float32
+    assert torch.equal(noisy["labels"], plain["labels"])
+    assert torch.equal(noisy["mask"], plain["mask"])
     assert noisy["domains"].tolist() == [0, 1] * 4
     # a recording that was scaled as a whole is normalised to what it was
     scale = 1.0 if normalise else 1.75
@@ -162,9 +160,8 @@ def test_a_distorted_batch_depends_on_seed_and_step_only():
         assert torch.equal(value, again(7)[name]), name
     for other in (first(8), cropper(**same | {"seed": 6})(7)):
         assert not torch.equal(other["samples"], first(7)["samples"])
-    assert (
-        set(first(7)["domains"].tolist()) <= {0, 1, 2} and first(7)["domains"].dtype == torch.int64
-    )
+    assert set(first(7)["domains"].tolist()) <= {0, 1, 2}
+    assert first(7)["domains"].dtype == torch.int64
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
@@ -203,7 +200,8 @@ def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
             partly.append(len(sounding) / len(samples))
             begins, ends = known * GRID.hop, known * GRID.hop + GRID.receptive
             # a sample that is 0 by chance
-            assert (begins >= sounding[0] - 3).all() and (ends <= sounding[-1] + 4).all()
+            assert (begins >= sounding[0] - 3).all()
+            assert (ends <= sounding[-1] + 4).all()
             assert np.array_equal(np.diff(labels[known]), np.ones(max(len(known) - 1, 0)))
             own = (
                 data().sample_bounds[int(labels[known[0]] >= GRID.frames(LENGTHS[0]))]
@@ -221,7 +219,8 @@ def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
                 assert np.array_equal(
                     samples[frame * GRID.hop : frame * GRID.hop + GRID.receptive], expected
                 )
-    assert 0.25 < min(partly) < 0.4 and max(partly) > 0.9
+    assert 0.25 < min(partly) < 0.4
+    assert max(partly) > 0.9
     assert whole / (20 * 8) == pytest.approx(0.3, abs=0.1)
 
 
@@ -289,14 +288,15 @@ def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, f
     counts, shortest = np.array(counts), shortest_crop(frames, 50.0)
     found = make_buckets(counts, frames, crops, shortest)
     held = [i for bucket in found for i in bucket.recordings]
-    assert sorted(held) == np.flatnonzero(counts >= shortest).tolist() and shortest == min(
-        frames, 100
-    )
+    assert sorted(held) == np.flatnonzero(counts >= shortest).tolist()
+    assert shortest == min(frames, 100)
     for bucket in found:
         own = counts[bucket.recordings]
-        assert own.min() >= bucket.frames and shortest <= bucket.frames <= frames
+        assert own.min() >= bucket.frames
+        assert shortest <= bucket.frames <= frames
         if bucket.frames < frames:
-            assert bucket.frames == own.min() and own.max() <= APART * own.min()
+            assert bucket.frames == own.min()
+            assert own.max() <= APART * own.min()
             # it grew to fill a batch
             assert own.max() <= ALIKE * own.min() or len(own) <= bucket.crops
     if (counts >= frames).any():
@@ -308,10 +308,8 @@ def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, f
 def test_a_batch_is_about_the_same_seconds_and_never_more(counts, frames, crops):
     for bucket in make_buckets(np.array(counts), frames, crops, shortest_crop(frames, 50.0)):
         together = bucket.frames * bucket.crops
-        assert (
-            0.75 * frames * crops - bucket.frames < together <= frames * crops
-            and bucket.crops >= crops
-        )
+        assert 0.75 * frames * crops - bucket.frames < together <= frames * crops
+        assert bucket.crops >= crops
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 12])
@@ -323,7 +321,8 @@ def test_the_processes_can_share_every_batch_and_usual_numbers_of_them_change_no
     one = [bucket.crops for bucket in make_buckets(counts, 781, crops, 100)]
     monkeypatch.setenv("WORLD_SIZE", str(processes))
     found = [bucket.crops for bucket in make_buckets(counts, 781, crops, 100)]
-    assert all(rows % processes == 0 for rows in found) and len(set(found)) > 2
+    assert all(rows % processes == 0 for rows in found)
+    assert len(set(found)) > 2
     assert processes > 2 or found == one
 
 
@@ -339,16 +338,15 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
         return
     made = make(step)
     rows, frames = made["labels"].shape
-    assert made["samples"].shape == (rows, GRID.samples_for(frames)) and made["mask"].shape == (
-        rows,
-        frames,
-    )
+    assert made["samples"].shape == (rows, GRID.samples_for(frames))
+    assert made["mask"].shape == (rows, frames)
     bounds = data.label_bounds
     for samples, labels in zip(made["samples"].numpy(), made["labels"].numpy(), strict=True):
         assert np.array_equal(labels, np.arange(labels[0], labels[0] + frames))
         of = int(np.searchsorted(bounds, labels[0], side="right")) - 1
         start = data.sample_bounds[of] + (labels[0] - bounds[of]) * GRID.hop
-        assert labels[-1] < bounds[of + 1] and start + len(samples) <= data.sample_bounds[of + 1]
+        assert labels[-1] < bounds[of + 1]
+        assert start + len(samples) <= data.sample_bounds[of + 1]
         assert np.array_equal(
             samples, data.samples[start : start + len(samples)] / np.float32(32768)
         )
@@ -435,7 +433,9 @@ def test_a_frame_is_read_in_the_same_phone(durations, count):
     if there == 0:
         return
     found = teacher(anchors).align_frames(GRID, count, there)
-    assert (np.diff(found) >= 0).all() and found.min() >= 0 and found.max() < there
+    assert (np.diff(found) >= 0).all()
+    assert found.min() >= 0
+    assert found.max() < there
     half = 0.011  # seconds: the teacher's middle is at most half a frame from the point meant
     for own, other in enumerate(found):
         here = (own * 320 + 200) / 16_000
@@ -474,7 +474,8 @@ def test_a_passage_is_taught_by_its_reference_where_it_has_one(mini_corpus):
         "train/reference/p1.flac",
         "train/audio/p2.flac",
     ]
-    assert found[1].anchors.shape == (2, 2) and found[0].anchors is found[2].anchors is None
+    assert found[1].anchors.shape == (2, 2)
+    assert found[0].anchors is found[2].anchors is None
 
 
 def test_clusters_are_fitted_on_a_random_choice(mini_corpus):
@@ -487,11 +488,9 @@ def test_clusters_are_fitted_on_a_random_choice(mini_corpus):
     for seed in range(4):
         seen = drawn.setdefault(seed, [])
         book = fit_targets(teachers(root), of(watched), Targets(clusters=6, share=0.3), seed)
-        assert (
-            len(seen) == book.card["recordings"] == 3
-            and book.card["drawn_from"] == 10
-            and book.size == 6
-        )
+        assert len(seen) == book.card["recordings"] == 3
+        assert book.card["drawn_from"] == 10
+        assert book.size == 6
         assert (
             book.card["encoder"],
             book.card["seed"],
@@ -551,7 +550,8 @@ def test_finished_work_is_not_done_again_a_killed_run_is_and_no_file_depends_on_
             for name in FILES
             for path in out.parent.rglob(name)
         }
-    assert written[1] == written[3] and len(written[1]) == 4
+    assert written[1] == written[3]
+    assert len(written[1]) == 4
     other = Codebook(BOOK.centroids * 1.1, BOOK.card)
     targets(root, out, book=other)
     assert json.loads((out.parent / "targets/card.json").read_text())["codebook"] == other.hash
@@ -566,10 +566,8 @@ def test_some_passages_of_a_corpus_are_drawn_by_the_seed_and_are_known_apart(min
         ("p0", "p2"),
         ("p1", "p2"),
     }
-    assert (
-        training_data(root, recordings=2, seed=3) == found[3]
-        and found[3].hash == training_data(root).hash + "-2-3"
-    )
+    assert training_data(root, recordings=2, seed=3) == found[3]
+    assert found[3].hash == training_data(root).hash + "-2-3"
     found = found[0]
     assert found.card == {"manifests": "0123"}
     with_reference(root)

@@ -14,12 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
-from transformers import (
-    HubertModel,
-    Wav2Vec2Config,
-    Wav2Vec2ForPreTraining,
-    Wav2Vec2Model,
-)
+from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.augment.training import parse_distortions
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
@@ -42,14 +37,7 @@ from speechssl.pretrain.model import (
     save_pretraining,
     temperature,
 )
-from speechssl.pretrain.options import (
-    Adversary,
-    Batches,
-    Convolutions,
-    Hubert,
-    Masks,
-    Prediction,
-)
+from speechssl.pretrain.options import Adversary, Batches, Convolutions, Hubert, Masks, Prediction
 from speechssl.timing import FrameGrid
 
 from .conftest import CONVOLUTIONS, QUIET, TINY, contrast
@@ -64,10 +52,12 @@ GRID = FrameGrid(16_000, 320, 400)
 @given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 20), st.integers(0, 10**6))
 def test_masks_are_made_of_whole_spans(frames, probability, length, seed):
     mask = span_mask(np.random.default_rng(seed), frames, probability, length)
-    assert mask.shape == (frames,) and mask.dtype == bool
+    assert mask.shape == (frames,)
+    assert mask.dtype == bool
     edges = np.flatnonzero(np.diff(np.r_[0, mask.astype(int), 0]))
     runs = edges[1::2] - edges[::2]
-    assert len(runs) >= 1 and runs.min() >= min(length, frames)
+    assert len(runs) >= 1
+    assert runs.min() >= min(length, frames)
     assert mask.sum() <= max(int(frames * probability / length + 1), 2) * length
 
 
@@ -87,7 +77,8 @@ def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(
     rng = np.random.default_rng(seed)
     masks = np.stack([span_mask(rng, frames, probability, 10) for _ in range(rows)])
     cut = equalise_masks(rng, masks)
-    assert set(cut.sum(axis=1)) == {masks.sum(axis=1).min()} and not (cut & ~masks).any()
+    assert set(cut.sum(axis=1)) == {masks.sum(axis=1).min()}
+    assert not (cut & ~masks).any()
 
 
 # ---- the loss
@@ -314,7 +305,8 @@ def test_loss_and_gradients_are_those_of_transformers(norm, fixed_noise):
     assert diversity.item() == pytest.approx(expected.diversity_loss.item() / hidden, abs=2e-5)
     assert found["loss"].item() == pytest.approx(expected.loss.item() / hidden, rel=1e-5)
     right, mine = gradients(theirs, expected.loss / hidden), gradients(ours, found["loss"])
-    assert right.keys() == mine.keys() and len(mine) > 40
+    assert right.keys() == mine.keys()
+    assert len(mine) > 40
     for name, gradient in right.items():
         torch.testing.assert_close(
             mine[name],
@@ -392,7 +384,8 @@ def test_targets_of_distorted_speech_are_those_of_the_clean(fixed_noise):
         ours.encoder.feature_extractor(clean).transpose(1, 2)[made["mask"]].unflatten(0, (3, -1))
     )
     torch.testing.assert_close(quantised[0], expected)
-    assert quantised[0].requires_grad and not torch.equal(quantised[0], quantised[1])
+    assert quantised[0].requires_grad
+    assert not torch.equal(quantised[0], quantised[1])
     assert found["contrastive_loss"] != plain["contrastive_loss"]
     assert found["feature_penalty"] == plain["feature_penalty"]
     same = ours(**made, clean_samples=made["samples"])
@@ -473,7 +466,8 @@ def test_all_others_are_drawn_alike():
     drawn = draw_negatives(np.random.default_rng(0), 1, 5, 40_000)[0]
     for own, row in enumerate(drawn):
         shares = np.bincount(row, minlength=5) / 40_000
-        assert shares[own] == 0 and np.delete(shares, own) == pytest.approx(0.25, abs=0.01)
+        assert shares[own] == 0
+        assert np.delete(shares, own) == pytest.approx(0.25, abs=0.01)
 
 
 def test_the_temperature_counts_updates_not_batches():
@@ -520,18 +514,15 @@ def folder(model, tmp_path):
 def test_transformers_reads_what_is_saved(model, folder):
     theirs, info = Wav2Vec2ForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert same(theirs.wav2vec2, model.encoder) and same(theirs.project_q, model.project_q)
+    assert same(theirs.wav2vec2, model.encoder)
+    assert same(theirs.project_q, model.project_q)
     for name, value in model.quantizer.state_dict().items():
         assert torch.equal(theirs.quantizer.state_dict()[name], value)
-    assert (
-        theirs.config.num_codevectors_per_group == 6
-        and theirs.config.contrastive_logits_temperature == 0.2
-    )
+    assert theirs.config.num_codevectors_per_group == 6
+    assert theirs.config.contrastive_logits_temperature == 0.2
     assert json.loads((folder / "preprocessor_config.json").read_text())["do_normalize"] is False
-    assert (
-        same(load_checkpoint(folder).model, model.encoder)
-        and load_encoder(folder).normalise is False
-    )
+    assert same(load_checkpoint(folder).model, model.encoder)
+    assert load_encoder(folder).normalise is False
 
 
 # (4, 3): as many entries in all
@@ -542,15 +533,18 @@ def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_an
     codebooks, entries, width = shape
     changed = replace(SIX, codebooks=codebooks, entries=entries, width=width)
     again = load_pretraining(folder, changed, CONVOLUTIONS)
-    assert same(again.encoder, model.encoder) and again.normalise is False
-    assert all(weight.requires_grad for weight in again.parameters()) and again.training
+    assert same(again.encoder, model.encoder)
+    assert again.normalise is False
+    assert all(weight.requires_grad for weight in again.parameters())
+    assert again.training
     err = capsys.readouterr().err
     assert again.quantizer.codevectors.shape == (1, codebooks * entries, width // codebooks)
     if changed == SIX:
         assert same(again, model)
         assert "quantizer, project_q, project_hid of pre-training as trained" in err
     elif width == 12:
-        assert same(again.project_q, model.project_q) and same(again.project_hid, model.project_hid)
+        assert same(again.project_q, model.project_q)
+        assert same(again.project_hid, model.project_hid)
         assert "saved: project_q, project_hid of pre-training as trained" in err
     else:
         assert again.project_hid.out_features == 8
@@ -624,10 +618,8 @@ def test_the_classifier_learns_and_the_encoder_gets_minus_lambda_of_it(labels):
     assert logits.shape[-1] == (2 if labels == "binary" else 3)
     torch.testing.assert_close(found["loss"], expected)
     right = (logits.argmax(-1) == wanted).float().mean()
-    assert (
-        found["domain_accuracy"] == pytest.approx(right.item())
-        and not found["domain_accuracy"].requires_grad
-    )
+    assert found["domain_accuracy"] == pytest.approx(right.item())
+    assert not found["domain_accuracy"].requires_grad
     straight = gradient(expected, hidden[2], *classifier.parameters())
     turned = gradient(found["loss"], hidden[2], *classifier.parameters())
     torch.testing.assert_close(turned[0], -0.7 * straight[0])
@@ -709,14 +701,13 @@ def test_hidden_frames_do_not_count(quiet):
         [x.detach().requires_grad_() for x in states(quiet(), speech(1))],
     )
     teacher(student, HIDDEN, {"clean_samples": speech()})["loss"].backward()
-    assert (
-        student[2].grad[HIDDEN].abs().max() == 0
-        and student[2].grad[~HIDDEN].abs().min(1)[0].max() > 0
-    )
+    assert student[2].grad[HIDDEN].abs().max() == 0
+    assert student[2].grad[~HIDDEN].abs().min(1)[0].max() > 0
     student[2].grad = None
     nothing = teacher(student, torch.ones_like(HIDDEN), {"clean_samples": speech()})["loss"]
     nothing.backward()
-    assert nothing == 0 and student[2].grad.abs().max() == 0
+    assert nothing == 0
+    assert student[2].grad.abs().max() == 0
 
 
 def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monkeypatch):

@@ -123,19 +123,13 @@ def test_hyper_parameters_are_the_published(kind, name):
 def test_architectures_are_the_published(kind, name):
     config, large = CONFIGS[kind](name), name == "large"
     drops = {config.hidden_dropout, config.attention_dropout, config.feat_proj_dropout}
-    assert (
-        drops == {0.0 if large else 0.1}
-        and config.activation_dropout == 0
-        and config.layerdrop == (0.0 if large else 0.05)
-    )
-    assert (
-        config.feat_extract_norm == ("layer" if large else "group")
-        and config.do_stable_layer_norm is large
-    )
-    assert (config.conv_dim, config.conv_kernel) == (
-        (512,) * 7,
-        (10, 3, 3, 3, 3, 2, 2),
-    ) and config.num_conv_pos_embeddings == 128
+    assert drops == {0.0 if large else 0.1}
+    assert config.activation_dropout == 0
+    assert config.layerdrop == (0.0 if large else 0.05)
+    assert config.feat_extract_norm == ("layer" if large else "group")
+    assert config.do_stable_layer_norm is large
+    assert (config.conv_dim, config.conv_kernel) == ((512,) * 7, (10, 3, 3, 3, 3, 2, 2))
+    assert config.num_conv_pos_embeddings == 128
     assert config.conv_bias is (large and kind == "wav2vec2")
 
 
@@ -186,7 +180,8 @@ def test_a_published_batch_can_be_divided(kind, name, divided):
     whole = SIZES[kind](name)
     training = replace(whole.training, accumulation=accumulation)
     crops = SIZES[kind](name, training=training).batches.crops
-    assert crops % processes == 0 and crops * accumulation == whole.batches.crops
+    assert crops % processes == 0
+    assert crops * accumulation == whole.batches.crops
 
 
 def test_going_on_learns_the_last_layer_of_the_start_or_of_the_teacher(hubert, hubert_folder):
@@ -194,14 +189,18 @@ def test_going_on_learns_the_last_layer_of_the_start_or_of_the_teacher(hubert, h
     for given, teacher, layer in ((None, hubert, 2), (other, other, 3), ("mfcc", "mfcc", None)):
         o = continued(hubert, teacher=given)
         assert (o.teacher, o.targets) == (teacher, Targets(layer=layer, clusters=100))
-        assert o.masks == Masks(0.65, 10, False) and o.batches == Batches(10, 4.0)
-        assert o.prediction == Prediction(1.0, 128) and o.convolutions == Convolutions(10.0, 1.0)
+        assert o.masks == Masks(0.65, 10, False)
+        assert o.batches == Batches(10, 4.0)
+        assert o.prediction == Prediction(1.0, 128)
+        assert o.convolutions == Convolutions(10.0, 1.0)
 
 
 def test_going_on_with_wav2vec2_keeps_its_heads(wav2vec2):
     o = continued(wav2vec2)
-    assert o.contrast == HEADS and o.convolutions == Convolutions(10.0, 0.1)
-    assert o.masks == Masks(0.65, 10, False) and o.batches == Batches(10, 4.0)
+    assert o.contrast == HEADS
+    assert o.convolutions == Convolutions(10.0, 0.1)
+    assert o.masks == Masks(0.65, 10, False)
+    assert o.batches == Batches(10, 4.0)
 
 
 # ---- what is typed
@@ -220,8 +219,10 @@ def test_what_is_typed_wins_wherever_it_belongs():
     o = hubert_of("base", "mfcc", **typed)
     assert (o.training.steps, o.training.warmup_steps) == (7, 20_000)
     assert o.batches == Batches(3, 2.0)  # typed: not divided
-    assert o.convolutions == Convolutions(0.0, 1.0) and o.targets.clusters == 9
-    assert o.masks == Masks(0.3, 10, True) and o.prediction == Prediction(0.5, 256)
+    assert o.convolutions == Convolutions(0.0, 1.0)
+    assert o.targets.clusters == 9
+    assert o.masks == Masks(0.3, 10, True)
+    assert o.prediction == Prediction(0.5, 256)
     assert hubert_of("base", masks=Masks(same_masks=False)).masks == Masks(0.8, 10, False)
 
 

@@ -111,10 +111,8 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     def recorded(self, step):
         made = call(self, step)
         shapes[step] = tuple(made["labels"].shape)
-        assert (
-            made["clean_samples"].shape == made["samples"].shape
-            and len(made["domains"]) == shapes[step][0]
-        )
+        assert made["clean_samples"].shape == made["samples"].shape
+        assert len(made["domains"]) == shapes[step][0]
         return made
 
     monkeypatch.setattr(Cropper, "__call__", recorded)
@@ -129,16 +127,12 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     assert (
         "1 of 5 recordings are too short for a crop of 2 s, the shortest"
     ) in capsys.readouterr().err
-    assert set(range(10)) <= set(shapes) and {frames for _, frames in shapes.values()} == {
-        200,
-        171,
-        102,
-    }
+    assert set(range(10)) <= set(shapes)
+    assert {frames for _, frames in shapes.values()} == {200, 171, 102}
     assert all(650 < rows * frames <= 800 for rows, frames in shapes.values())
     rows = curve(tmp_path / "out")
-    assert list(rows) == [1, 2, 3, 4, 5] and all(
-        row["loss"] > 0 and "distillation" in row for row in rows.values()
-    )
+    assert list(rows) == [1, 2, 3, 4, 5]
+    assert all(row["loss"] > 0 and "distillation" in row for row in rows.values())
 
 
 # ---- killed, in each kind of training
@@ -177,7 +171,8 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(
         pretrain(options(root, killed, start, **changes))
     assert not (killed / "encoder/card.json").exists()
     assert pretrain(options(root, killed, start, **changes)).hash == expected
-    assert curve(whole) == curve(killed) and list(curve(whole)) == [1, 2, 3, 4, 5]
+    assert curve(whole) == curve(killed)
+    assert list(curve(whole)) == [1, 2, 3, 4, 5]
     heads = (f"encoder/{LABEL_HEAD}",) if kind == "hubert" else ()
     same_files(
         whole,
@@ -201,9 +196,8 @@ def test_a_finished_run_is_trained_further(hubert, mini_corpus, tmp_path):
             encoders[name] = pretrain(
                 hubert_options(root, tmp_path / name / "run", hubert, training=training)
             ).hash
-    assert encoders["whole"] == encoders["more"] and curve(tmp_path / "whole/run") == curve(
-        tmp_path / "more/run"
-    )
+    assert encoders["whole"] == encoders["more"]
+    assert curve(tmp_path / "whole/run") == curve(tmp_path / "more/run")
 
 
 # ---- HuBERT
@@ -216,7 +210,8 @@ def test_what_continues_is_a_folder_of_its_own_that_names_its_distortions(
     rounded = {"targets": replace(LAYER_1, save_bf16=True)}
     found = pretrain(hubert_options(mini_corpus(), tmp_path / "one", hubert, **BOTH | rounded))
     out = tmp_path / "one/encoder"
-    assert found.hash != load_encoder(hubert).hash and found.layers == 2
+    assert found.hash != load_encoder(hubert).hash
+    assert found.layers == 2
     _, info = HubertModel.from_pretrained(out, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert all(
@@ -231,7 +226,8 @@ def test_what_continues_is_a_folder_of_its_own_that_names_its_distortions(
     noise = make_distortions(NOISY, 0, tmp_path / "one")
     assert card["options"]["distort"] == noise.card
     assert card["options"]["distillation"] == {"distil": 2.0, "distil_layers": [1, 2]}
-    assert str(tmp_path) not in text and card["options"]["start"].endswith(hubert.split("/")[-1])
+    assert str(tmp_path) not in text
+    assert card["options"]["start"].endswith(hubert.split("/")[-1])
 
 
 @pytest.mark.slow
@@ -243,9 +239,8 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(
     root = mini_corpus()
     pretrain(hubert_options(root, tmp_path / "one", hubert))
     err = capsys.readouterr().err
-    assert (
-        f"{hubert} has no label head; one for 6 clusters"
-    ) in err and "features for k-means" in err
+    assert (f"{hubert} has no label head; one for 6 clusters") in err
+    assert "features for k-means" in err
     first, book = str(tmp_path / "one/encoder"), tmp_path / "one/targets.safetensors"
     same = hubert_options(
         root,
@@ -257,7 +252,9 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(
     )
     pretrain(same)
     err = capsys.readouterr().err
-    assert "label head" not in err and "features for k-means" not in err and "targets:" not in err
+    assert "label head" not in err
+    assert "features for k-means" not in err
+    assert "targets:" not in err
     same_files(tmp_path / "one/encoder", tmp_path / "two/encoder", LABEL_HEAD, "model.safetensors")
     assert len(list(tmp_path.glob("targets-*"))) == len(list(tmp_path.glob("packed-*"))) == 1
     other = replace(
@@ -289,10 +286,10 @@ def test_the_quantiser_gets_the_clean_signal_and_the_context_the_distorted(
         changes = {"training": one, "distortion": distortion}
         pretrain(wav2vec2_options(root, tmp_path / name, wav2vec2, **changes))
     noisy, plain = seen
-    assert torch.equal(noisy["clean_samples"], plain["samples"]) and not torch.equal(
-        noisy["samples"], plain["samples"]
-    )
-    assert "clean_samples" not in plain and (noisy["domains"] > 0).all()
+    assert torch.equal(noisy["clean_samples"], plain["samples"])
+    assert not torch.equal(noisy["samples"], plain["samples"])
+    assert "clean_samples" not in plain
+    assert (noisy["domains"] > 0).all()
 
 
 @pytest.mark.slow
@@ -351,7 +348,8 @@ def first(mini_corpus, tmp_path):
 def test_an_iteration_leaves_an_encoder_whose_card_names_what_made_it(first):
     root, out = first
     card = json.loads((out / "encoder/card.json").read_text())
-    assert card["targets"]["encoder"] == "mfcc" and card["training"]["steps"] == 2
+    assert card["targets"]["encoder"] == "mfcc"
+    assert card["training"]["steps"] == 2
     assert card["normalised_over"] == "recording"
     assert (out.parent / f"packed-{data_hash(root, 'train')}").is_dir()
     with untouched(out / "encoder"):

@@ -3,18 +3,27 @@ fit, and nested in each other; and the program that fits it."""
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from recipes.minisqa import confusions
-from recipes.minisqa.confusions import Confusions, count_errors, fit_confusions, fit_recogniser
-from speechssl.cascade.confusions import read_confusions, spell_words
+from recipes.minisqa.confusions import (
+    Confusions,
+    count_errors,
+    fit_confusions,
+    fit_recogniser,
+    reference_words,
+    spell_words,
+    time_edits,
+)
 from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.data.records import Passage, Span
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 
-from ..files import change_lines, refused, write_corpus
+from ..files import change_lines, read_lines, refused, write_corpus
 
 EASY = "the of in is at was and a it by".split()
 HARD = [
@@ -106,6 +115,20 @@ def test_the_seed_and_the_name_of_a_text_decide(model, references):
     assert model.simulate(words, 0.3, "p", 0) == drawn[0]
 
 
+def test_words_share_the_time_of_what_they_stand_for():
+    spans = (Span("the", 0.0, 1.0), Span("boat", 1.0, 2.0), Span("sails", 2.0, 4.0))
+    words = time_edits([("a", 0), ("sailsxx", 2), ("uhh", 2)], spans)
+    border = pytest.approx(3.4)
+    wanted = [("a", 0, 1), ("sailsxx", 2, border), ("uhh", border, 4)]
+    assert [(w.text, w.start, w.end) for w in words] == wanted
+    timed = (Span("Mother-in-law,", 0.0, 1.1), Span("--", 1.1, 1.2), Span("sails.", 2.0, 3.0))
+    found = reference_words(Passage("p", "", 0.0, "", "s", "en", timed))
+    wanted = [("mother", 0, 0.6), ("in", 0.6, 0.8), ("law", 0.8, 1.1), ("sails", 2, 3)]
+    assert [(s.text, round(s.start, 2), round(s.end, 2)) for s in found] == wanted
+    found = reference_words(Passage("p", "", 0.0, "The boat sails.", "s", "en"))
+    assert [s.text for s in found] == ["the", "boat", "sails"] and math.isnan(found[0].start)
+
+
 @pytest.mark.slow
 def test_chinese_errs_by_character():
     rng = random.Random(0)
@@ -155,9 +178,9 @@ def transcribed(tmp_path, monkeypatch):
         [first, {"id": "p1", "seconds": 1.0, "text": "two cats"}],
         {"id": "q0", "seconds": 1.0, "text": "what sails"},
     )
-    return write_corpus(
-        tmp_path / "corpus", "dev", passages=passages, questions=[asked | {"passage": "p0"}]
-    )
+    corpus = tmp_path / "corpus"
+    write_corpus(corpus, "test", passages=[{"id": "t0", "text": "a red boat"}], questions=[])
+    return write_corpus(corpus, "dev", passages=passages, questions=[asked | {"passage": "p0"}])
 
 
 class Failing:
@@ -175,15 +198,14 @@ def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(
     monkeypatch.setattr(confusions, "load_recogniser", lambda *_: Failing())
     (transcribed / "dev/audio/p1.flac").write_bytes(b"no audio")
     refused("no error in 1 recognised texts", fit_confusions, [("the boat", "the boat")], "en")
-    options = Confusions(corpus=transcribed, out=tmp_path / "out", workers=1)
+    options = Confusions(corpus=transcribed, out=tmp_path / "out", rates=(30, 60), workers=1)
     found = fit_recogniser(options)
     assert sum(found["rates"].values()) == pytest.approx(2 / 3)
     printed = capsys.readouterr()
     assert "2 texts with a WER of 66.7 %" in printed.out
     assert "set aside p1" in printed.err
-    model = read_confusions(tmp_path / "out" / "confusions.json")
-    assert model.words["what"].taken_for == {"goat": 1}
-    assert model.words["a"].count == 1
+    lines = read_lines(tmp_path / "out/simulated.jsonl")
+    assert {(line["rate"], line["id"]) for line in lines} == {(30, "t0"), (60, "t0")}
     assert fit_recogniser(options) == found
     assert "there already" in capsys.readouterr().out
 
@@ -203,6 +225,7 @@ def test_transcripts_of_the_corpus_will_do(transcribed, tmp_path):
     [
         ({"split": "verified_test"}, "cannot be fitted on .*test.* give --split dev"),
         ({"recogniser": "given"}, "dev has no transcripts, which --recogniser given needs"),
+        ({"rates": (81.0,)}, "--rates are at most 80"),
         ({"recogniser": "ctc"}, "dev has no recordings for ctc; prepare the corpus with --speak"),
     ],
 )

@@ -46,8 +46,8 @@ from speechssl.data.superb import (
     speakers_of,
 )
 from speechssl.signal import active_level, rms_level
-from speechssl.synth.minisqa import listed, load_language, speakers
-from speechssl.synth.synthesisers import Voice, speak, trimmed
+from speechssl.synth.minisqa import load_language, speakers, split_phrases
+from speechssl.synth.synthesisers import Voice, speak, trim_silence
 
 from ..files import contents, read_lines, refused
 
@@ -287,7 +287,9 @@ def test_slots_are_found_where_they_were_filled_in():
     """The first place of a value after the slots before it is its own, for every phrase."""
     for number in range(40):
         for phrase in (
-            phrase for phrases in CONTENT["slot_commands"].values() for phrase in listed(phrases)
+            phrase
+            for phrases in CONTENT["slot_commands"].values()
+            for phrase in split_phrases(phrases)
         ):
             text, slots = speech.fill(Random(number), phrase, "test")
             at, filled = 0, phrase
@@ -341,7 +343,7 @@ def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(talk
 def test_where_one_talks_alone_it_is_what_they_say():
     drawn = draw("sd", "test", 1, 3)[0]
     samples, turns = drawn.render()
-    first, end = trimmed(render(drawn.turns[0])), min(turns[0].end, turns[1].start)
+    first, end = trim_silence(render(drawn.turns[0])), min(turns[0].end, turns[1].start)
     start, end = round(turns[0].start * 16_000), round(end * 16_000)
     np.testing.assert_allclose(samples[start:end], first[: end - start], atol=1e-6)
 
@@ -390,3 +392,21 @@ def test_noise_is_added_at_the_snr_that_was_drawn(split, kind, tmp_path):
         assert len(noisy) == len(clean) == round(made.seconds * 16_000)
         assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(one.snr, abs=0.1)
         assert np.abs(noisy).max() <= 0.99 + 1e-4
+
+
+def test_every_mixture_has_noise_of_its_own(tmp_path):
+    noises = []
+    for one in draw("se", "train", 3, 1):
+        made = one.make(tmp_path)
+        noises.append(
+            read_audio(tmp_path / made.audio)[:16_000]
+            - read_audio(tmp_path / made.sources[0])[:16_000]
+        )
+    assert all(
+        abs(np.corrcoef(noises[i], noises[j])[0, 1]) < 0.5 for i, j in ((0, 1), (0, 2), (1, 2))
+    )
+
+
+def test_trimming_leaves_what_is_loud():
+    samples = np.r_[np.zeros(100), [0.001, -1.0, 0.5, 0.2], np.full(50, 0.002)].astype(np.float32)
+    np.testing.assert_array_equal(trim_silence(samples), np.float32([-1.0, 0.5, 0.2]))

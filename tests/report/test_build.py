@@ -8,7 +8,6 @@ import pytest
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import load_corpus
 from speechssl.encoders.load import load_encoder
-from speechssl.eval.compare import read_results
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
 from speechssl.eval.score import ERRORS
@@ -19,10 +18,9 @@ from speechssl.report.build import (
     units_of,
     write_report,
 )
-from speechssl.report.listening import explorer_of
+from speechssl.report.listening import error_table, explorer_of, list_predictions
 from speechssl.report.options import Report
 from speechssl.report.scores import arrange, assign_slots
-from speechssl.report.spoken_qa import error_table
 from speechssl.results import Row, read_rows
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
@@ -79,20 +77,10 @@ def test_common_questions_are_scored_by_the_functions_of_the_evaluation(folder, 
 def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     corpus, out = folder
     scored, scores = read_predictions(out), arrange(read_rows(out / "results.jsonl"))
-    slots = assign_slots(scores.label)
-    data = explorer_of(
-        [score for score, _ in scored],
-        {score.path: answers for score, answers in scored},
-        scores,
-        slots,
-        load_corpus(corpus, "test"),
-        {"q1", "q2"},
-        {("q1", "Clean speech"): "e"},
-    ).data
-    assert [s["label"] for s in data["systems"]] == ["dual", "cascade-x"]
-    assert [s["words"] for s in data["systems"]] == [False, True]
-    rows = [dict(zip(data["fields"], row, strict=True)) for row in data["rows"]]
-    lines = {(row["id"], data["systems"][row["s"]]["label"]): row for row in rows}
+    examples = {("q1", "Clean speech"): "e"}
+    data = load_corpus(corpus, "test")
+    rows = list_predictions(scored, scores, data, {"q1", "q2"}, examples)
+    lines = {(row["id"], row["system"]): row for row in rows}
     first, second = lines["q0", "dual"], lines["q1", "dual"]
     assert (first["question"], first["gold"], first["type"]) == ("what sails", "red boat", "other")
     assert (first["seconds"], first["common"], second["common"]) == (1.0, False, True)
@@ -106,14 +94,20 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     assert spans["q0", "cascade-x"] == (None, None, "")
     assert second["example"] == "e"
     # a comparison has no corpus
-    bare = explorer_of(read_results([out]), {}, scores, slots).data
-    rows = [dict(zip(bare["fields"], row, strict=True)) for row in bare["rows"]]
-    assert {(row["question"], row["gold"], row["text"]) for row in rows} == {("", "", "")}
-    table = error_table(read_results([out]), scores)
-    assert table.columns == ("system", "condition", "n", *ERRORS)
+    bare = list_predictions([(score, {}) for score, _ in scored], scores)
+    assert {(row["question"], row["gold"], row["text"]) for row in bare} == {("", "", "")}
+    data = explorer_of(rows, scores, assign_slots(scores.label))
+    ordered = [dict(zip(data["fields"], row, strict=True)) for row in data["rows"]]
+    assert [(row["id"], row["system"]) for row in ordered[:3]] == [
+        ("q0", "dual"),
+        ("q0", "cascade-x"),
+        ("q1", "dual"),
+    ]
+    table = error_table(data)
+    assert table.columns == ("condition", "system", "n", *ERRORS)
     assert table.rows == (
-        ("dual", "Clean speech", 3, 33, 33, 0, 0, 33, 0),
-        ("cascade-x", "Clean speech", 3, 67, 0, 0, 0, 0, 33),
+        ("Clean speech", "dual", 3, 33, 33, 0, 0, 33, 0),
+        ("Clean speech", "cascade-x", 3, 67, 0, 0, 0, 0, 33),
     )
 
 

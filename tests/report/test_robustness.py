@@ -9,7 +9,6 @@ from speechssl.report.robustness import (
     panels_of,
     robustness_section,
     split_grid,
-    summarise_losses,
 )
 from speechssl.report.scores import arrange, assign_slots
 from speechssl.results import Row
@@ -54,21 +53,6 @@ def test_losses_point_the_same_way_for_scores_and_for_errors():
     found = losses(rows()).set_index(["system", "encoder", "condition", "snr_db"]).loss
     assert found["ks", "zeta", "unseen-hum", 5.0] == 25
     assert found["asr", "zeta", "unseen-hum", 5.0] == 25
-
-
-def test_the_summary_averages_what_unseen_noise_costs_without_the_cascade():
-    two = {key: v for key, v in SCORES.items() if key[0] in ("ks", "asr")}
-    sentence = (
-        "Averaged over 2 tasks, unseen noise at 5\u00a0dB costs zeta 25.0 and alpha 9.5 points "
-        "against clean speech."
-    )
-    assert summarise_losses(losses(rows(two))) == sentence
-    more = two | {("speechbert", "ff1", name): (90, 9, 9, 9, 9) for name in ("zeta", "alpha")}
-    assert summarise_losses(losses(rows(more))) == sentence
-    # (25 + 25 + 15) / 3: alpha did not do DUAL
-    text = summarise_losses(losses(rows()))
-    assert "zeta 21.7" in text and "alpha" not in text
-    assert summarise_losses(losses(rows())[:0]) == ""
 
 
 def test_figures_need_what_they_show():

@@ -16,7 +16,7 @@ from speechssl.report.scores import (
     find_label,
     metrics_of,
 )
-from speechssl.report.spoken_qa import draw_against_errors, draw_lengths, summarise
+from speechssl.report.spoken_qa import draw_against_errors, draw_lengths
 from speechssl.results import Row, Table
 
 from ..files import refused
@@ -119,13 +119,6 @@ def test_tables_keep_the_decimals_that_matter_and_equal_names():
     grid = text_grid(Table("Units", ("Codebook", "K", "n", "n"), rows, "On dev."))
     assert ">0.603<" in grid.html and ">64<" in grid.html and grid.html.count(">–<") == 2
     refused("'Ragged' has 2 columns", Table, "Ragged", ("a", "b"), ((1,),))
-
-
-def test_the_summary_names_the_best_at_both_ends():
-    text = summarise(arrange(CROSSING))
-    assert "In clean speech cascade-ctc 60.0 and dual 40.0 [25.0, 45.0]" in text
-    assert "in pink noise at 0\u00a0dB dual 30.0 [25.0, 45.0] and cascade-ctc 12.0" in text
-    assert "dual needs no transcript (the units that ship learned from" in text
 
 
 def test_a_figure_over_the_snr_needs_two_points():

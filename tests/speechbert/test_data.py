@@ -67,12 +67,10 @@ def table_of(questions=1, ways=1):
 
 def test_the_answer_is_the_words_whose_middle_it_holds():
     (made,), left_out = span_examples(corpus((Answer("b c", 0.9, 3.0),)), table_of())
-    assert (made.first, made.last) == (1, 2) and not left_out
-    assert made.passage.tolist() == [
-        SPECIALS,
-        SPECIALS + 1,
-        SPECIALS + 2,
-    ] and made.question.tolist() == [SPECIALS + 3]
+    assert (made.first, made.last) == (1, 2)
+    assert not left_out
+    assert made.passage.tolist() == [SPECIALS, SPECIALS + 1, SPECIALS + 2]
+    assert made.question.tolist() == [SPECIALS + 3]
 
 
 def test_every_way_of_cutting_gives_an_example():
@@ -88,7 +86,9 @@ def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
         passage.starts.tolist().index(answer.start),
         passage.ends.tolist().index(answer.end),
     )
-    assert 0 <= last - first < LAYOUT.answer and 0 < answer.confidence <= 1 and answer.text is None
+    assert 0 <= last - first < LAYOUT.answer
+    assert 0 < answer.confidence <= 1
+    assert answer.text is None
 
 
 def test_many_are_answered_as_one_by_one(reader):
@@ -153,9 +153,9 @@ def test_a_word_is_taken_for_the_one_it_covers_by_half():
 def test_every_word_has_rows_of_its_recording(recording, frames):
     rows = word_rows(recording[0], GRID, frames)
     assert rows.shape == (len(recording[0]), 2)
-    assert (
-        (rows[:, 0] >= 0).all() and (rows[:, 1] <= frames).all() and (rows[:, 1] > rows[:, 0]).all()
-    )
+    assert (rows[:, 0] >= 0).all()
+    assert (rows[:, 1] <= frames).all()
+    assert (rows[:, 1] > rows[:, 0]).all()
 
 
 def test_neighbours_share_no_more_than_the_row_of_their_border():
@@ -171,7 +171,8 @@ def test_a_table_numbers_the_words_of_all_recordings_in_every_way_they_were_cut(
         "q": [(), (Span("c", 0.0, 0.1),)],
     }
     table = word_table(features, {"p": (0, 20), "q": (20, 40)}, cuts, GRID)
-    assert table.texts == ("a", "b", "", "c") and len(table.rows) == 4
+    assert table.texts == ("a", "b", "", "c")
+    assert len(table.rows) == 4
     assert [s.numbers.tolist() for s in table.sequences["p"]] == [[0, 1], [2]]
     assert [s.numbers.tolist() for s in table.sequences["q"]] == [[], [3]]
     assert table.rows[3].tolist() == [20, 25]

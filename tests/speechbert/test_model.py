@@ -62,7 +62,8 @@ def trained(table, pull, steps=80):
 @pytest.mark.slow
 def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table):
     model, seen = trained(table, 1.0)
-    assert seen[0]["nearest"] < 0.5 and seen[-1]["nearest"] == 1.0
+    assert seen[0]["nearest"] < 0.5
+    assert seen[-1]["nearest"] == 1.0
     assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
     codes = model.encoder.eval().codes_of(table)
@@ -134,7 +135,9 @@ def test_half_of_a_batch_is_text_and_half_is_speech(batches):
     assert batch["speech"].tolist() == [0] * 4 + [1] * 4
     for row in range(8):
         body = batch["ids"][row][batch["mask"][row].bool()]
-        assert body[0] == CLS and body[-1] == SEP and len(body) <= 22
+        assert body[0] == CLS
+        assert body[-1] == SEP
+        assert len(body) <= 22
         spoken = (body[1:-1] >= V) | (body[1:-1] == MASK)
         assert spoken.all() if row >= 4 else not (body >= V).any()
 

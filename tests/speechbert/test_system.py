@@ -26,7 +26,8 @@ def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder
     data = load_corpus(corpus, "train")
     cut, aligned = load_speechbert(trained, encoder, recogniser), load_speechbert(trained, encoder)
     assert (cut.name, aligned.name) == ("speechbert", "speechbert-aligned")
-    assert cut.card["boundaries"] == "r" and aligned.card["boundaries"] == "those of the corpus"
+    assert cut.card["boundaries"] == "r"
+    assert aligned.card["boundaries"] == "those of the corpus"
     for system in (cut, aligned):
         encoded = {
             r.id: system.encode(r, read_audio(data.path(r)))
@@ -35,16 +36,13 @@ def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder
         answers = system.answer_all([(encoded[q.id], encoded[q.passage]) for q in data.questions])
         for question, answer in zip(data.questions, answers, strict=True):
             passage = encoded[question.passage]
-            assert (
-                answer.start in passage.starts
-                and answer.end in passage.ends
-                and answer.start < answer.end
-            )
-            assert 0 < answer.confidence <= 1 and answer.text is None
-    assert encoded["p0"].starts.tolist() == [0.05, 0.2, 0.4] and encoded["p0"].codes.shape == (
-        3,
-        32,
-    )
+            assert answer.start in passage.starts
+            assert answer.end in passage.ends
+            assert answer.start < answer.end
+            assert 0 < answer.confidence <= 1
+            assert answer.text is None
+    assert encoded["p0"].starts.tolist() == [0.05, 0.2, 0.4]
+    assert encoded["p0"].codes.shape == (3, 32)
 
 
 def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser):
@@ -64,7 +62,8 @@ def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser)
         load_speechbert(trained, encoder, engine).encode(None, samples)
         for engine in (recogniser, Other())
     )
-    assert np.array_equal(one.codes, two.codes) and np.array_equal(one.starts, two.starts)
+    assert np.array_equal(one.codes, two.codes)
+    assert np.array_equal(one.starts, two.starts)
 
 
 def test_another_encoder_is_refused(trained, hubert_folder):

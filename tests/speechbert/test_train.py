@@ -57,22 +57,20 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(
         16,
     )
     assert layout.start_weight == layout.end_weight == 1
-    assert (
-        card["features"] == features.card
-        and card["recogniser"] == "r"
-        and card["text_encoder"] == "minilm"
-    )
+    assert card["features"] == features.card
+    assert card["recogniser"] == "r"
+    assert card["text_encoder"] == "minilm"
     assert {name: stage["steps"] for name, stage in card["training"].items()} == {
         "words": 4,
         "masked": 4,
         "spans": 4,
     }
-    assert (
-        card["licences"]["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"]
-        and card["licences"]["trained_on"]
-    )
-    assert card["data"] == data_hash(corpus, "train") and len(card["text_weights"]) == 16
-    assert card["examples"] >= 3 and card["audio_words"] > 15
+    assert card["licences"]["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"]
+    assert card["licences"]["trained_on"]
+    assert card["data"] == data_hash(corpus, "train")
+    assert len(card["text_weights"]) == 16
+    assert card["examples"] >= 3
+    assert card["audio_words"] > 15
     assert not (out / "features").exists()
     with untouched(out):
         train_on(corpus, features, out, options(), recogniser)
@@ -90,14 +88,12 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     train_on(corpus, features, whole, options(), recogniser)
     with dies_at(batches, 3):
         train_on(corpus, features, killed, options(), recogniser)
-    assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir() and not (
-        killed / "card.json"
-    ).exists()
+    assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir()
+    assert not (killed / "card.json").exists()
     train_on(corpus, features, killed, options(), recogniser)
     wanted, found = weights(whole), weights(killed)
-    assert wanted.keys() == found.keys() and all(
-        torch.equal(wanted[name], found[name]) for name in wanted
-    )
+    assert wanted.keys() == found.keys()
+    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
 
 
 def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path):
@@ -130,7 +126,8 @@ def test_it_goes_on_from_a_reader_of_words_and_says_so(
     train_text_qa(TrainTextQa(corpus=corpus, out=tmp_path / "text-qa", qa=options().qa))
     reader, embeddings, _, _ = text_model(options().qa, tmp_path / "text-qa")
     rows = embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
-    assert torch.equal(reader.embedding.weight.detach(), rows) and len(embeddings) == len(tokenizer)
+    assert torch.equal(reader.embedding.weight.detach(), rows)
+    assert len(embeddings) == len(tokenizer)
     train_on(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")
     assert (
         load_weights(tmp_path / "out")[3]["start"]
@@ -158,20 +155,16 @@ def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(
     (corpus / "train/audio/q1.flac").write_bytes(b"no audio")
     data = load_corpus(corpus, "train")
     table = encode_corpus(data, features, recogniser, tmp_path / "features")
-    assert (
-        set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"}
-        and ("set aside q1") in capsys.readouterr().err
-    )
+    assert set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"}
+    assert ("set aside q1") in capsys.readouterr().err
     known, segmented = table.sequences["p1"]
-    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(
-        segmented.numbers
-    )
+    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"]
+    assert len(segmented.numbers)
     samples = read_audio(data.path(data.passages["p1"]))
     assert segmented.starts.tolist() == [w.start for w in recognise_words(recogniser, samples)]
     again = encode_corpus(data, features, recogniser, tmp_path / "features")
-    assert np.array_equal(again.rows, table.rows) and np.array_equal(
-        again.features[:], table.features[:]
-    )
+    assert np.array_equal(again.rows, table.rows)
+    assert np.array_equal(again.features[:], table.features[:])
 
 
 def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(
@@ -184,7 +177,8 @@ def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answe
         )  # before anything is encoded
     train_on(corpus, features, tmp_path / "out", without_spans(options(1, 1, 1)))
     card = load_weights(tmp_path / "out")[3]
-    assert list(card["training"]) == ["masked", "words"] and "examples" not in card
+    assert list(card["training"]) == ["masked", "words"]
+    assert "examples" not in card
 
 
 # ---- evaluation while training
@@ -218,11 +212,9 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
         for row in read_lines(out / "checkpoints/spans/log.jsonl")
         if "eval_ff1" in row
     }
-    assert (
-        list(found) == [2, 4, 6]
-        and best["step"] == max(found, key=found.get)
-        and best["items"] == 3
-    )
+    assert list(found) == [2, 4, 6]
+    assert best["step"] == max(found, key=found.get)
+    assert best["items"] == 3
     assert f"of step {best['step']} of 6: FF1" in describe_best(out)
     system = load_speechbert(out, encoder, recogniser)
     weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
@@ -284,18 +276,16 @@ def test_codes_come_near_those_there_were_and_the_reader_stays(
     ]
     card = transferred(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     made = card["transferred"]
-    assert (
-        made["distance"] < 0.5 * little["distance"]
-        and made["audio_words"] == little["audio_words"] > 10
-    )
-    assert (
-        card["features"]["encoder"] == other.hash
-        and card["what"] == "SpeechBERT"
-        and "scores" not in card
-    )
+    assert made["distance"] < 0.5 * little["distance"]
+    assert made["audio_words"] == little["audio_words"] > 10
+    assert card["features"]["encoder"] == other.hash
+    assert card["what"] == "SpeechBERT"
+    assert "scores" not in card
     _, reader, layout, old = load_weights(speechbert)
     _, found, same, _ = load_weights(tmp_path / "out")
-    assert same == layout and card["weights"] == old["weights"] and card["words"] != old["words"]
+    assert same == layout
+    assert card["weights"] == old["weights"]
+    assert card["words"] != old["words"]
     assert all(
         torch.equal(a, b)
         for a, b in zip(reader.state_dict().values(), found.state_dict().values(), strict=True)

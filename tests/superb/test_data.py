@@ -58,11 +58,11 @@ def test_both_give_the_same(data, encoder, tmp_path, pooled):
     online = OnlineLoader(encoder, lambda u: read_audio(data.path(u)), pooled, True, Now())
     chosen = data.splits["train"][3:6]
     a, b = stored.batch(chosen), online.batch(chosen)
-    assert a.utterances == b.utterances == chosen and stored.shape == online.shape == (3, 32)
+    assert a.utterances == b.utterances == chosen
+    assert stored.shape == online.shape == (3, 32)
     torch.testing.assert_close(a.states, b.states)
-    assert torch.equal(a.lengths, b.lengths) and all(
-        np.array_equal(x, y) for x, y in zip(a.waves, b.waves, strict=True)
-    )
+    assert torch.equal(a.lengths, b.lengths)
+    assert all(np.array_equal(x, y) for x, y in zip(a.waves, b.waves, strict=True))
     assert a.states.shape == ((3, 3, 32) if pooled else (3, 3, 24, 32))
 
 
@@ -72,11 +72,9 @@ def test_unreadable_recordings_are_left_out(data, encoder, tmp_path):
     online = OnlineLoader(encoder, lambda u: read_audio(data.path(u)), True, False, Now())
     dev = data.splits["dev"]
     assert [u.id for u in online.batch(dev).utterances] == ["dev-2", "dev-3"]
-    assert (
-        online.batch(dev[:2]) is None
-        and set(online.failed) == {"dev-0", "dev-1"}
-        and len(online.usable(dev)) == 2
-    )
+    assert online.batch(dev[:2]) is None
+    assert set(online.failed) == {"dev-0", "dev-1"}
+    assert len(online.usable(dev)) == 2
     stored = cache_of(data, encoder, tmp_path / "f", True)
     assert [u.id for u in stored.usable(dev)] == ["dev-2", "dev-3"]
     with pytest.raises(KeyError):
@@ -89,11 +87,9 @@ def test_padding_is_zero():
         [torch.ones(5, 2, 3), torch.ones(2, 2, 3)],
         (),
     )
-    assert (
-        batch.states.shape == (2, 2, 5, 3)
-        and batch.states[1, :, 2:].abs().sum() == 0
-        and batch.lengths.tolist() == [5, 2]
-    )
+    assert batch.states.shape == (2, 2, 5, 3)
+    assert batch.states[1, :, 2:].abs().sum() == 0
+    assert batch.lengths.tolist() == [5, 2]
 
 
 def batch(*lengths):
@@ -108,11 +104,9 @@ def test_a_crop_is_of_the_recording():
     seen = set()
     for _ in range(200):
         found, starts = random_crops(batch(12, 5, 3), 5)
-        assert (
-            found.states.shape == (3, 2, 5, 1)
-            and found.lengths.tolist() == [5, 5, 3]
-            and starts[1:] == [0, 0]
-        )
+        assert found.states.shape == (3, 2, 5, 1)
+        assert found.lengths.tolist() == [5, 5, 3]
+        assert starts[1:] == [0, 0]
         assert found.states[0, 1, :, 0].tolist() == [starts[0] + i for i in range(1, 6)]
         assert found.states[2, 0, :, 0].tolist() == [1, 2, 3, 0, 0]
         seen.add(starts[0])
@@ -150,10 +144,8 @@ def test_frames_are_the_hidden_states_to_rounding(encoder, recordings, tmp_path,
     )
     for r in recordings:
         exact = encoder.hidden_states(read_audio(r.path)).transpose(0, 1)
-        assert (
-            cached[r.id].shape == exact.shape
-            and cached[r.id].dtype == features.PRECISIONS[precision]
-        )
+        assert cached[r.id].shape == exact.shape
+        assert cached[r.id].dtype == features.PRECISIONS[precision]
         assert float((cached[r.id].float() - exact).abs().max()) <= error * float(exact.abs().max())
     assert len(list((tmp_path / "c").glob("shard-*"))) > 1
 
@@ -164,7 +156,8 @@ def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(
     with dies_in(features, "read_audio", 3):
         cache_states(encoder, recordings, tmp_path / "c", FRAMES, workers=1)
     done = len(list((tmp_path / "c").glob("shard-*")))
-    assert done >= 1 and not (tmp_path / "c/card.json").exists()
+    assert done >= 1
+    assert not (tmp_path / "c/card.json").exists()
     read = []
     monkeypatch.setattr(features, "read_audio", lambda path: read.append(path) or read_audio(path))
     cache_states(encoder, recordings, tmp_path / "c", FRAMES, workers=1)

@@ -55,7 +55,8 @@ def test_the_folder_says_what_it_is_and_the_encoder_is_the_same(exported, hubert
         source.settings,
     )
     assert card["upstreams"] == ["speechssl", "hf_hubert_custom"]
-    assert os.access(out / "run.sh", os.X_OK) and ours.hash in (out / "README.md").read_text()
+    assert os.access(out / "run.sh", os.X_OK)
+    assert ours.hash in (out / "README.md").read_text()
 
 
 def test_every_task_has_its_published_settings_and_a_function(exported):
@@ -64,12 +65,11 @@ def test_every_task_has_its_published_settings_and_a_function(exported):
     subprocess.run(["bash", "-n", out / "run.sh"], check=True)
     for task in TASKS:
         config = yaml.safe_load((out / f"configs/{task.name}.yaml").read_text())
-        assert config == task.config() and f"\n{task.name}() {{\n" in (out / "run.sh").read_text()
+        assert config == task.config()
+        assert f"\n{task.name}() {{\n" in (out / "run.sh").read_text()
         if task.settings is not None:
-            assert (
-                task.settings.batch % task.accumulation == 0
-                and task.settings.steps % task.save == 0
-            )
+            assert task.settings.batch % task.accumulation == 0
+            assert task.settings.steps % task.save == 0
             sizes = [
                 v
                 for part in config["downstream_expert"].values()
@@ -88,7 +88,8 @@ def test_a_second_time_only_what_is_missing_is_written(exported, hubert_folder):
     (out / "configs/ic.yaml").unlink()
     before = (out / "encoder/model.safetensors").stat().st_mtime_ns
     assert export_upstream(hubert_folder("layer"), out) == card
-    assert (out / "run.sh").read_text() == "# mine\n" and (out / "configs/ic.yaml").is_file()
+    assert (out / "run.sh").read_text() == "# mine\n"
+    assert (out / "configs/ic.yaml").is_file()
     assert (out / "encoder/model.safetensors").stat().st_mtime_ns == before
     (out / "run.sh").unlink()
     export_upstream(hubert_folder("layer"), out)
@@ -128,7 +129,8 @@ def test_s3prls_own_upstream_is_named_where_it_reads_the_encoder(hubert_folder, 
         hubert_folder("group", conv_stride=(5, 2, 2, 2, 2, 2, 1)), tmp_path / "faster"
     )
     # which s3prl's own would misstate
-    assert card["upstreams"] == ["speechssl"] and card["encoder"]["hop"] == 160
+    assert card["upstreams"] == ["speechssl"]
+    assert card["encoder"]["hop"] == 160
 
 
 def test_the_verb(hubert_folder, tmp_path, capsys):

@@ -174,9 +174,8 @@ def test_batches_go_through_all_utterances(count, size, by_length, seed):
     size = min(size, count)
     epoch = [next(stream) for _ in range(count // size)]
     names = [u.id for batch in epoch for u in batch]
-    assert len(set(names)) == len(names) == count // size * size and all(
-        len(batch) == size for batch in epoch
-    )
+    assert len(set(names)) == len(names) == count // size * size
+    assert all(len(batch) == size for batch in epoch)
 
 
 def test_drawn_batches_balance_the_classes():

@@ -99,11 +99,13 @@ def test_the_head_reads_what_the_encoder_gives_alone(run, phones, norm):
     batch, means = trainer.encode(waves)
     for row, utterance in enumerate(batch.utterances):
         wanted = trainer.loader.encoder.hidden_states(read_audio(phones.data.path(utterance)))
-        assert batch.lengths[row] == wanted.shape[1] and batch.states.shape[1] == len(wanted) == 3
+        assert batch.lengths[row] == wanted.shape[1]
+        assert batch.states.shape[1] == len(wanted) == 3
         assert torch.allclose(batch.states[row, :, : wanted.shape[1]], wanted, atol=2e-5)
         assert not batch.states[row, :, wanted.shape[1] :].any()
         assert torch.allclose(means[row], wanted.mean(1), atol=2e-5)
-    assert batch.states.requires_grad and len(set(batch.lengths.tolist())) == 4
+    assert batch.states.requires_grad
+    assert len(set(batch.lengths.tolist())) == 4
 
 
 def test_the_upstream_goes_along_at_a_tenth_of_the_rate(run):
@@ -129,9 +131,11 @@ def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
     found = run(distort=NOISE)
     trainer = found.trainer()
     before = weights(trainer.upstream)
-    assert set(trainer.models) == {"head"} and found.tuning.name == "+distorted-head"
+    assert set(trainer.models) == {"head"}
+    assert found.tuning.name == "+distorted-head"
     attempt = train_run(found)
-    assert same(before, weights(trainer.upstream)) and attempt.value > 50
+    assert same(before, weights(trainer.upstream))
+    assert attempt.value > 50
     assert not any(name.startswith("upstream") for name in load_best(found).state_dict())
 
 
@@ -229,12 +233,13 @@ def test_a_head_comes_with_its_encoder(run):
     start = tuned.loader.encoder
     head = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
     mine = load_encoder(head.upstream)
-    assert (
-        head.upstream == tuned.folder / "encoder"
-        and not (tuned.folder / "encoder-default").exists()
-    )
-    assert mine.hash != start.hash and mine.normalise == start.normalise and mine.grid == start.grid
-    assert mine.card["options"]["distort"] == NOISE.card and mine.card["from"] == start.hash
+    assert head.upstream == tuned.folder / "encoder"
+    assert not (tuned.folder / "encoder-default").exists()
+    assert mine.hash != start.hash
+    assert mine.normalise == start.normalise
+    assert mine.grid == start.grid
+    assert mine.card["options"]["distort"] == NOISE.card
+    assert mine.card["from"] == start.hash
     utterances = tuned.task.data.splits["dev"]
     batch = replace(tuned.loader, encoder=mine).batch(utterances)
     clean = tuned.task.evaluate(

@@ -786,7 +786,7 @@ def test_a_picture_is_drawn(folder, tmp_path):
     ("options", "message"),
     [
         ({"conditions": ("babble@5",)}, "needs the speech of other people"),
-        ({"conditions": ("nothing.wav@5",)}, "there is no noise nothing.wav"),
+        ({"conditions": ("nothing.wav@5",)}, "no recordings in nothing.wav"),
         (
             {"conditions": ("stretch@x",)},
             "stretch@x is no time-stretch; write one like stretch@1.2",

@@ -61,10 +61,13 @@ def evaluated(made, loader, split="dev"):
 def test_a_head_is_trained_once_saved_and_loaded(run, encoder, tmp_path):
     made = trained(run, tmp_path / "head", encoder)
     card = json.loads((tmp_path / "head/card.json").read_text())
-    assert card["dev"]["acc"] == 100 and [x["learning_rate"] for x in card["sweep"]] == [1e-3, 1e-2]
-    assert sum(card["layer_weights"]) == pytest.approx(1) and card["default_learning_rate"] == 1e-3
+    assert card["dev"]["acc"] == 100
+    assert [x["learning_rate"] for x in card["sweep"]] == [1e-3, 1e-2]
+    assert sum(card["layer_weights"]) == pytest.approx(1)
+    assert card["default_learning_rate"] == 1e-3
     predicted, found = evaluated(made, run.loader)
-    assert found.measures[0].value == 100 and found.measures[0].n == 4
+    assert found.measures[0].value == 100
+    assert found.measures[0].n == 4
     assert found.detail["confusion"]["keyword"] == {
         "classes": ["high", "low"],
         "counts": [[2, 0], [0, 2]],
@@ -79,7 +82,8 @@ def test_a_head_is_trained_once_saved_and_loaded(run, encoder, tmp_path):
     assert evaluated(again, run.loader)[0] == predicted
     del predicted["dev-1"]  # an unreadable recording counts as wrong
     found = made.task.evaluate("dev", predicted, 50).measures[0]
-    assert (found.value, found.n) == (75.0, 4) and found.low <= 75 <= found.high
+    assert (found.value, found.n) == (75.0, 4)
+    assert found.low <= 75 <= found.high
     assert made.task.evaluate("dev", {}, 50).measures[0].value == 0
 
 
@@ -115,9 +119,8 @@ def test_a_killed_run_makes_the_same_head(run, encoder, tmp_path, dies_in, owner
         True,
         True,
     ]
-    assert (tmp_path / "cut/head.safetensors").exists() is (name == "finish") and not (
-        tmp_path / "cut/card.json"
-    ).exists()
+    assert (tmp_path / "cut/head.safetensors").exists() is (name == "finish")
+    assert not (tmp_path / "cut/card.json").exists()
     trained(run, tmp_path / "cut", encoder)
     assert same_files(
         tmp_path / "whole", tmp_path / "cut", "head.safetensors", "default.safetensors"
@@ -146,7 +149,8 @@ def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_pa
 def test_classes_come_equally_often_where_that_is_wanted(labelled, encoder):
     data = load_labelled(labelled(counts=(9, 4, 4)))  # five low, four high
     weights = Classification("ks", data, encoder.grid).weights(data.splits["train"])
-    assert weights[::2].sum() == pytest.approx(1) and weights[1::2].sum() == pytest.approx(1)
+    assert weights[::2].sum() == pytest.approx(1)
+    assert weights[1::2].sum() == pytest.approx(1)
 
 
 HOP = 320

@@ -79,9 +79,8 @@ def test_frames_to_seconds_and_back(grid, frames, seed):
     active = np.random.default_rng(seed).random(frames) < 0.5
     found = active_intervals(active, grid, grid.samples_for(frames) / grid.sample_rate)
     again = active_frames([Turn("a", *interval) for interval in found], grid, frames)
-    assert again.shape == (frames, int(active.any())) and (
-        not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
-    )
+    assert again.shape == (frames, int(active.any()))
+    assert not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
 
 
 def test_labels_by_hand():
@@ -113,11 +112,9 @@ def test_a_prediction_is_the_recordings_own():
     for i, together in enumerate(task.predict(head, batch)):
         (own,) = task.predict(head, alone(batch, i))
         shape = (int(batch.lengths[i]), 2)
-        assert (
-            together.shape == shape
-            and together.dtype == np.float32
-            and np.allclose(own, together, atol=1e-6)
-        )
+        assert together.shape == shape
+        assert together.dtype == np.float32
+        assert np.allclose(own, together, atol=1e-6)
 
 
 @pytest.mark.parametrize("broken", [{}, {"test-0": np.full((299, 2), np.nan)}])
@@ -128,14 +125,10 @@ def test_unreadable_recordings_are_missed(broken):
         "test", {name: x for name, x in found.items() if name != "test-0"} | broken, 0
     )
     speech = [sum(turn.end - turn.start for turn in u.turns) for u in task.data.splits["test"]]
-    assert (
-        evaluated.detail["parts"]["miss"] > 100 * speech[0] / sum(speech)
-        and evaluated.measures[0].n == 6
-    )
-    assert (
-        evaluated.detail["timeline"]["predicted"] == []
-        and evaluated.measures[0].low == evaluated.measures[0].high
-    )
+    assert evaluated.detail["parts"]["miss"] > 100 * speech[0] / sum(speech)
+    assert evaluated.measures[0].n == 6
+    assert evaluated.detail["timeline"]["predicted"] == []
+    assert evaluated.measures[0].low == evaluated.measures[0].high
     assert task.evaluate("test", {}, 0).measures[0].value == pytest.approx(100)
 
 
@@ -148,7 +141,8 @@ def test_threshold_and_filter_are_chosen_on_dev():
     }
     assert task.evaluate("dev", dull, 0).measures[0].value > 99
     tuned = task.tune(dull)
-    assert tuned.threshold == 0.3 and task.threshold == 0.5
+    assert tuned.threshold == 0.3
+    assert task.threshold == 0.5
     assert tuned.evaluate("dev", dull, 0).measures[0].value < 10
     decisions = task.evaluate("test", perfect(task.data.splits["test"]), 10).detail["decisions"]
     assert [(d["median"], d["threshold"]) for d in decisions] == [
@@ -279,9 +273,9 @@ def test_errors_by_hand():
     predicted = (Turn("1", 1, 5), Turn("2", 5, 7))
     found = diarisation_errors(truth, predicted)
     assert (found.speech, found.missed, found.false_alarms, found.confused) == (7, 2, 1, 1)
-    assert found.rate == 4 / 7 and matching_names(truth, predicted) == {"1": "ann", "2": "bob"}
+    assert found.rate == 4 / 7
+    assert matching_names(truth, predicted) == {"1": "ann", "2": "bob"}
     assert diarisation_errors(truth, ()).missed == diarisation_errors(truth, ()).wrong == 7
-    assert diarisation_errors((), predicted).false_alarms == 6 and math.isnan(
-        diarisation_errors((), predicted).rate
-    )
+    assert diarisation_errors((), predicted).false_alarms == 6
+    assert math.isnan(diarisation_errors((), predicted).rate)
     assert diarisation_errors((), ()) == DiarisationErrors()

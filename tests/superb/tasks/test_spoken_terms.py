@@ -69,18 +69,19 @@ def made(tmp_path, queries=6, documents=14, seed=0, width=4):
 def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
     task, states = made(tmp_path)
     layer, found = task.choose_layer(states.__getitem__, 3)
-    assert layer == 1 and len(found) == 3 and found[1] > 60 and found[1] == max(found)
+    assert layer == 1
+    assert len(found) == 3
+    assert found[1] > 60
+    assert found[1] == max(found)
     evaluated = task.evaluate(states.__getitem__, "test", layer, resamples=200)
     assert [m.metric for m in evaluated.measures] == ["mtwv", "atwv"]
     best, actual = evaluated.measures
-    assert (
-        best.low <= best.value <= best.high
-        and best.value >= actual.value
-        and best.n == actual.n == 6
-    )
-    assert (
-        best.value > 60 and evaluated.detail["layer"] == 1 and 0 < evaluated.detail["threshold"] < 6
-    )
+    assert best.low <= best.value <= best.high
+    assert best.value >= actual.value
+    assert best.n == actual.n == 6
+    assert best.value > 60
+    assert evaluated.detail["layer"] == 1
+    assert 0 < evaluated.detail["threshold"] < 6
     alone = [
         task.evaluate(states.__getitem__, "dev", layer, 1).measures[0].value for layer in range(3)
     ]
@@ -162,12 +163,13 @@ def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
     del states["test0"], states["d13"]
     states["d12"] = states["d12"][:0]  # no frame
     scores = task.scores(states.__getitem__, "test", [1])[0]
-    assert (scores[0] == -np.inf).all() and (scores[:, [12, 13]] == -np.inf).all()
-    assert scores[1:, :12].mean(1) == pytest.approx(0, abs=1e-9) and scores[1:, :12].std(
-        1
-    ) == pytest.approx(1)
+    assert (scores[0] == -np.inf).all()
+    assert (scores[:, [12, 13]] == -np.inf).all()
+    assert scores[1:, :12].mean(1) == pytest.approx(0, abs=1e-9)
+    assert scores[1:, :12].std(1) == pytest.approx(1)
     after = task.evaluate(states.__getitem__, "test", 1, 1).measures[0]
-    assert after.n == before.n and after.value < before.value
+    assert after.n == before.n
+    assert after.value < before.value
 
 
 def test_bad_sets(tmp_path):
@@ -280,7 +282,8 @@ def test_the_interval_is_that_of_resampled_queries():
     found = max_term_value(
         curves, BootstrapUnits("query", tuple((str(i),) for i in range(40))), 500
     )
-    assert found.n == 40 and found.low < found.value < found.high
+    assert found.n == 40
+    assert found.low < found.value < found.high
     rng = np.random.default_rng(9)
     again = []
     for _ in range(300):

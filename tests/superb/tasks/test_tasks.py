@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.eval.superb import parts_of
+from speechssl.eval.superb import list_parts
 from speechssl.superb import export
 from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS
 
@@ -83,14 +83,14 @@ def test_specaugment_is_that_of_s3prls_own_recipe(task):
 
 def test_the_preset_follows_the_hours(labelled):
     folder = labelled()
-    assert [parts_of("ks", folder, wanted)[0].preset for wanted in ("auto", "published")] == [
+    assert [list_parts("ks", folder, wanted)[0].preset for wanted in ("auto", "published")] == [
         "small",
         "published",
     ]
 
 
 def test_a_set_of_styles_is_one_of_emotions(labelled, encoder):
-    (part,) = parts_of("er", labelled("style"), "published")
+    (part,) = list_parts("er", labelled("style"), "published")
     task, settings = part.make(encoder.grid)
     assert (task.name, part.data.task, settings.steps, task.projection) == (
         "er",
@@ -98,4 +98,4 @@ def test_a_set_of_styles_is_one_of_emotions(labelled, encoder):
         30_000,
         256,
     )
-    refused("is a set of the task ks, not of er", parts_of, "er", labelled("ks"), "published")
+    refused("is a set of the task ks, not of er", list_parts, "er", labelled("ks"), "published")

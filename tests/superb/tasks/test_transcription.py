@@ -135,9 +135,8 @@ def test_per_and_wer_are_pooled_and_unreadable_recordings_are_missing():
         .evaluate("dev", {"dev0": "T ER N AA N", "dev1": ("T ER AO F F"), "dev2": "IH"}, 0)
         .measures[0]
     )
-    assert (per.metric, per.n) == ("per", 4) and per.value == per.low == per.high == pytest.approx(
-        100 * (0 + 2 + 4 + 3) / 18
-    )
+    assert (per.metric, per.n) == ("per", 4)
+    assert per.value == per.low == per.high == pytest.approx(100 * (0 + 2 + 4 + 3) / 18)
     speech = Speech(data, GRID)
     predicted = {
         "dev0": {"greedy": "turn on the light"},
@@ -145,10 +144,8 @@ def test_per_and_wer_are_pooled_and_unreadable_recordings_are_missing():
         "dev3": {"greedy": "play new york city"},
     }
     wer = speech.evaluate("dev", predicted, 0)
-    assert (
-        wer.measures[0].value == pytest.approx(100 * (0 + 2 + 2 + 1) / 13)
-        and len(wer.measures) == 1
-    )
+    assert wer.measures[0].value == pytest.approx(100 * (0 + 2 + 2 + 1) / 13)
+    assert len(wer.measures) == 1
     assert wer.detail["examples"][0] == {
         "id": "dev0",
         "truth": ("turn on the light"),
@@ -165,9 +162,8 @@ def test_slots_are_measured_by_type_and_by_value():
     }
     f1, cer = task.evaluate("dev", predicted, 0).measures
     assert (f1.metric, cer.metric) == ("slot_f1", "slot_cer")
-    assert f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4) and cer.value == pytest.approx(
-        100 * (0 + 1 + 8) / 22
-    )
+    assert f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4)
+    assert cer.value == pytest.approx(100 * (0 + 1 + 8) / 22)
     without_slots = dict(predicted) | {"dev3": "play new york"}
     assert (
         task.evaluate("dev", without_slots, 0).measures
@@ -352,7 +348,8 @@ def test_a_text_with_slots_becomes_symbols_and_a_marked_text():
     assert marked_text(slot_symbols("from rome to rome", twice)) == (
         "from B-city rome E-city to B-city rome E-city"
     )
-    assert slot_symbols("", []) == [] and marked_text([]) == ""
+    assert slot_symbols("", []) == []
+    assert marked_text([]) == ""
     # symbols out of order
     assert marked_text(["E-x", "|", "|", "a", "B-x", "B-x"]) == "E-x aB-x B-x"
     for slots in ([Slot("a", "moon")], [Slot("a", "madonna"), Slot("b", "song")], [Slot("a", "")]):
@@ -481,5 +478,6 @@ def test_each_recording_has_its_own_masks_over_its_own_frames():
     changed = SpecAugment(frequency_masks=0)(features, lengths)
     assert all((one[n:] == 0).all() for one, n in zip(changed, lengths, strict=True))
     short = changed[::2, :60, 0]
-    assert (short == 0).any(1).float().mean() > 0.8 and not (short == 0).all(1).any()
+    assert (short == 0).any(1).float().mean() > 0.8
+    assert not (short == 0).all(1).any()
     assert len({tuple(row.tolist()) for row in short}) > 15

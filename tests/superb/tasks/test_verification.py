@@ -86,13 +86,12 @@ def test_it_learns_to_tell_people_apart_that_it_never_met(made):
     evaluated = task.evaluate("test", predictions(task, head, "test"), 100)
     eer, cost = evaluated.measures
     assert (eer.metric, cost.metric, eer.n) == ("eer", "min_dcf", 18 * 17 // 2)
-    assert (
-        eer.value < 0.6 * before
-        and eer.low <= eer.value <= eer.high
-        and cost.low <= cost.value <= cost.high <= 1
-    )
+    assert eer.value < 0.6 * before
+    assert eer.low <= eer.value <= eer.high
+    assert cost.low <= cost.value <= cost.high <= 1
     det = evaluated.detail["det"]
-    assert len(det["misses"]) == len(det["false_alarms"]) <= 200 and json.dumps(evaluated.detail)
+    assert len(det["misses"]) == len(det["false_alarms"]) <= 200
+    assert json.dumps(evaluated.detail)
     assert ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"])).eer == pytest.approx(
         eer.value / 100, abs=0.02
     )
@@ -105,7 +104,8 @@ def test_training_takes_a_crop_that_the_seed_decides(made):
     first = task.loss(head, batch)
     assert torch.equal(task.loss(head, batch), first) is False
     torch.manual_seed(5)
-    assert torch.equal(task.loss(head, batch), first) and first.shape == ()
+    assert torch.equal(task.loss(head, batch), first)
+    assert first.shape == ()
     whole = Verification(task.data, GRID, **SMALL | {"crop": 8.0})
     assert torch.equal(whole.loss(head, batch), whole.loss(head, batch))
 
@@ -127,13 +127,12 @@ def test_unreadable_recordings_are_wrong_at_any_threshold(made, broken):
     )
     evaluated, count = task.evaluate("test", found, 0), 18 * 17 // 2
     eer = evaluated.measures[0]
-    assert eer.n == count and eer.low == eer.value == eer.high
+    assert eer.n == count
+    assert eer.low == eer.value == eer.high
     # 2 of the 18 trials of one person; 15 of 135 of two, as many
     assert eer.value == pytest.approx(100 * 2 / 18)
-    assert (
-        task.evaluate("test", {}, 0).measures[0].value == 100
-        and task.evaluate("test", {}, 0).measures[1].value == 1
-    )
+    assert task.evaluate("test", {}, 0).measures[0].value == 100
+    assert task.evaluate("test", {}, 0).measures[1].value == 1
 
 
 @pytest.mark.parametrize(
@@ -219,9 +218,8 @@ def test_a_short_recording_is_repeated(frames):
     states, lengths = states_of([frames])
     around = states.repeat(1, 1, LEAST, 1)[:, :, :LEAST]
     found = head(states, lengths)
-    assert torch.isfinite(found).all() and torch.allclose(
-        found, head(around, torch.tensor([LEAST])), atol=1e-6
-    )
+    assert torch.isfinite(found).all()
+    assert torch.allclose(found, head(around, torch.tensor([LEAST])), atol=1e-6)
     head.loss(found, torch.tensor([0])).backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
@@ -248,7 +246,8 @@ def test_the_curve_is_sklearns(drawn):
     scores, same = drawn
     false_alarms, hits, _ = roc_curve(same, scores, drop_intermediate=False)
     curve = ErrorCurve.of_scores(scores, same)
-    assert np.allclose(curve.false_alarms, false_alarms) and np.allclose(curve.misses, 1 - hits)
+    assert np.allclose(curve.false_alarms, false_alarms)
+    assert np.allclose(curve.misses, 1 - hits)
 
 
 @pytest.mark.slow
@@ -273,7 +272,8 @@ def test_weights_are_repetitions(drawn, seed):
     curves = ErrorCurve.of_scores(scores, same, times)
     for row, eer, cost in zip(times, curves.eer, curves.min_dcf, strict=True):
         repeated = ErrorCurve.of_scores(scores.repeat(row), same.repeat(row))
-        assert eer == pytest.approx(repeated.eer) and cost == pytest.approx(repeated.min_dcf)
+        assert eer == pytest.approx(repeated.eer)
+        assert cost == pytest.approx(repeated.min_dcf)
 
 
 def trials_of(persons, count, seed):
@@ -291,7 +291,9 @@ def trials_of(persons, count, seed):
 def test_the_bootstrap_draws_speakers():
     scores, same, first, second = trials = trials_of(8, 300, 0)
     eer, cost = verification_intervals(*trials, 200)
-    assert eer.low < eer.value < eer.high and cost.low <= cost.value <= cost.high and eer.n == 300
+    assert eer.low < eer.value < eer.high
+    assert cost.low <= cost.value <= cost.high
+    assert eer.n == 300
     assert eer.value == ErrorCurve.of_scores(scores, same).eer
     assert verification_intervals(*trials, 200) == (eer, cost)
     still = verification_intervals(*trials, 0)[0]
