@@ -243,13 +243,14 @@ def test_a_corpus_has_a_function_that_takes_its_options(verb: str) -> None:
 
 
 def test_a_corpus_is_made_and_reported(tmp_path: Path, capsys: Any) -> None:
+    whole = {"id": "a", "question": "Where?", "answers": [{"text": "Rome", "answer_start": 0}]}
     question = {"id": "q", "question": "", "answers": []}
-    content = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [question]}]}]}
+    content = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [whole, question]}]}]}
     (tmp_path / "dev.json").write_text(json.dumps(content))
     call = f"prepare squad {tmp_path}/dev.json {tmp_path}/out --no-audio"
     assert main(call.split()) == 0
     text = capsys.readouterr().out
-    assert "dev questions: 1 read, 0 kept, 1 set aside" in text
+    assert "dev questions: 2 read, 1 kept, 1 set aside" in text
     assert "1 set aside: empty question" in text
     assert json.loads((tmp_path / "out/set_aside.jsonl").read_text())["id"] == "q"
 
