@@ -565,6 +565,14 @@ def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
         return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
     if file.format == "OGG":
         return _lacks_its_end(file)
+    # of sizes in 64 bits the log has what is stated, not what there is
+    if file.format in ("RF64", "W64"):
+        size = re.search(r"^(?:  Data size|data) : (\d+)$", file.extra_info, re.MULTILINE)
+        align = re.search(r"^  Block Align   : ([1-9]\d*)$", file.extra_info, re.MULTILINE)
+        if size is None or align is None:
+            return False
+        stated_bytes = int(size[1]) - 24 * (file.format == "W64")  # which counts the chunk's head
+        return stated_bytes < UNKNOWN_FRAMES and stated_bytes // int(align[1]) > file.frames
     pattern = r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)"
     stated = re.search(pattern, file.extra_info, re.MULTILINE)
     return stated is not None and 0 < int(stated[1]) < UNKNOWN_BYTES

@@ -103,6 +103,14 @@ def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
     )
 
 
+def test_flac_keeps_int16_to_the_bit(tmp_path: Path) -> None:
+    samples = np.random.default_rng(0).integers(-32768, 32768, 9_000).astype(np.int16)
+    samples[:2] = -32768, 32767
+    write_flac(tmp_path / "x.flac", samples)
+    found = np.rint(read_audio(tmp_path / "x.flac") * 32768)
+    np.testing.assert_array_equal(found.astype(np.int16), samples)
+
+
 @pytest.mark.parametrize(
     "bad", [np.array([0.0, np.nan]), np.zeros((2, 2)), np.array([1, 2], np.int32)]
 )
@@ -151,6 +159,15 @@ def test_cut_off(tmp_path: Path, suffix: str, share: float) -> None:
     message = refusal(path)
     if share >= 0.5:
         assert "cut off" in message
+
+
+@pytest.mark.parametrize("container", ["RF64", "W64"])
+def test_cut_off_with_sizes_in_64_bits(tmp_path: Path, container: str) -> None:
+    path = tmp_path / "cut.wav"
+    soundfile.write(path, tone(), SAMPLE_RATE, "PCM_16", format=container)
+    assert len(read_audio(path)) == SAMPLE_RATE
+    path.write_bytes(path.read_bytes()[:-10])
+    assert "cut off" in refusal(path)
 
 
 @pytest.mark.parametrize("suffix", [".flac", ".ogg", ".mp3"])

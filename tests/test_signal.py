@@ -83,6 +83,11 @@ def test_noise_is_fitted_without_gaps(m: int, n: int, seed: int) -> None:
     assert fitted.shape == (n,) and fitted.min() > 1 - 1e-9 and fitted.max() < np.sqrt(2) + 1e-9
 
 
+def test_joins_do_not_click() -> None:
+    ramp = np.linspace(-1, 1, 4000)  # its two ends are as far apart as can be
+    assert np.abs(np.diff(fit_length(ramp, 40_000))).max() < 0.01
+
+
 def test_noise_is_repeated_not_stretched_and_cropped_at_changing_places() -> None:
     fitted = fit_length(np.sin(2 * np.pi * 1000 * np.arange(4000) / SAMPLE_RATE), 64_000)
     assert np.argmax(np.abs(np.fft.rfft(fitted))) == 4000  # 1000 Hz over 4 s
@@ -119,6 +124,12 @@ def test_room_decays_in_the_asked_time(rt60: float) -> None:
         measured.append(3 * int(np.argmax(decay < -25) - np.argmax(decay < -5)) / SAMPLE_RATE)
     assert np.mean(measured) == pytest.approx(rt60, rel=0.15)
     assert len({round(m, 6) for m in measured}) > 5  # the rooms differ
+
+
+@given(n=st.integers(1, 5000), seed=SEEDS)
+def test_level_without_pauses_is_the_rms_level(n: int, seed: int) -> None:
+    samples = np.sign(steady(n, seed)) * 0.1
+    assert active_level(samples) == pytest.approx(rms_db(samples), abs=1e-6)
 
 
 @given(pauses=st.lists(st.integers(0, 30), min_size=3, max_size=3), gain=st.floats(0.01, 3))

@@ -423,6 +423,23 @@ def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(piny
     assert not torch.equal(found[0], found[2]) and not torch.equal(found[0], found[3])
 
 
+def test_the_order_of_units_counts_and_padding_does_not():
+    torch.manual_seed(0)
+    tokens = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0], [1, 2, 3, 0], [0, 0, 0, 0]])
+    units = SubwordUnits(tokens, 3, 6, 5)
+    assert not units(torch.tensor([[0, 1]])).any()  # it begins at zero
+    torch.nn.init.normal_(units.output.weight)
+    found = units(torch.tensor([[0, 1], [2, 3]]))
+    assert (
+        torch.equal(found[0, 0], found[1, 0])
+        and not torch.allclose(found[0, 0], found[0, 1])
+        and not found[1, 1].any()
+    )
+    shorter = SubwordUnits(tokens[:, :3], 3, 6, 5)
+    shorter.load_state_dict(units.state_dict() | {"tokens": tokens[:, :3]})
+    assert torch.allclose(shorter(torch.tensor([[0, 1]])), units(torch.tensor([[0, 1]])), atol=1e-6)
+
+
 def test_english_pieces_have_the_phones_of_espeak(tokenizer):
     pytest.importorskip("espeakng_loader")
     units = subword_units(tokenizer, "phones", len(tokenizer), 8)

@@ -155,6 +155,12 @@ def test_the_last_unit_ends_where_the_recording_does(
         assert interval_of_units(grid, runs, last - 1, last - 1)[1] == start
 
 
+def test_the_last_unit_of_a_padded_recording_is_not_empty() -> None:
+    # the last frame begins at sample 1,000
+    runs = RunLength(np.array([1, 2]), np.array([3, 1]), 900 / 16_000)
+    assert interval_of_units(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
+
+
 def test_what_is_refused() -> None:
     assert HUBERT.samples_for(0) == HUBERT.frames(0) == HUBERT.frames(399) == 0
     with pytest.raises(ValueError, match="no frames"):
