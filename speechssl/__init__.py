@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from speechssl.encoders.load import load_encoder
     from speechssl.errors import InputError
     from speechssl.pipelines import QA, Cascade, Dual, Units, answer, evaluate
-    from speechssl.units.kmeans import load_codebook
+    from speechssl.units.codebook import load_codebook
 
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ _HOMES = {
     "Units": "speechssl.pipelines",
     "answer": "speechssl.pipelines",
     "evaluate": "speechssl.pipelines",
-    "load_codebook": "speechssl.units.kmeans",
+    "load_codebook": "speechssl.units.codebook",
     "load_encoder": "speechssl.encoders.load",
     "make_corpus": "speechssl.data.table",
     "push_to_hub": "speechssl.checkpoints",

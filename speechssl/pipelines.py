@@ -48,8 +48,8 @@ from speechssl.results import Row, read_rows
 from speechssl.systems import System, default_systems, load_systems
 from speechssl.text import language_of
 from speechssl.timing import RunLength, interval_of_units
+from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import extractor_of
-from speechssl.units.kmeans import Codebook, load_codebook
 
 Audio = Path | str | np.ndarray
 T = TypeVar("T")

@@ -44,8 +44,8 @@ from speechssl.encoders.load import SharedEncoder, load_encoder, remember_last, 
 from speechssl.errors import InputError
 from speechssl.options import Parts, find_shipped
 from speechssl.text import NGRAM
+from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
-from speechssl.units.kmeans import load_codebook
 
 
 class System(Protocol):

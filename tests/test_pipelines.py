@@ -21,7 +21,7 @@ from speechssl.checkpoints import model_folder, push_to_hub
 from speechssl.cli import main
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.units.kmeans import load_codebook
+from speechssl.units.codebook import load_codebook
 
 from .files import refused
 

@@ -26,7 +26,7 @@ from speechssl.options import Parts
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
 from speechssl.systems import bundle, load_systems
-from speechssl.units.kmeans import Codebook, load_codebook
+from speechssl.units.codebook import Codebook, load_codebook
 
 from .files import change_json, change_lines, refused
 

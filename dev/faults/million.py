@@ -29,9 +29,9 @@ from speechssl.audio import write_flac
 from speechssl.data.files import list_recordings
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.timing import FrameGrid
+from speechssl.units.codebook import Codebook
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan_shards
 from speechssl.units.features import Features, UnitExtractor
-from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import decode, iterate_units
 
 # of a recording as the manifest has it; different files; every so many lines no audio

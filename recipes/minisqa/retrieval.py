@@ -65,8 +65,8 @@ from speechssl.text import NGRAM, Terms, count_terms, ngrams, normalise, tfidf, 
 from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequence
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
+from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of
-from speechssl.units.kmeans import load_codebook
 
 K1, B = 1.2, 0.75  # of BM25
 METHODS = ("bm25", "tfidf", "embeddings")

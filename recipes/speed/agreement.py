@@ -12,8 +12,9 @@ import numpy as np
 from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.encoders.load import SpeechEncoder
+from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import extractor_of
-from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
+from speechssl.units.kmeans import fit_kmeans
 
 
 def codebook(

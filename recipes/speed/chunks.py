@@ -10,8 +10,8 @@ from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.load import Chunking
+from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
-from speechssl.units.kmeans import load_codebook
 
 
 def main() -> None:

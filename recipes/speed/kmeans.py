@@ -20,7 +20,8 @@ from common import row, save, settings
 from sklearn.cluster import MiniBatchKMeans
 from threadpoolctl import threadpool_limits
 
-from speechssl.units.kmeans import MOST_STARTS, Codebook, lloyd
+from speechssl.units.codebook import Codebook
+from speechssl.units.kmeans import MOST_STARTS, lloyd
 
 FRAMES = (1_500, 9_000, 90_000)  # of 30 s, 3 min, 30 min
 CLUSTERS = (100, 500, 2_000)

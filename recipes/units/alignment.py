@@ -16,8 +16,8 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.pretrain.data import training_data
+from speechssl.units.codebook import load_codebook
 from speechssl.units.features import features_of
-from speechssl.units.kmeans import load_codebook
 
 
 def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from speechssl.artifacts import read_json, replacing, write_json
 from speechssl.checkpoints import dequantise, quantise
 from speechssl.encoders.load import file_hashes, load_encoder
-from speechssl.units.kmeans import load_codebook
+from speechssl.units.codebook import load_codebook
 
 exp, arm, read, out, file = (
     Path(sys.argv[1]),

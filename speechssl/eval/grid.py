@@ -81,9 +81,9 @@ from speechssl.superb.tasks.classification import METRIC, Classification
 from speechssl.superb.train import HeadRun, TrainedHead, load_head, train_head
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
+from speechssl.units.codebook import load_codebook
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import UnitExtractor, extractor_of
-from speechssl.units.kmeans import load_codebook
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 

@@ -28,8 +28,8 @@ from speechssl.speechbert.data import stack_codes
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
+from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
-from speechssl.units.kmeans import load_codebook
 
 BASELINES = ("chance", "longest-option")
 # systems that read the text of the corpus, and which of its texts

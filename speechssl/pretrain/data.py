@@ -33,8 +33,9 @@ from speechssl.processes import is_main, processes
 from speechssl.schema import convert
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch
+from speechssl.units.codebook import Codebook
 from speechssl.units.features import Features, stream_frames
-from speechssl.units.kmeans import Codebook, fit_kmeans
+from speechssl.units.kmeans import fit_kmeans
 
 # ---- recordings and targets
 #

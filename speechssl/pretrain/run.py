@@ -51,8 +51,8 @@ from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2v
 from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import check_share, fit, write_by_main
+from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import Features, features_of, load_features, spectral_stream
-from speechssl.units.kmeans import Codebook, load_codebook
 
 Run = Hubert | Wav2Vec2 | Continue | Spin
 STEPS = "options.training.steps"  # a finished run with fewer goes on

@@ -50,7 +50,7 @@ from speechssl.pretrain.run import (
 from speechssl.processes import mean_of_processes, processes
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch, check_share, fit
-from speechssl.units.kmeans import PADDING, Codebook
+from speechssl.units.codebook import PADDING, Codebook
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:

@@ -87,8 +87,8 @@ from speechssl.results import (
     table_of,
 )
 from speechssl.signal import ACTIVE
+from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of
-from speechssl.units.kmeans import load_codebook
 
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"

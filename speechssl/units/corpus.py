@@ -42,8 +42,8 @@ from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, make_printable
 from speechssl.timing import RunLength
+from speechssl.units.codebook import PADDING
 from speechssl.units.features import UnitExtractor
-from speechssl.units.kmeans import PADDING
 from speechssl.units.storage import (
     CARD,
     FAILED,

@@ -8,7 +8,7 @@ differences), the targets of HuBERT's first iteration (arXiv 2106.07447, section
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from speechssl.encoders.load import (
 )
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import FrameGrid, RunLength
-from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream
+from speechssl.units.codebook import PADDING, Codebook, load_codebook
 
 _SHIFT, _WINDOW = 160, 400  # samples: 10 and 25 ms
 _PIECE = 12_000  # 10 ms rows, two minutes: what is longer is computed in pieces
@@ -413,3 +413,34 @@ def stream_frames(
             f"none of {len(failed)} recordings can be used "
             f"({next(iter(failed.values()))}); give others"
         )
+
+
+def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
+    """Average (T, D) -> (T, D) over `width` neighbouring frames (odd; 1 leaves them alone, edges
+    average fewer).
+
+    A phone lasts several frames; clusters of smoothed features change less often within one and are
+    more alike between voices.
+    """
+    if width == 1:
+        return features
+    pooled = torch.nn.functional.avg_pool1d(
+        features.T[None], width, 1, width // 2, count_include_pad=False
+    )
+    return pooled[0].T
+
+
+def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
+    """Apply `smooth` to pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits
+    for its `width` // 2 successors."""
+    half = width // 2
+    buffer, seen = None, 0
+    for piece in pieces:
+        buffer = piece if buffer is None else torch.cat([buffer, piece])
+        # frames of `buffer`, of which `seen` are only there as neighbours
+        ready = len(buffer) - half
+        if ready > seen:
+            yield smooth(buffer, width)[seen:ready]
+            buffer, seen = buffer[max(ready - half, 0) :], min(ready, half)
+    if buffer is not None and len(buffer) > seen:
+        yield smooth(buffer, width)[seen:]

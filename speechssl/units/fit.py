@@ -25,6 +25,7 @@ from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
+from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing, versions
 from speechssl.units.features import (
     SPECTRAL,
     encoder_features,
@@ -33,15 +34,7 @@ from speechssl.units.features import (
     stream_frames,
     submit_in_order,
 )
-from speechssl.units.kmeans import (
-    Codebook,
-    Reservoir,
-    check_out,
-    fit_kmeans,
-    load_codebook,
-    load_existing,
-    versions,
-)
+from speechssl.units.kmeans import Reservoir, fit_kmeans
 from speechssl.units.options import Fit, Import, Transfer
 
 ITERATIONS = 100  # of L-BFGS

@@ -38,8 +38,8 @@ from speechssl.eval.grid import (
 from speechssl.eval.options import Robustness
 from speechssl.options import TrainingOptions
 from speechssl.stats import ItemScore
+from speechssl.units.codebook import Codebook
 from speechssl.units.features import extractor_of
-from speechssl.units.kmeans import Codebook
 
 from ..files import change_lines, read_lines, refused
 from .test_spoken_qa import Oracle

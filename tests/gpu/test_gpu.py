@@ -22,7 +22,8 @@ from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.pretrain.data import Cropper
 from speechssl.synth.minisqa import speak_pairs
-from speechssl.units.kmeans import Nearest, load_codebook
+from speechssl.units.codebook import load_codebook
+from speechssl.units.nearest import Nearest
 from speechssl.units.storage import load_units
 
 from ..files import read_lines

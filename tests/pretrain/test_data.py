@@ -33,8 +33,8 @@ from speechssl.pretrain.data import (
 from speechssl.pretrain.model import ContrastiveBatches
 from speechssl.pretrain.options import Batches, Masks, Targets
 from speechssl.timing import FrameGrid
+from speechssl.units.codebook import Codebook
 from speechssl.units.features import Features
-from speechssl.units.kmeans import Codebook
 
 from ..files import refused, untouched
 from .conftest import contrast

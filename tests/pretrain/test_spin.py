@@ -20,7 +20,7 @@ from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Codes, Distortion, PseudoLabels, Spin
 from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
 from speechssl.training import last_checkpoint
-from speechssl.units.kmeans import Codebook, load_codebook
+from speechssl.units.codebook import Codebook, load_codebook
 
 pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
 TRAINING = TrainingOptions(

@@ -16,7 +16,7 @@ from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
 from speechssl.results import read_rows
 from speechssl.superb.tasks import ORDER
-from speechssl.units.kmeans import load_codebook
+from speechssl.units.codebook import load_codebook
 
 from ..corpora.make import Miniature, make_miniature
 from .shared import CASCADES, needs, run, run_until, write_digits

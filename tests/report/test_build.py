@@ -22,8 +22,8 @@ from speechssl.report.listening import error_table, explorer_of, list_prediction
 from speechssl.report.options import Report
 from speechssl.report.scores import arrange, assign_slots
 from speechssl.results import Row, read_rows
+from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
-from speechssl.units.kmeans import load_codebook
 
 from ..files import refused, write_corpus
 

@@ -30,7 +30,7 @@ def recordings(tmp_path):
 def codebook_for():
     """A function (encoder, seed, **more of the card) -> a Codebook: eight frames of noise as
     centroids."""
-    from speechssl.units.kmeans import Codebook
+    from speechssl.units.codebook import Codebook
 
     def make(model, seed=0, **card):
         noise = np.random.default_rng(99).uniform(-0.5, 0.5, 8_000).astype(np.float32)

@@ -13,16 +13,18 @@ from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
+from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import (
     MFCC_GRID,
     SPECTRAL,
     UnitExtractor,
     extractor_of,
     features_of,
+    smooth,
     spectral_stream,
 )
 from speechssl.units.fit import fit_units, import_codebook, linear_head, transfer_codebook
-from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook, smooth
+from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.options import Fit, Import, Transfer
 
 from ..files import refused

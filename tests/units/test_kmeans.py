@@ -12,19 +12,11 @@ from safetensors.numpy import load_file, save_file
 from sklearn.cluster import MiniBatchKMeans
 
 from speechssl.checkpoints import SHIPPED
-from speechssl.units import kmeans as nearest
-from speechssl.units.kmeans import (
-    MANY,
-    CentroidScores,
-    Codebook,
-    Nearest,
-    Reservoir,
-    fit_kmeans,
-    lloyd,
-    load_codebook,
-    smooth,
-    smooth_stream,
-)
+from speechssl.units import nearest
+from speechssl.units.codebook import Codebook, load_codebook
+from speechssl.units.features import smooth, smooth_stream
+from speechssl.units.kmeans import MANY, Reservoir, fit_kmeans, lloyd
+from speechssl.units.nearest import CentroidScores, Nearest
 
 from ..files import refused
 
