@@ -26,7 +26,7 @@ import torch
 
 from speechssl.artifacts import write_text
 from speechssl.audio import write_flac
-from speechssl.data.files import list_recordings
+from speechssl.data.recordings import list_recordings
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.timing import FrameGrid
 from speechssl.units.codebook import Codebook

@@ -24,7 +24,7 @@ import torch
 from common import CODEBOOK, SHIPPED, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_clip
-from speechssl.data.files import list_recordings
+from speechssl.data.recordings import list_recordings
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import load_extractor
 

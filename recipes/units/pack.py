@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
-from speechssl.data.files import list_recordings
+from speechssl.data.recordings import list_recordings
 from speechssl.errors import InputError, report_set_aside
 from speechssl.signal import speech_level
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment.sounds import GENERATED, VERSION, draw_clip, generate_spectrum
-from speechssl.data.files import MANIFESTS, audio_files, read_manifest
+from speechssl.data.files import audio_files
+from speechssl.data.recordings import MANIFESTS, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset
 

@@ -30,26 +30,20 @@ from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
-    Joined,
-    decoded_seconds,
     enter,
     files_below,
-    load_json,
     manifest_path,
-    number_of,
-    read_csv,
-    read_header,
-    read_parquet,
-    read_tiers,
     safe_name,
     stamp,
     unpack,
-    write_joined,
 )
 from speechssl.data.options import Nmsqa
+from speechssl.data.pieces import Joined, decoded_seconds, write_joined
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.squad import SquadQa, read_squad
+from speechssl.data.tables import load_json, number_of, read_csv, read_header, read_parquet
+from speechssl.data.textgrid import read_tiers
 from speechssl.errors import InputError
 from speechssl.schema import convert
 

@@ -25,8 +25,9 @@ from tqdm import tqdm
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, duration
-from speechssl.data.files import files_below, safe_name, write_joined
+from speechssl.data.files import files_below, safe_name
 from speechssl.data.options import SpokenQA
+from speechssl.data.pieces import write_joined
 from speechssl.data.records import (
     INVENTED,
     Passage,

@@ -26,23 +26,25 @@ from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
     archives_in,
-    column_names,
-    decode_cell,
-    decoded_seconds,
     enter,
     files_below,
     manifest_path,
-    open_parquet,
-    read_header,
-    read_parquet,
     safe_name,
     stamp,
     unpack,
-    unquote,
 )
 from speechssl.data.options import SlueSqa5
+from speechssl.data.pieces import decoded_seconds
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
+from speechssl.data.tables import (
+    column_names,
+    decode_cell,
+    open_parquet,
+    read_header,
+    read_parquet,
+    unquote,
+)
 from speechssl.errors import InputError
 from speechssl.schema import convert
 

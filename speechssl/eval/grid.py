@@ -23,7 +23,7 @@ from speechssl.cascade.model import CtcRecogniser, greedy_decode
 from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
 from speechssl.checkpoints import SHIPPED
-from speechssl.data.files import list_recordings, source_card
+from speechssl.data.recordings import list_recordings, source_card
 from speechssl.data.records import (
     Corpus,
     Passage,
@@ -35,12 +35,7 @@ from speechssl.data.records import (
     voices_of,
 )
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
-from speechssl.encoders.load import (
-    SharedEncoder,
-    SpeechEncoder,
-    load_encoder,
-    shared_encoder,
-)
+from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import (
     FrozenMixtures,

@@ -103,7 +103,7 @@ from speechssl.superb.train import (
 )
 from speechssl.superb.tuning import NO_HEADS, Tuning, make_tuning
 from speechssl.timing import FrameGrid
-from speechssl.units.features import SPECTRAL, spectral_encoder
+from speechssl.units.spectral import SPECTRAL, spectral_encoder
 
 ALL = "all"
 GROUPS = ("clean", "seen", "unseen")

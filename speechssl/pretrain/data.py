@@ -24,7 +24,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
 from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
-from speechssl.data.files import Recording, draw, hash_contents, recordings_of
+from speechssl.data.recordings import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import check_inside, corpus_card, data_hash, read_lines
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, report_set_aside

@@ -52,7 +52,8 @@ from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import check_share, fit, write_by_main
 from speechssl.units.codebook import Codebook, load_codebook
-from speechssl.units.features import Features, features_of, load_features, spectral_stream
+from speechssl.units.features import Features, features_of, load_features
+from speechssl.units.spectral import spectral_stream
 
 Run = Hubert | Wav2Vec2 | Continue | Spin
 STEPS = "options.training.steps"  # a finished run with fewer goes on

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import duration, read_audio
-from speechssl.data.files import Recording
+from speechssl.data.recordings import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, recording_units
 from speechssl.encoders.load import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features

@@ -38,7 +38,8 @@ from speechssl.artifacts import (
     write_text,
 )
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
-from speechssl.data.files import Recording, digest
+from speechssl.data.files import digest
+from speechssl.data.recordings import Recording
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, make_printable
 from speechssl.timing import RunLength

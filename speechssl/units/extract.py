@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from speechssl.data.files import list_recordings, source_card
+from speechssl.data.recordings import list_recordings, source_card
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import shown_length
 from speechssl.units.corpus import Engine, LocalEngine, ShardMaker, extract_corpus

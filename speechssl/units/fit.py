@@ -20,14 +20,13 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment.training import parse_distortions
-from speechssl.data.files import Recording, draw, hash_contents, recordings_of
+from speechssl.data.recordings import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing, versions
 from speechssl.units.features import (
-    SPECTRAL,
     encoder_features,
     features_of,
     load_features,
@@ -36,6 +35,7 @@ from speechssl.units.features import (
 )
 from speechssl.units.kmeans import Reservoir, fit_kmeans
 from speechssl.units.options import Fit, Import, Transfer
+from speechssl.units.spectral import SPECTRAL
 
 ITERATIONS = 100  # of L-BFGS
 COMPARED = 50  # recordings at most whose units by both codebooks are compared

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from speechssl.data.files import read_tiers
 from speechssl.data.records import read_lines
+from speechssl.data.textgrid import read_tiers
 from speechssl.errors import InputError, report_set_aside
 from speechssl.schema import convert
 from speechssl.timing import FrameGrid

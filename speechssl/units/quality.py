@@ -26,16 +26,9 @@ from tqdm import tqdm
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.files import (
-    Recording,
-    audio_id,
-    detect_delimiter,
-    list_recordings,
-    number_of,
-    read_csv,
-    read_header,
-)
+from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, Passage, check_inside, load_corpus
+from speechssl.data.tables import detect_delimiter, number_of, read_csv, read_header
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, report_set_aside
 from speechssl.signal import ACTIVE

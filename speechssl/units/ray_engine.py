@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import describe_refusal, list_differences, say_what_differs
-from speechssl.data.files import Recording
+from speechssl.data.recordings import Recording
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.corpus import Report, Shard, ShardMaker, ShardResult

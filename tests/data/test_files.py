@@ -15,17 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
-from speechssl.data.files import (
-    draw,
-    join,
-    list_recordings,
-    read_csv,
-    read_parquet,
-    safe_name,
-    source_card,
-    write_joined,
-)
+from speechssl.data.files import safe_name
+from speechssl.data.pieces import join, write_joined
+from speechssl.data.recordings import draw, list_recordings, source_card
 from speechssl.data.records import data_hash
+from speechssl.data.tables import read_csv, read_parquet
 
 from ..files import refused
 
@@ -102,7 +96,7 @@ def test_a_joined_passage_is_written_once(sentences, tmp_path, monkeypatch):
     assert len(read_audio(out)) == joined.samples
     with monkeypatch.context() as patched:
         patched.setattr(
-            "speechssl.data.files.read_native", lambda _: pytest.fail("this was joined before")
+            "speechssl.data.pieces.read_native", lambda _: pytest.fail("this was joined before")
         )
         assert write_joined(sentences, out) == joined
     out.with_suffix(".json").unlink()  # what a kill left is joined again, and other recordings are

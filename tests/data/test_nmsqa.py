@@ -18,9 +18,9 @@ import pytest
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
-from speechssl.data.files import Joined
 from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.options import Nmsqa
+from speechssl.data.pieces import Joined
 from speechssl.data.prepare import format_report
 from speechssl.data.records import load_corpus
 

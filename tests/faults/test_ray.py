@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from speechssl.audio import write_flac
-from speechssl.data.files import list_recordings
+from speechssl.data.recordings import list_recordings
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import load_extractor
 from speechssl.units.ray_engine import RayEngine

@@ -11,7 +11,7 @@ import torch
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment import Distorter, parse_condition
-from speechssl.data.files import Recording
+from speechssl.data.recordings import Recording
 from speechssl.data.superb import Utterance, load_labelled
 from speechssl.encoders.store import FeatureStore
 from speechssl.superb import data as features

@@ -21,7 +21,7 @@ import torch
 from speechssl import cli
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
-from speechssl.data.files import Recording, list_recordings, source_card
+from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid

@@ -13,16 +13,9 @@ import torchaudio.compliance.kaldi as kaldi
 from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
 from speechssl.timing import FrameGrid
-from speechssl.units.features import (
-    extractor_of,
-    load_extractor,
-    load_features,
-    log_mel,
-    mfcc_rows,
-    spectral_encoder,
-    spectral_stream,
-)
+from speechssl.units.features import extractor_of, load_extractor, load_features
 from speechssl.units.quality import normalised_distance
+from speechssl.units.spectral import log_mel, mfcc_rows, spectral_encoder, spectral_stream
 
 from ..files import refused
 
@@ -92,7 +85,7 @@ def test_pieces_are_the_whole(grid, piece, monkeypatch):
     off by 0.4 or more."""
     samples = noise(24_000)
     whole = mfcc(samples, grid)
-    monkeypatch.setattr("speechssl.units.features._PIECE", piece)
+    monkeypatch.setattr("speechssl.units.spectral._PIECE", piece)
     pieces = list(spectral_stream(samples, grid, "mfcc"))
     assert len(pieces) > 1
     torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-4, rtol=0)

@@ -14,18 +14,11 @@ from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.units.codebook import Codebook, load_codebook
-from speechssl.units.features import (
-    MFCC_GRID,
-    SPECTRAL,
-    UnitExtractor,
-    extractor_of,
-    features_of,
-    smooth,
-    spectral_stream,
-)
+from speechssl.units.features import UnitExtractor, extractor_of, features_of, smooth
 from speechssl.units.fit import fit_units, import_codebook, linear_head, transfer_codebook
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.options import Fit, Import, Transfer
+from speechssl.units.spectral import MFCC_GRID, SPECTRAL, spectral_stream
 
 from ..files import refused
 
@@ -90,7 +83,7 @@ def test_hours_pass_in_pieces(folder, hubert_folder, tmp_path, monkeypatch):
     strided = lambda x: torch.from_numpy(x).unfold(0, 400, 160)[:, :390:10]  # noqa: E731
     monkeypatch.setitem(SPECTRAL, "mfcc", (strided, 39))
     book = fit(folder, "mfcc", tmp_path / "a.safetensors", clusters=4, smooth=5)
-    monkeypatch.setattr("speechssl.units.features._PIECE", 17)
+    monkeypatch.setattr("speechssl.units.spectral._PIECE", 17)
     again = fit(folder, "mfcc", tmp_path / "b.safetensors", clusters=4, smooth=5)
     assert (
         book.hash == again.hash

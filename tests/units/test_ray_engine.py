@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from speechssl import cli
-from speechssl.data.files import list_recordings
+from speechssl.data.recordings import list_recordings
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units import ray_engine
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan_shards

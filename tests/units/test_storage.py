@@ -130,7 +130,7 @@ ALONE = """
 import os, sys
 from pathlib import Path
 import pyarrow.parquet
-from speechssl.data.files import read_parquet
+from speechssl.data.tables import read_parquet
 from speechssl.units.storage import load_units
 threads = len(os.listdir("/proc/self/task"))
 assert len(list(read_parquet(Path(sys.argv[1]) / "part-00000.parquet"))) == 1
