@@ -40,7 +40,8 @@ from speechssl.cascade.system import (
 )
 from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
-from speechssl.encoders.load import SpeechEncoder, load_encoder
+from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.options import Qa
 from speechssl.options import find_shipped

@@ -39,8 +39,9 @@ from speechssl.checkpoints import SHIPPED, WEIGHTS, checkpoint_folder
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
+from speechssl.encoders.encoder import SharedEncoder, remember_last
 from speechssl.encoders.export import convert
-from speechssl.encoders.load import SharedEncoder, load_encoder, remember_last, shared_encoder
+from speechssl.encoders.load import load_encoder, shared_encoder
 from speechssl.errors import InputError
 from speechssl.options import Parts, find_shipped
 from speechssl.text import NGRAM

@@ -21,7 +21,7 @@ from speechssl.checkpoints import model_folder
 from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
-from speechssl.encoders.load import SharedEncoder
+from speechssl.encoders.encoder import SharedEncoder
 from speechssl.options import Parts
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
@@ -210,7 +210,7 @@ def test_one_array_is_encoded_once(encoder, monkeypatch):
         shared.features(samples, 1), first
     )
     assert calls == [1, "all"]
-    monkeypatch.setattr("speechssl.encoders.load.KEPT", 0)  # bytes
+    monkeypatch.setattr("speechssl.encoders.encoder.KEPT", 0)  # bytes
     shared.features(samples.copy(), 2)
     assert calls == [1, "all", 2]
 

@@ -41,7 +41,8 @@ from speechssl.data.records import Corpus, Passage, Question, first_passages, lo
 from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import check_units_of, choose_device, run_model
-from speechssl.encoders.load import hash_weights, remember_last, shared_encoder
+from speechssl.encoders.encoder import remember_last
+from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval.encode import Recording
 from speechssl.eval.options import Conditions

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from common import CODEBOOK, encoder, row, save, sentences, settings
 
-from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import fit_kmeans

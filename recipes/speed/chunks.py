@@ -9,7 +9,7 @@ import numpy as np
 from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.load import Chunking
+from speechssl.encoders.encoder import Chunking
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
 

@@ -19,7 +19,8 @@ from transformers import AutoModel, HubertConfig, HubertModel, Wav2Vec2FeatureEx
 
 from speechssl import checkpoints
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.load import SpeechEncoder, load_checkpoint, load_encoder
+from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.results import Row, append_rows
 from speechssl.synth.minisqa import speak_pairs
 

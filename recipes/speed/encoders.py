@@ -26,8 +26,8 @@ from transformers import AutoConfig
 
 from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.export import convert
-from speechssl.encoders.load import single_threaded
 from speechssl.encoders.s3prl import load_s3prl
 
 FP32, BF16, INT8 = "fp32", "bf16", "int8"

@@ -58,7 +58,8 @@ from speechssl.data.records import (
     read_lines,
 )
 from speechssl.data.squad import places, touched_words
-from speechssl.encoders.load import hash_weights, shared_encoder, single_threaded
+from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import fold_letters, joiner, language_of, pieces
 from speechssl.timing import FrameGrid

@@ -67,7 +67,8 @@ from speechssl.dual.train import (
     select_questions,
     sweep_learning_rates,
 )
-from speechssl.encoders.load import SpeechEncoder, load_encoder
+from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.load import load_encoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
 from speechssl.metrics import word_error_rate

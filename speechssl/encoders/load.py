@@ -1,29 +1,18 @@
-"""A speech encoder turns samples into hidden states, and is loaded here, whoever made it.
+"""Speech encoders are loaded, whoever made them, and written as folders of Hugging Face.
 
-Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer
-0" is something else). Where layers normalise their input (large), the last one's output is taken
-before the final norm of the encoder, as in transformers 5 and torchaudio; fairseq and s3prl's
-`hubert_custom` give it after that norm.
-
-Letters: N samples, T frames, L layers, D width.
+`load_encoder` finds the checkpoint (`load_checkpoint`) and gives it the fastest engine
+(`as_encoder`). Files of torchaudio and fairseq are read by `checkpoints.py`, s3prl by `s3prl.py`.
 """
 
 from __future__ import annotations
 
 import gc
-import operator
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -31,7 +20,7 @@ from torch import nn
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
-from speechssl.audio import LONG, SAMPLE_RATE, collect, in_blocks
+from speechssl.audio import SAMPLE_RATE
 from speechssl.checkpoints import SHIPPED, checkpoint_folder, dequantise, load_quantised
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import (
@@ -44,6 +33,7 @@ from speechssl.encoders.checkpoints import (
     read_weights,
     translate,
 )
+from speechssl.encoders.encoder import Chunking, SharedEncoder, SpeechEncoder
 from speechssl.encoders.engines import (
     WHISPER_GRID,
     WHISPER_WINDOW,
@@ -59,238 +49,10 @@ from speechssl.timing import FrameGrid
 if TYPE_CHECKING:  # transformers takes seconds to import, and what ships is read without it
     from transformers import HubertConfig
 
-BLOCK = 1 << 20  # samples whose moments are taken at a time
 ONE_FILE = "1000GB"  # of weights, as `max_shard_size` of transformers, which divides larger ones
-LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
-
-
-@dataclass(frozen=True)
-class Chunking:
-    """Long audio is cut into pieces of `seconds`, each seen with `context` seconds around it."""
-
-    seconds: float = 40.0
-    context: float = 2.0
-
-
-@dataclass(frozen=True)
-class SpeechEncoder:
-    """A frozen encoder owns sample rate, normalisation, frame grid and layer count; callers never
-    touch them.
-
-    Padding policy: there is none. Utterances are encoded as they are, so that none depends on what
-    it is batched with.
-    """
-
-    name: str
-    engine: Engine
-    grid: FrameGrid
-    layers: int  # L
-    width: int  # D
-    normalise: bool  # zero mean and unit variance over the utterance first
-    hash: str  # of the weights
-    card: dict[str, Any] = field(default_factory=dict)
-    precision: str = "fp32"
-    chunking: Chunking = Chunking()
-    # hash of what decides the features beside the weights; empty where that is not known
-    settings: str = ""
-    # seconds that it always reads: shorter audio is one piece; None: any number
-    window: float | None = None
-
-    def __repr__(self) -> str:
-        size = f"{self.layers} layers of {self.width}, {self.precision}, {self.device}"
-        return f"SpeechEncoder({self.name}: {size}, {self.grid.frame_rate:g} frames a second)"
-
-    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
-        """Encode one utterance of any length: (N,) float32 at 16 kHz -> all layers, (L + 1, T, D)
-        float32.
-
-        T is what one pass would give (`grid.frames(N)`): longer audio than `chunking.seconds` is
-        encoded in overlapping pieces that are joined frame by frame. Raises ValueError for fewer
-        samples than one receptive field.
-        """
-        pieces = [torch.stack(list(states)) for states in self._pieces(samples, self.layers)]
-        return torch.cat(pieces, dim=1)
-
-    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer the
-        encoder does not have."""
-        return self.features_of([samples], layer)[0].cpu()
-
-    def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
-        memory."""
-        self._check(layer)
-        for states in self._pieces(samples, layer):
-            yield next(islice(states, layer, None))
-
-    @property
-    def device(self) -> str:
-        """Return the kind of device it runs on: cpu or cuda."""
-        return str(getattr(getattr(self.engine, "device", None), "type", "cpu"))
-
-    @property
-    def batches(self) -> bool:
-        """Say whether `features_of` computes several recordings at a time."""
-        return isinstance(self.engine, BatchedEngine)
-
-    def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
-        """Return `features` of many recordings. A GPU computes several at a time, and there they
-        stay; a CPU is fastest one by one."""
-        if not isinstance(self.engine, BatchedEngine):
-            return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
-        self._check(layer)
-        longest = self.chunking.seconds * self.grid.sample_rate
-        short = [n for n, samples in enumerate(recordings) if len(samples) <= longest]
-        waves = [self.wave(recordings[n]) for n in short]
-        batched = dict(zip(short, self.engine.features(waves, layer), strict=True))
-        features = []
-        for n, samples in enumerate(recordings):
-            if n in batched:
-                features.append(batched[n].clone().float())  # not a view of the padded batch
-            else:
-                features.append(torch.cat(list(self.stream(samples, layer))))
-        return features
-
-    def _check(self, layer: int) -> None:
-        if not 0 <= operator.index(layer) <= self.layers:
-            raise InputError(
-                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
-            )
-
-    def wave(self, samples: np.ndarray) -> torch.Tensor:
-        """Return what the model is given: (N,) float32, normalised where the encoder wants it.
-
-        Raises ValueError for samples that are not finite, or fewer than one receptive field.
-        """
-        return _tensor(self._array(samples))
-
-    def _array(self, samples: np.ndarray) -> np.ndarray:
-        """Return `wave` as an array, of more than `LONG` samples in a file."""
-        samples = np.asanyarray(samples)
-        if samples.ndim != 1:
-            raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
-        if self.grid.frames(len(samples)) == 0:
-            raise ValueError(
-                f"{len(samples)} samples are fewer than the {self.grid.receptive} "
-                "that one frame needs"
-            )
-        total = squares = 0.0  # in float64, the same on any number of threads
-        for first in range(0, len(samples), BLOCK):
-            block = samples[first : first + BLOCK].astype(np.float64)
-            total += float(block.sum())
-            squares += float(np.square(block, out=block).sum())
-        count = max(len(samples), 1)  # some upstreams of s3prl have a frame without samples
-        mean = total / count
-        square = squares / count
-        if not np.isfinite(square):
-            raise ValueError("the samples hold numbers that are not finite, or are far too large")
-        if not self.normalise:
-            return samples if samples.dtype == np.float32 else samples.astype(np.float32)
-        # as transformers' feature extractor does it
-        scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
-
-        def normalise(block: np.ndarray) -> np.ndarray:
-            return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
-
-        if len(samples) <= LONG:
-            return normalise(samples)
-        return collect(map(normalise, in_blocks(samples)))
-
-    @torch.inference_mode()
-    def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
-        """Yield of every piece its layers 0 to `last`, without the context."""
-        wave = self.wave(samples)
-        frames = self.grid.frames(len(samples))
-        statistics = self.engine.statistics(wave)
-        size = round(self.chunking.seconds * self.grid.frame_rate)
-        context = round(self.chunking.context * self.grid.frame_rate)
-        if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
-            size = frames
-        starts = range(0, frames, size)
-        in_pool = threading.current_thread() is not threading.main_thread()  # which has its own bar
-        hidden = in_pool or len(starts) < LONG_PIECES
-        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=hidden):
-            left = max(first - context, 0)
-            right = min(first + size + context, frames)
-            # a group norm sees the rest too
-            end = len(wave) if right == frames else self.grid.samples_for(right)
-            piece = wave[left * self.grid.hop : end]
-            inner = slice(first - left, min(first + size, frames) - left)
-            # float() copies bf16; clone, lest a view keep the context alive
-            yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
-
-
-def _tensor(samples: np.ndarray) -> torch.Tensor:
-    """View an array as a tensor: the same memory, or the same file."""
-    if isinstance(samples, np.memmap):
-        samples = samples.view(np.ndarray)
-        samples.flags.writeable = True  # torch asks for it; nobody writes
-    return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
-
-
-def hash_weights(model: torch.nn.Module) -> str:
-    """Return 16 hex digits over all parameters and buffers that features depend on, in order of
-    their names. Only training uses the mask embedding, and torchaudio's files do not have it."""
-    parts = []
-    for name, tensor in sorted(model.state_dict().items()):
-        if name != MASK:
-            parts.append(name.encode() + tensor.float().cpu().contiguous().numpy().tobytes())
-    return hash_bytes(*parts)
-
-
-@contextmanager
-def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Give a pool of threads, in each of which torch uses one thread, however many there are.
-
-    Many small models side by side beat one small model on many threads; and as sums are grouped by
-    threads, no result depends on the number of workers. What has not begun when the block is left
-    by an exception is not begun any more.
-    """
-    before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # the workers' setting is also the default of threads to come
-
-
-# ---- loading
-
 WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is a window
-
-
 SMALL_KERNELS = (10, 8, 8, 8)
 SMALL_STRIDES = (5, 4, 4, 4)
-
-
-def small_config() -> HubertConfig:
-    """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256,
-    4.7 M parameters. No dropout: it is slow on CPUs."""
-    from transformers import HubertConfig
-
-    return HubertConfig(
-        hidden_size=256,
-        num_hidden_layers=5,
-        num_attention_heads=4,
-        intermediate_size=1024,
-        conv_dim=(64, 128, 128, 256),
-        conv_kernel=SMALL_KERNELS,
-        conv_stride=SMALL_STRIDES,
-        num_feat_extract_layers=4,
-        # no statistics over the utterance: padding and chunking leave the features alone
-        feat_extract_norm="layer",
-        num_conv_pos_embeddings=64,
-        num_conv_pos_embedding_groups=16,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        feat_proj_dropout=0.0,
-        layerdrop=0.0,
-        vocab_size=32,
-    )
-
-
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio", "whisper")
 DECISIVE = (  # of a config, beside what the shapes of the weights say
     "conv_kernel",
@@ -304,22 +66,6 @@ DECISIVE = (  # of a config, beside what the shapes of the weights say
 )
 OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"
 PRECISIONS = ("fp32", "bf16", "int8")
-# bytes of all layers of a recording that are remembered where the last one was asked for
-KEPT = 2**28
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint is a speech encoder of transformers with float32 weights, and what lies beside
-    them."""
-
-    name: str
-    model: torch.nn.Module
-    normalise: bool
-    card: dict[str, Any]
-    kind: str = "huggingface"  # whose names the weights had
-    left_out: tuple[str, ...] = ()  # weights that are not the encoder's
-    guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
 
 
 def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
@@ -427,6 +173,11 @@ def as_encoder(
     )
 
 
+def shared_encoder(models: Path) -> SharedEncoder:
+    """Load the encoder of a model folder."""
+    return SharedEncoder(load_encoder(models / "encoder"))
+
+
 def has_bf16(on_cpu: bool) -> bool:
     """Say whether the processor, or else the GPU, has bf16 arithmetic."""
     if on_cpu:
@@ -434,70 +185,28 @@ def has_bf16(on_cpu: bool) -> bool:
     return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-class SharedEncoder:
-    """Share one encoder between systems: every thread remembers the last array it encoded, so that
-    it is encoded once. What is not defined here is the encoder's own."""
-
-    batches = False  # it remembers one recording
-
-    def __init__(self, inner: SpeechEncoder) -> None:
-        self.inner = inner
-        self.last = threading.local()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
-        """Return all layers, (L + 1, T, D), of samples (N,) float32 at 16 kHz."""
-        states = self._states(samples)
-        if None not in states:
-            states[None] = self.inner.hidden_states(samples)
-        return states[None]
-
-    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """Return one layer, (T, D), of samples (N,) float32 at 16 kHz."""
-        return torch.cat(list(self.stream(samples, layer)))
-
-    def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """Yield `features` in the pieces of the encoder, or at once where all layers are remembered
-        or take no more than the last one."""
-        inner = self.inner
-        states = self._states(samples)
-        size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
-        if None in states or (layer == inner.layers and size <= KEPT):
-            yield self.hidden_states(samples)[layer]
-            return
-        if layer not in states:
-            states[layer] = list(inner.stream(samples, layer))
-        yield from states[layer]
-
-    def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
-        """Return what this thread remembers of the samples: pieces by layer, all layers by None."""
-        if getattr(self.last, "samples", None) is not samples:
-            self.last.states = {}
-            self.last.samples = samples
-        states: dict[int | None, Any] = self.last.states
-        return states
+def hash_weights(model: torch.nn.Module) -> str:
+    """Return 16 hex digits over all parameters and buffers that features depend on, in order of
+    their names. Only training uses the mask embedding, and torchaudio's files do not have it."""
+    parts = []
+    for name, tensor in sorted(model.state_dict().items()):
+        if name != MASK:
+            parts.append(name.encode() + tensor.float().cpu().contiguous().numpy().tobytes())
+    return hash_bytes(*parts)
 
 
-def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
-    """Let every thread remember the last recording, so that whoever gets the same samples after it
-    encodes nothing again."""
-    last = threading.local()
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint is a speech encoder of transformers with float32 weights, and what lies beside
+    them."""
 
-    def encode_once(samples: np.ndarray) -> Any:
-        # all systems of a recording get one and the same array
-        if getattr(last, "samples", None) is not samples:
-            last.encoded = encode(samples)
-            last.samples = samples
-        return last.encoded
-
-    return encode_once
-
-
-def shared_encoder(models: Path) -> SharedEncoder:
-    """Load the encoder of a model folder."""
-    return SharedEncoder(load_encoder(models / "encoder"))
+    name: str
+    model: torch.nn.Module
+    normalise: bool
+    card: dict[str, Any]
+    kind: str = "huggingface"  # whose names the weights had
+    left_out: tuple[str, ...] = ()  # weights that are not the encoder's
+    guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
 
 
 def load_checkpoint(
@@ -549,38 +258,6 @@ def load_checkpoint(
             )
         tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
-
-
-def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
-    """Write config, one safetensors and feature extractor; the config names adapters. bf16: half
-    the bytes, weights rounded."""
-    adapters = added_modules(encoder)
-    if adapters:
-        encoder.config.added = adapters
-    encoder.to(torch.bfloat16 if bf16 else torch.float32)
-    encoder.save_pretrained(folder, max_shard_size=ONE_FILE)
-    save_extractor(encoder.config, folder, normalise)
-
-
-def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
-    """Write what transformers does to samples before the encoder gets them, as the published
-    checkpoints have it."""
-    # a group norm sees the padding, whatever is masked
-    attends = getattr(config, "feat_extract_norm", "layer") == "layer"
-    from transformers import Wav2Vec2FeatureExtractor
-
-    extractor = Wav2Vec2FeatureExtractor(
-        sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends
-    )
-    extractor.save_pretrained(folder)
-
-
-def file_hashes(folder: Path) -> dict[str, str]:
-    """Hash every file of weights, settings or a tokeniser of a folder, for its card, by name."""
-    paths: set[Path] = set()
-    for pattern in ("*.safetensors", "*config.json", "tokenizer*.json"):
-        paths.update(folder.glob(pattern))
-    return {path.name: hash_files([path]) for path in sorted(paths)}
 
 
 def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
@@ -743,3 +420,62 @@ def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor])
     if missing:
         raise ValueError(f"{len(missing)} weights of adapters are missing ({brief(missing)})")
     return set(adapters)
+
+
+def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
+    """Write config, one safetensors and feature extractor; the config names adapters. bf16: half
+    the bytes, weights rounded."""
+    adapters = added_modules(encoder)
+    if adapters:
+        encoder.config.added = adapters
+    encoder.to(torch.bfloat16 if bf16 else torch.float32)
+    encoder.save_pretrained(folder, max_shard_size=ONE_FILE)
+    save_extractor(encoder.config, folder, normalise)
+
+
+def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
+    """Write what transformers does to samples before the encoder gets them, as the published
+    checkpoints have it."""
+    # a group norm sees the padding, whatever is masked
+    attends = getattr(config, "feat_extract_norm", "layer") == "layer"
+    from transformers import Wav2Vec2FeatureExtractor
+
+    extractor = Wav2Vec2FeatureExtractor(
+        sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends
+    )
+    extractor.save_pretrained(folder)
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Hash every file of weights, settings or a tokeniser of a folder, for its card, by name."""
+    paths: set[Path] = set()
+    for pattern in ("*.safetensors", "*config.json", "tokenizer*.json"):
+        paths.update(folder.glob(pattern))
+    return {path.name: hash_files([path]) for path in sorted(paths)}
+
+
+def small_config() -> HubertConfig:
+    """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256,
+    4.7 M parameters. No dropout: it is slow on CPUs."""
+    from transformers import HubertConfig
+
+    return HubertConfig(
+        hidden_size=256,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        conv_dim=(64, 128, 128, 256),
+        conv_kernel=SMALL_KERNELS,
+        conv_stride=SMALL_STRIDES,
+        num_feat_extract_layers=4,
+        # no statistics over the utterance: padding and chunking leave the features alone
+        feat_extract_norm="layer",
+        num_conv_pos_embeddings=64,
+        num_conv_pos_embedding_groups=16,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        feat_proj_dropout=0.0,
+        layerdrop=0.0,
+        vocab_size=32,
+    )

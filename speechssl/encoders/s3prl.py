@@ -52,7 +52,8 @@ from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
-from speechssl.encoders.load import SpeechEncoder, hash_weights, load_checkpoint, load_encoder
+from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.load import hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from speechssl.artifacts import CARD, read_json, replacing, stage
-from speechssl.encoders.load import single_threaded
+from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, first_line, report_set_aside
 from speechssl.processes import is_main, main_first
 

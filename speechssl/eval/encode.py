@@ -92,7 +92,7 @@ def encode_recordings(
     what: for the progress bar. What cannot be read or is silent, and what a system cannot encode,
     is the recording's failure. Raises InputError for noise that cannot be had.
     """
-    from speechssl.encoders.load import single_threaded  # imports torch
+    from speechssl.encoders.encoder import single_threaded
 
     needed = {name for job in jobs for name in job.recordings}
     every = [recording for recording in recordings if recording.name in needed]

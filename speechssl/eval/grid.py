@@ -35,7 +35,8 @@ from speechssl.data.records import (
     voices_of,
 )
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
-from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, shared_encoder
+from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
+from speechssl.encoders.load import load_encoder, shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import (
     FrozenMixtures,

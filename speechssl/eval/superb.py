@@ -34,7 +34,8 @@ from speechssl.audio import read_audio
 from speechssl.augment import Distorter
 from speechssl.cascade.decode import read_arpa
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
-from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
+from speechssl.encoders.encoder import SpeechEncoder, single_threaded
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import (
     FrozenMixtures,

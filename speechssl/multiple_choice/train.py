@@ -34,7 +34,8 @@ from speechssl.dual.train import (
     sweep_learning_rates,
     unit_encoder,
 )
-from speechssl.encoders.load import SharedEncoder, load_encoder
+from speechssl.encoders.encoder import SharedEncoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.multiple_choice.data import (
     ChoiceBatches,

@@ -26,7 +26,7 @@ from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.recordings import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import check_inside, corpus_card, data_hash, read_lines
-from speechssl.encoders.load import single_threaded
+from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.pretrain.options import Batches, Masks, Targets
 from speechssl.processes import is_main, processes

@@ -32,7 +32,8 @@ from speechssl.data.records import (
     load_corpus,
     synthetic_note,
 )
-from speechssl.encoders.load import load_encoder, single_threaded
+from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.predict import parse_predictions, read_card, read_items

@@ -54,7 +54,8 @@ from speechssl.dual.train import (
     sweep_learning_rates,
     timed_questions,
 )
-from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
+from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only
 from speechssl.options import EvalOptions, find_shipped, settings

@@ -31,7 +31,7 @@ from speechssl.artifacts import hash_json
 from speechssl.audio import duration, read_audio
 from speechssl.data.recordings import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, recording_units
-from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError
 from speechssl.stats import Interval, ratio_interval

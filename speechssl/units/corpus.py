@@ -40,7 +40,7 @@ from speechssl.artifacts import (
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.files import digest
 from speechssl.data.recordings import Recording
-from speechssl.encoders.load import single_threaded
+from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, make_printable
 from speechssl.timing import RunLength
 from speechssl.units.codebook import PADDING

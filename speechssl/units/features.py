@@ -21,7 +21,8 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
 from speechssl.data.recordings import Item, Recording
-from speechssl.encoders.load import Chunking, SpeechEncoder, load_encoder
+from speechssl.encoders.encoder import Chunking, SpeechEncoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.codebook import PADDING, Codebook, load_codebook

@@ -22,7 +22,8 @@ from speechssl.audio import read_audio
 from speechssl.augment.training import parse_distortions
 from speechssl.data.recordings import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import data_hash
-from speechssl.encoders.load import load_encoder, single_threaded
+from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.load import load_encoder
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing, versions

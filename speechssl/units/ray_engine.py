@@ -19,7 +19,7 @@ from typing import Any
 
 from speechssl.artifacts import describe_refusal, list_differences, say_what_differs
 from speechssl.data.recordings import Recording
-from speechssl.encoders.load import single_threaded
+from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.corpus import Report, Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor

@@ -15,7 +15,8 @@ import torch
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES, SpeechEncoder
+from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.timing import FrameGrid
 
 _SHIFT, _WINDOW = 160, 400  # samples: 10 and 25 ms

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speechssl.encoders import batched
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.timing import FrameGrid
 
 from ..files import refused

@@ -10,8 +10,9 @@ import torch
 import transformers
 
 from speechssl.encoders import hubert
+from speechssl.encoders.engines import TransformersEngine
 from speechssl.encoders.hubert import BLOCK, FastEngine, is_known
-from speechssl.encoders.load import TransformersEngine, load_encoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules
 from speechssl.timing import FrameGrid

@@ -13,11 +13,7 @@ import torch
 import torchaudio
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (
-    HubertModel,
-    Wav2Vec2FeatureExtractor,
-    WhisperFeatureExtractor,
-)
+from transformers import HubertModel, Wav2Vec2FeatureExtractor, WhisperFeatureExtractor
 
 from speechssl.checkpoints import SHIPPED
 from speechssl.encoders import load as loading
@@ -28,10 +24,10 @@ from speechssl.encoders.checkpoints import (
     rename,
     torchaudio_arguments,
 )
+from speechssl.encoders.encoder import Chunking
 from speechssl.encoders.engines import TransformersEngine
 from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import (
-    Chunking,
     as_encoder,
     hash_weights,
     load_checkpoint,

@@ -20,8 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
 from speechssl.encoders import s3prl as programs
+from speechssl.encoders.encoder import Chunking
 from speechssl.encoders.export import relative_errors
-from speechssl.encoders.load import Chunking, load_encoder
+from speechssl.encoders.load import load_encoder
 from speechssl.encoders.s3prl import import_hub, load_s3prl, main, register, run, upstreams
 from speechssl.errors import InputError, MissingExtra
 

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.engines import TransformersEngine
 from speechssl.encoders.hubert import Convolution, FastEngine, convolution_dtype
-from speechssl.encoders.load import TransformersEngine
 from speechssl.encoders.training import ConvolutionFunction
 from speechssl.timing import FrameGrid
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
-from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.pretrain import data as room
 from speechssl.pretrain.data import (

@@ -8,7 +8,7 @@ import pytest
 
 from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus
-from speechssl.encoders.load import SharedEncoder
+from speechssl.encoders.encoder import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.speechbert.system import load_speechbert
 from speechssl.systems import load_systems

@@ -11,10 +11,11 @@ import torch
 import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.audio import read_audio, write_flac
-from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
+from speechssl.encoders.encoder import Chunking, SharedEncoder, single_threaded
+from speechssl.encoders.load import has_bf16, load_encoder
 from speechssl.timing import FrameGrid
 from speechssl.units.features import extractor_of, load_extractor, load_features
-from speechssl.units.quality import normalised_distance
+from speechssl.units.measures import normalised_distance
 from speechssl.units.spectral import log_mel, mfcc_rows, spectral_encoder, spectral_stream
 
 from ..files import refused

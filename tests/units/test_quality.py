@@ -17,27 +17,21 @@ from hypothesis import strategies as st
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units import picture
 from speechssl.units.fit import fit_units
-from speechssl.units.options import Evaluate, Fit
-from speechssl.units.phones import (
-    SILENCE,
-    phone_frames,
-    read_alignment,
-)
-from speechssl.units.picture import HOP, draw_units, log_mel, unit_blocks
-from speechssl.units.quality import (
+from speechssl.units.measures import (
     abx,
     bit_rate,
-    evaluate_units,
-    format_measures,
     normalised_distance,
     purity,
-    read_labelled,
     same_text,
     speaker_probe,
     stability,
     unit_edit_distance,
     usage,
 )
+from speechssl.units.options import Evaluate, Fit
+from speechssl.units.phones import SILENCE, phone_frames, read_alignment
+from speechssl.units.picture import HOP, draw_units, log_mel, unit_blocks
+from speechssl.units.quality import evaluate_units, format_measures, read_labelled
 
 from ..files import change_lines, read_lines, refused
 from ..test_metrics import edit_distance

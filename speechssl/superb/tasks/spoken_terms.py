@@ -23,7 +23,7 @@ from torch.nn.functional import normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
-from speechssl.encoders.load import single_threaded
+from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError
 from speechssl.stats import (
     FEWEST,

@@ -1,0 +1,277 @@
+"""A speech encoder turns samples into hidden states, whoever made it.
+
+Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer
+0" is something else). Where layers normalise their input (large), the last one's output is taken
+before the final norm of the encoder, as in transformers 5 and torchaudio; fairseq and s3prl's
+`hubert_custom` give it after that norm.
+
+Letters: N samples, T frames, L layers, D width.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from speechssl.audio import LONG, collect, in_blocks
+from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.engines import Engine
+from speechssl.errors import InputError
+from speechssl.timing import FrameGrid
+
+BLOCK = 1 << 20  # samples whose moments are taken at a time
+LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
+# bytes of all layers of a recording that are remembered where the last one was asked for
+KEPT = 2**28
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """Long audio is cut into pieces of `seconds`, each seen with `context` seconds around it."""
+
+    seconds: float = 40.0
+    context: float = 2.0
+
+
+@dataclass(frozen=True)
+class SpeechEncoder:
+    """A frozen encoder owns sample rate, normalisation, frame grid and layer count; callers never
+    touch them.
+
+    Padding policy: there is none. Utterances are encoded as they are, so that none depends on what
+    it is batched with.
+    """
+
+    name: str
+    engine: Engine
+    grid: FrameGrid
+    layers: int  # L
+    width: int  # D
+    normalise: bool  # zero mean and unit variance over the utterance first
+    hash: str  # of the weights
+    card: dict[str, Any] = field(default_factory=dict)
+    precision: str = "fp32"
+    chunking: Chunking = Chunking()
+    # hash of what decides the features beside the weights; empty where that is not known
+    settings: str = ""
+    # seconds that it always reads: shorter audio is one piece; None: any number
+    window: float | None = None
+
+    def __repr__(self) -> str:
+        size = f"{self.layers} layers of {self.width}, {self.precision}, {self.device}"
+        return f"SpeechEncoder({self.name}: {size}, {self.grid.frame_rate:g} frames a second)"
+
+    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
+        """Encode one utterance of any length: (N,) float32 at 16 kHz -> all layers, (L + 1, T, D)
+        float32.
+
+        T is what one pass would give (`grid.frames(N)`): longer audio than `chunking.seconds` is
+        encoded in overlapping pieces that are joined frame by frame. Raises ValueError for fewer
+        samples than one receptive field.
+        """
+        pieces = [torch.stack(list(states)) for states in self._pieces(samples, self.layers)]
+        return torch.cat(pieces, dim=1)
+
+    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer the
+        encoder does not have."""
+        return self.features_of([samples], layer)[0].cpu()
+
+    def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
+        """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
+        memory."""
+        self._check(layer)
+        for states in self._pieces(samples, layer):
+            yield next(islice(states, layer, None))
+
+    @property
+    def device(self) -> str:
+        """Return the kind of device it runs on: cpu or cuda."""
+        return str(getattr(getattr(self.engine, "device", None), "type", "cpu"))
+
+    @property
+    def batches(self) -> bool:
+        """Say whether `features_of` computes several recordings at a time."""
+        return isinstance(self.engine, BatchedEngine)
+
+    def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
+        """Return `features` of many recordings. A GPU computes several at a time, and there they
+        stay; a CPU is fastest one by one."""
+        if not isinstance(self.engine, BatchedEngine):
+            return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
+        self._check(layer)
+        longest = self.chunking.seconds * self.grid.sample_rate
+        short = [n for n, samples in enumerate(recordings) if len(samples) <= longest]
+        waves = [self.wave(recordings[n]) for n in short]
+        batched = dict(zip(short, self.engine.features(waves, layer), strict=True))
+        features = []
+        for n, samples in enumerate(recordings):
+            if n in batched:
+                features.append(batched[n].clone().float())  # not a view of the padded batch
+            else:
+                features.append(torch.cat(list(self.stream(samples, layer))))
+        return features
+
+    def _check(self, layer: int) -> None:
+        if not 0 <= operator.index(layer) <= self.layers:
+            raise InputError(
+                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
+            )
+
+    def wave(self, samples: np.ndarray) -> torch.Tensor:
+        """Return what the model is given: (N,) float32, normalised where the encoder wants it.
+
+        Raises ValueError for samples that are not finite, or fewer than one receptive field.
+        """
+        return _tensor(self._array(samples))
+
+    def _array(self, samples: np.ndarray) -> np.ndarray:
+        """Return `wave` as an array, of more than `LONG` samples in a file."""
+        samples = np.asanyarray(samples)
+        if samples.ndim != 1:
+            raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
+        if self.grid.frames(len(samples)) == 0:
+            raise ValueError(
+                f"{len(samples)} samples are fewer than the {self.grid.receptive} "
+                "that one frame needs"
+            )
+        total = squares = 0.0  # in float64, the same on any number of threads
+        for first in range(0, len(samples), BLOCK):
+            block = samples[first : first + BLOCK].astype(np.float64)
+            total += float(block.sum())
+            squares += float(np.square(block, out=block).sum())
+        count = max(len(samples), 1)  # some upstreams of s3prl have a frame without samples
+        mean = total / count
+        square = squares / count
+        if not np.isfinite(square):
+            raise ValueError("the samples hold numbers that are not finite, or are far too large")
+        if not self.normalise:
+            return samples if samples.dtype == np.float32 else samples.astype(np.float32)
+        # as transformers' feature extractor does it
+        scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
+
+        def normalise(block: np.ndarray) -> np.ndarray:
+            return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
+
+        if len(samples) <= LONG:
+            return normalise(samples)
+        return collect(map(normalise, in_blocks(samples)))
+
+    @torch.inference_mode()
+    def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
+        """Yield of every piece its layers 0 to `last`, without the context."""
+        wave = self.wave(samples)
+        frames = self.grid.frames(len(samples))
+        statistics = self.engine.statistics(wave)
+        size = round(self.chunking.seconds * self.grid.frame_rate)
+        context = round(self.chunking.context * self.grid.frame_rate)
+        if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
+            size = frames
+        starts = range(0, frames, size)
+        in_pool = threading.current_thread() is not threading.main_thread()  # which has its own bar
+        hidden = in_pool or len(starts) < LONG_PIECES
+        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=hidden):
+            left = max(first - context, 0)
+            right = min(first + size + context, frames)
+            # a group norm sees the rest too
+            end = len(wave) if right == frames else self.grid.samples_for(right)
+            piece = wave[left * self.grid.hop : end]
+            inner = slice(first - left, min(first + size, frames) - left)
+            # float() copies bf16; clone, lest a view keep the context alive
+            yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
+
+
+def _tensor(samples: np.ndarray) -> torch.Tensor:
+    """View an array as a tensor: the same memory, or the same file."""
+    if isinstance(samples, np.memmap):
+        samples = samples.view(np.ndarray)
+        samples.flags.writeable = True  # torch asks for it; nobody writes
+    return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
+
+
+class SharedEncoder:
+    """Share one encoder between systems: every thread remembers the last array it encoded, so that
+    it is encoded once. What is not defined here is the encoder's own."""
+
+    batches = False  # it remembers one recording
+
+    def __init__(self, inner: SpeechEncoder) -> None:
+        self.inner = inner
+        self.last = threading.local()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
+        """Return all layers, (L + 1, T, D), of samples (N,) float32 at 16 kHz."""
+        states = self._states(samples)
+        if None not in states:
+            states[None] = self.inner.hidden_states(samples)
+        return states[None]
+
+    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        """Return one layer, (T, D), of samples (N,) float32 at 16 kHz."""
+        return torch.cat(list(self.stream(samples, layer)))
+
+    def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
+        """Yield `features` in the pieces of the encoder, or at once where all layers are remembered
+        or take no more than the last one."""
+        inner = self.inner
+        states = self._states(samples)
+        size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
+        if None in states or (layer == inner.layers and size <= KEPT):
+            yield self.hidden_states(samples)[layer]
+            return
+        if layer not in states:
+            states[layer] = list(inner.stream(samples, layer))
+        yield from states[layer]
+
+    def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
+        """Return what this thread remembers of the samples: pieces by layer, all layers by None."""
+        if getattr(self.last, "samples", None) is not samples:
+            self.last.states = {}
+            self.last.samples = samples
+        states: dict[int | None, Any] = self.last.states
+        return states
+
+
+def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+    """Let every thread remember the last recording, so that whoever gets the same samples after it
+    encodes nothing again."""
+    last = threading.local()
+
+    def encode_once(samples: np.ndarray) -> Any:
+        # all systems of a recording get one and the same array
+        if getattr(last, "samples", None) is not samples:
+            last.encoded = encode(samples)
+            last.samples = samples
+        return last.encoded
+
+    return encode_once
+
+
+@contextmanager
+def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Give a pool of threads, in each of which torch uses one thread, however many there are.
+
+    Many small models side by side beat one small model on many threads; and as sums are grouped by
+    threads, no result depends on the number of workers. What has not begun when the block is left
+    by an exception is not begun any more.
+    """
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)  # the workers' setting is also the default of threads to come
