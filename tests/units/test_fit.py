@@ -15,10 +15,11 @@ from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of, features_of, smooth
-from speechssl.units.fit import fit_units, import_codebook, linear_head, transfer_codebook
+from speechssl.units.fit import fit_units, import_codebook
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.options import Fit, Import, Transfer
 from speechssl.units.spectral import MFCC_GRID, SPECTRAL, spectral_stream
+from speechssl.units.transfer import linear_head, transfer_codebook
 
 from ..files import refused
 
@@ -323,7 +324,7 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
         "carried_from": before.hash,
     }
     assert wanted.items() <= found.card.items()
-    monkeypatch.setattr("speechssl.units.fit.read_audio", None)  # once, and not over another
+    monkeypatch.setattr("speechssl.units.transfer.read_audio", None)  # once, and not over another
     assert transferred(voices, old, changed, out).hash == found.hash
     refused(
         r"made from other inputs \(.*encoder.* "
