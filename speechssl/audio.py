@@ -88,10 +88,6 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     InputError for a file that is no audio, or silent."""
     if isinstance(source, str | Path):
         return read_audio(source)
-    if not isinstance(source, np.ndarray):
-        raise InputError(
-            f"{source!r} is no recording; give the path of a file, or samples in an array"
-        )
     # a copy: the encoder remembers the array that it had last, whatever is in it now
     return as_recording(source, SAMPLE_RATE, "the array given")
 

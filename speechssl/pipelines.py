@@ -319,9 +319,7 @@ class QA:
     ) -> list[dict[str, Detail]]:
         """Answer as `answer`, with what every system read of the passage and of the question."""
         if isinstance(questions, str | Path | np.ndarray):
-            raise InputError(
-                "questions come in a list, also one alone: answer(passage, [question])"
-            )
+            raise TypeError("questions come in a list, also one alone: answer(passage, [question])")
         samples = read_recording(passage)
         queries = [read_question(question) for question in questions]
         name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
@@ -405,7 +403,7 @@ def _choose_systems(
     if recogniser:
         names.insert(0, f"cascade-{recogniser}")
     if not names:
-        raise InputError("there are no systems to ask; name some")
+        raise ValueError("there are no systems to ask")
     for name in names:
         if name in TEXT_SYSTEMS or name.startswith(SIMULATED):
             raise InputError(

@@ -274,10 +274,6 @@ def find_folders(parts: Parts) -> dict[str, Path]:
         folder = find_shipped(source) or source
         if name == "text-qa":  # which may be a checkpoint of Hugging Face
             folder = checkpoint_folder(folder, "reader")
-        if not folder.is_dir():
-            raise InputError(
-                f"--{name} {source} is not a folder; give one that `speechssl train` wrote"
-            )
         card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
         found = str(card.get("what") or card.get("kind") or "")
         is_checkpoint = name == "text-qa" and (folder / "config.json").is_file()

@@ -139,15 +139,14 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(
     assert 0 <= heard["dual"].start < heard["dual"].end <= 4.0
     assert 0 <= heard["dual"].confidence <= 1
     assert heard["cascade-ctc"] == speechssl.answer(*speech, "cascade-ctc")["cascade-ctc"]
-    refused("questions come in a list", qa.answer, speech[0], "Where is the noise?")
-    refused("3 is no recording", qa.answer, speech[0], [3])
+    with pytest.raises(TypeError, match="questions come in a list"):
+        qa.answer(speech[0], "Where is the noise?")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"systems": ["dual", "cascade-given"]}, "cascade-given reads transcripts"),
-        ({"systems": []}, "there are no systems to ask"),
         ({"systems": "dual", "language": "zh"}, "dual was trained on the language en, not on zh"),
         ({"models": "nowhere"}, "nowhere is neither a folder"),
     ],

@@ -293,7 +293,7 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(
             {"dual": "people-en/text-qa"},
             "--dual people-en/text-qa is text QA, and a DUAL reader is wanted",
         ),
-        ({"dual": "nowhere"}, "--dual nowhere is not a folder"),
+        ({"dual": "nowhere"}, "--dual nowhere is without a card"),
         (
             {"dual": "people-en/dual", "codebook": None},
             "--dual people-en/dual reads units; give the codebook",

@@ -77,7 +77,7 @@ class DrawnNoise:
 
 @dataclass(frozen=True)
 class NoiseBank:
-    """Draws noise of one kind.
+    """A bank draws noise of one kind.
 
     kind: gaussian, pink, coloured:SLOPE, stand-in, dev or held-out (generated); babble (of the
     files), recording (one of them), musan.

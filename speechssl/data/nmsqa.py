@@ -506,8 +506,8 @@ def time_in_passage(
     if piece is not None and joined is not None:
         inside = _clip(timed.within, joined.length(piece))
         if inside:
-            end = min(joined.moved(piece, inside[1]), layout.seconds)
-            near = joined.moved(piece, inside[0]), end
+            end = min(joined.move_to_whole(piece, inside[1]), layout.seconds)
+            near = joined.move_to_whole(piece, inside[0]), end
     far = _clip(timed.whole, layout.seconds) if layout.comparable else None
     copied = _copied(timed)
     # a time in the passage that repeats one in a later segment is not one in the passage
@@ -878,8 +878,8 @@ def _passage(
         moved = []
         for piece, name in enumerate(layout.names):
             for w in _grid(name, split):
-                start = layout.joined.moved(piece, w.start)
-                end = layout.joined.moved(piece, w.end)
+                start = layout.joined.move_to_whole(piece, w.start)
+                end = layout.joined.move_to_whole(piece, w.end)
                 moved.append(Span(w.text, start, end))
         words = tuple(word for word in moved if word.end <= layout.seconds + 0.05)
     split.layouts[passage.id], split.words[passage.id] = layout, words

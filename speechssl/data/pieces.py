@@ -24,7 +24,7 @@ from speechssl.audio import SAMPLE_RATE, check_audio, read_audio, read_native, r
 
 @dataclass(frozen=True)
 class Joined:
-    """Says where the pieces lie in a recording that was joined of them."""
+    """A joined recording knows where its pieces lie."""
 
     lengths: tuple[int, ...]  # (K,) samples of every piece, at its own rate
     rates: tuple[int, ...]  # (K,) Hz
@@ -39,7 +39,7 @@ class Joined:
         """Return the seconds of a piece."""
         return float(self.starts[piece + 1] - self.starts[piece])
 
-    def moved(self, piece: int, seconds: float) -> float:
+    def move_to_whole(self, piece: int, seconds: float) -> float:
         """Move a time in a piece to the whole."""
         return float(self.starts[piece] + Fraction(seconds))
 

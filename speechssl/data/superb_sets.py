@@ -1,4 +1,4 @@
-"""What the published sets of SUPERB's tasks share, which are read from their own folders.
+"""The published sets of SUPERB's tasks are prepared from their own folders: what they share.
 
 Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md.
 Recordings stay where they are: manifests have their absolute paths, and no audio is copied but what

@@ -138,7 +138,7 @@ class Architecture:
     norm: str | None = None  # of the front end: group or layer
     max_distance: int | None = None  # of WavLM's relative positions
 
-    def over(self, other: Architecture) -> Architecture:
+    def override(self, other: Architecture) -> Architecture:
         """Return this, and where it states nothing the other."""
         stated = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(other, **{name: x for name, x in stated.items() if x is not None})
@@ -373,7 +373,7 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     not stated.
     """
     where = weights.where
-    stated = overrides.over(weights.stated)
+    stated = overrides.override(weights.stated)
     names = set(weights.state)
     # the names tell, but not those of one convolution, which has the same in both
     norm = stated.norm
@@ -499,7 +499,7 @@ def read_file(path: Path) -> Weights:
         remedy = "give the arguments of wav2vec2_model, or delete the file"
         values = convert(read_json(arguments), TorchaudioArguments, arguments, remedy)
         stated = values.architecture()
-    stated = convert(dict(card), Architecture, card_file).over(stated)
+    stated = convert(dict(card), Architecture, card_file).override(stated)
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:

@@ -126,7 +126,7 @@ def load_codebook(path: Path | str) -> Codebook:
 
 @dataclass(frozen=True)
 class CodebookCard:
-    """What is read of the card of a codebook."""
+    """A codebook's card, as far as it is read."""
 
     hash: str
     encoder: str | None = None

@@ -198,7 +198,7 @@ def _refuse_encoder(codebook: Codebook, name: str, fact: str) -> InputError:
 
 @dataclass(frozen=True)
 class UnitExtractor:
-    """Turns samples into units: the clusters of features."""
+    """An extractor turns samples into units: the clusters of features."""
 
     features: Features  # that the codebook was fitted on
     codebook: Codebook

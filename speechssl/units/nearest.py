@@ -27,7 +27,7 @@ Candidates = tuple[np.ndarray, np.ndarray]  # frames and units, (C,) each, in or
 
 
 class Nearest:
-    """Finds the nearest of the centroids (K, D) on one device; prepared once, used for every
+    """It finds the nearest of the centroids (K, D) on one device: prepared once, used for every
     call. With offsets (K,) that is the centroid of the largest score x.c + offset."""
 
     def __init__(

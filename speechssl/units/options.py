@@ -295,10 +295,6 @@ class Evaluate:
     snr_over: SnrOver = option("active", SNR_OVER, under=STABILITY)
 
     def __post_init__(self) -> None:
-        if self.picture is None and (self.recording is not None or self.span is not None):
-            raise InputError(
-                "--recording and --span need --picture; give the file to draw to, or leave them out"
-            )
         if self.same_text == 1:
             raise InputError(
                 "one pair of questions is too few for a comparison; "

@@ -422,9 +422,8 @@ def _draw_recording(
     """Draw `o.recording`, or the first that has units."""
     chosen = [r for r in recordings if o.recording in (None, r.id)]
     if not chosen:
-        raise InputError(
-            f"the recording {o.recording} was set aside; give another with --recording"
-        )
+        _note(f"the recording {o.recording} was set aside, and is not drawn")
+        return
     name, samples = chosen[0].id, read_audio(chosen[0].path)
     draw_units(picture, samples, units[name], grid, phones.get(name, ()), name, o.span)
     _note(f"{picture}: the units of {name}")

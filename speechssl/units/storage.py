@@ -141,7 +141,7 @@ class _PartOfCard(msgspec.Struct):
 
 
 class _UnitsCard(msgspec.Struct):
-    """What is read of the card of units that others may have written."""
+    """A card of units that others may have written, as far as it is read."""
 
     parts: list[_PartOfCard]
     grid: FrameGrid | None = None

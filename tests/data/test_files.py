@@ -53,7 +53,9 @@ def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
     assert joined.starts == tuple(Fraction(sum(lengths[:k]), rate) for k in range(len(lengths) + 1))
     for k, length in enumerate(lengths):
         assert joined.length(k) == length / rate
-        assert joined.moved(k, 0.25) == float(Fraction(sum(lengths[:k]), rate) + Fraction(1, 4))
+        assert joined.move_to_whole(k, 0.25) == float(
+            Fraction(sum(lengths[:k]), rate) + Fraction(1, 4)
+        )
 
 
 @given(
@@ -76,9 +78,9 @@ def test_rates_may_change_and_still_nothing_drifts(parts):
         == ceil(sum(Fraction(n, rate) for n, rate in parts) * SAMPLE_RATE)
     )
     for k, (n, rate) in enumerate(parts):
-        low, high = (round(joined.moved(k, t) * SAMPLE_RATE) for t in (0.0, n / rate))
+        low, high = (round(joined.move_to_whole(k, t) * SAMPLE_RATE) for t in (0.0, n / rate))
         peak = low + int(np.abs(samples[low:high]).argmax())
-        assert abs(peak - joined.moved(k, n // 2 / rate) * SAMPLE_RATE) <= 2
+        assert abs(peak - joined.move_to_whole(k, n // 2 / rate) * SAMPLE_RATE) <= 2
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def test_a_real_mp3_is_as_long_as_what_is_decoded(shared, tmp_path):
     assert joined.starts[26] == Fraction(26 * 252_864, 24_000) and joined.samples == pytest.approx(
         27 * 10.536 * SAMPLE_RATE, abs=1
     )
-    start, end = (round(joined.moved(26, t) * SAMPLE_RATE) for t in (7.44, 8.14))
+    start, end = (round(joined.move_to_whole(26, t) * SAMPLE_RATE) for t in (7.44, 8.14))
     original = resample(samples, rate, SAMPLE_RATE)[
         round(7.44 * SAMPLE_RATE) : round(8.14 * SAMPLE_RATE)
     ]
