@@ -93,54 +93,6 @@ def test_tables_stand_in_the_order_of_the_lectures_parts() -> None:
     assert found[-1] == "Part 7, loss surfaces: Loss surfaces: dual"
 
 
-def test_without_a_gain_beyond_its_interval_the_page_says_so() -> None:
-    found = Lectures((row("order", "random", 1.0, -1.0, 3.0),))
-    assert text_side_section(found).summary == (
-        "No start gains over scratch on order by more than its interval."
-    )
-    assert (
-        text_side_section(Lectures()) == text_side_section(Lectures(()))
-        and not text_side_section(Lectures()).drawings
-    )
-
-
-def test_the_highest_floor_is_drawn_beside_the_frozen_transformer() -> None:
-    scores = {
-        ("frozen", 0): 44.0,
-        ("frozen", 1): 46.0,
-        ("default", 0): 31.0,
-        ("majority", 0): 12.0,
-        ("outer-operator", 0): 45.6,
-    }
-    rows = tuple(
-        Row(
-            "listops",
-            "head",
-            arm,
-            CONDITION,
-            None,
-            "share",
-            value,
-            value - 4,
-            value + 4,
-            500,
-            seed,
-            "x",
-            "item",
-            500,
-        )
-        for (arm, seed), value in scores.items()
-    )
-    points = [[(10.0, 2.0, 0.3), (20.0, 1.5, 0.45)]]
-    section = text_side_section(Lectures(rows, {("listops", "frozen"): points}))
-    assert [drawing.title for drawing in section.drawings if drawing] == [
-        "Part 3, the frozen transformer: The frozen transformer",
-        "Part 3, the frozen transformer: listops: optimisation and generalisation",
-    ]
-    assert Lectures(rows).score("listops", "frozen") == 45.0
-    assert Lectures(rows).highest_floor("listops") == 45.6
-
-
 def test_curves_are_means_over_the_steps_of_all_seeds() -> None:
     seeds = [
         [(10.0, 1.0, 0.5), (20.0, 0.5, 0.7)],
@@ -224,41 +176,3 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
     write_json(tmp_path / "tables/text_side.json", {"tables": []})
     (tmp_path / "runs/dual/nested-0/card.json").write_text("{}")
     assert not show_progress(read_lectures(tmp_path, found.rows))
-
-
-def test_bars_of_symbols_are_scores_whatever_their_gain() -> None:
-    rows = [
-        Row("h3", "head", arm, CONDITION, None, metric, value, None, None, 9, seed, "")
-        for arm, metric, value in (
-            ("re-emb", "accuracy", 80.0),
-            ("re-emb", GAIN, 10.0),
-            ("random", "accuracy", 70.0),
-        )
-        for seed in (0, 1)
-    ]
-    titles = [drawing.title for drawing in text_side_section(Lectures((*rows,))).drawings]
-    assert "Part 2, other symbols: BERT on other symbols" in titles
-
-
-def test_alignment_of_languages_is_drawn_by_layer() -> None:
-    rows = [
-        Row(
-            f"alignment-{n}{less}",
-            "head",
-            "mbert",
-            CONDITION,
-            None,
-            "mrr",
-            10.0 * n,
-            None,
-            None,
-            9,
-            seed,
-            "",
-        )
-        for n in (0, 1, 10)
-        for less in ("", "-zero-mean")
-        for seed in (0, 1)
-    ]
-    (drawing,) = text_side_section(Lectures((*rows,))).drawings
-    assert drawing.title == "Part 4, languages: One space for languages"

@@ -38,7 +38,6 @@ from textside.tables import (
     gains_of,
     plateau_tables,
     score_at,
-    symbol_table,
 )
 from textside.tasks import MCC, SPEARMAN
 
@@ -280,66 +279,6 @@ def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> N
     }
 
 
-def test_items_are_drawn_with_their_own_voices_whatever_order_json_has_them_in(
-    tmp_path: Path,
-) -> None:
-    items = {"q10": (1.0, 0.0), "q9": (1.0, 1.0), "q2": (1.0, 0.5)}
-    write_scores(
-        tmp_path,
-        "dual",
-        "ff1",
-        "text",
-        0,
-        items,
-        {},
-        BootstrapUnits("voice", (("a",), ("b",), ("c",))),
-    )
-    (run,) = read_runs(tmp_path)
-    assert dict(zip(run.items, run.units.labels, strict=True)) == {"q10": "a", "q9": "b", "q2": "c"}
-
-
-def test_what_shares_no_seed_with_the_baseline_has_no_gain_and_the_note_names_it(
-    tmp_path: Path,
-) -> None:
-    for task in ("order", "topic", "spot-the-word", "dual-hill"):
-        for arm, seed in (("scratch", 0), ("nested", 1), ("copy", 1)):
-            leave(tmp_path, task, arm, seed, [1, 0] * 5)
-    leave(tmp_path, "topic", "copy", 0, [1, 1] * 5)
-    leave(tmp_path, "listops", "frozen", 0, [1, 0] * 5)  # no baseline, no gain to miss
-    titles = (
-        "Scores",
-        "Gain over scratch, in points",
-        ("The frozen transformer"),
-        ("A language model of units"),
-        ("Loss surfaces: dual"),
-    )
-    notes = {
-        title: t.note
-        for title, t in zip(titles, gains_tables(Gains(results=tmp_path)), strict=True)
-        if title in t.title
-    }
-    some, gains, frozen, units, surface = (notes[title] for title in titles)
-    assert (
-        "No gain of nested, copy in order; of nested in topic: no seed in common with scratch."
-    ) in gains
-    assert (
-        "No gain of nested, copy in spot-the-word: no seed"
-    ) in units and "No gain of nested, copy in dual-hill: no" in surface
-    assert "No gain" not in some + frozen
-    for seed in (0, 1):
-        leave(tmp_path / "paired", "order", "scratch", seed, [1, 0] * 5)
-        leave(tmp_path / "paired", "order", "nested", seed, [1, 0] * 5)
-    assert not any(
-        "No gain" in table.note for table in gains_tables(Gains(results=tmp_path / "paired"))
-    )
-    leave(tmp_path / "none", "order", "scratch", 0, [1, 0])
-    leave(tmp_path / "none", "order", "nested", 1, [1, 0])
-    _, table = gains_tables(Gains(results=tmp_path / "none"))
-    assert not table.rows and table.note.startswith(
-        "No gain of nested in order: no seed in common with scratch."
-    )
-
-
 def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
     for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
         path = tmp_path / f"scores/dual-{arm}-1/clean.parquet"
@@ -389,31 +328,6 @@ def test_a_damaged_run_is_named_with_its_field(tmp_path: Path, named: str) -> No
 def test_an_arm_is_a_name_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--arm '../x' is no name"):
         run_folder(tmp_path, "order", "../x", 0)
-
-
-def test_the_four_arms_stand_beside_what_is_published_and_apart_from_text() -> None:
-    some = [
-        replace(r, symbols=True, note="made")
-        for arm in ("random", "bert")
-        for r in runs(arm, np.ones((1, 4)), "splice")
-    ]
-    found = gains_of(some + runs("scratch", np.zeros((1, 4)), "order"), "scratch")
-    (table,) = symbol_table(found)
-    assert [row[0] for row in table.rows] == [
-        "bert",
-        "bert, published",
-        "random",
-        "random, published",
-    ]
-    assert [row[1] for row in table.rows[1::2]] == [97.5, 95.0] and all(
-        row[1].startswith("100.0") for row in table.rows[::2]
-    )
-    assert (
-        table.columns == ("start", "splice (accuracy)")
-        and found.symbols == {"splice": "made"}
-        and table.note.endswith(" made")
-    )
-    assert symbol_table(gains_of(runs("scratch", np.zeros((1, 4))), "scratch")) == []
 
 
 def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
@@ -506,11 +420,6 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     assert [
         table_of(values) for values in read_json(tmp_path / "tables/devices.json")["tables"]
     ] == [table]
-    write_json(folder / "readers/text-all-0/card.json", {"training": {}})
-    with pytest.raises(
-        InputError, match=("text-all-0/card.json does not say how many weights were trained")
-    ):
-        device_table(Devices(results=tmp_path))
     made = {
         (row.task, row.metric): row.value
         for row in read_rows(tmp_path / "results.jsonl")
