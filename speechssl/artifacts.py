@@ -10,13 +10,13 @@ done already.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -25,6 +25,11 @@ from typing import Any
 
 from speechssl.errors import InputError
 from speechssl.processes import broadcast_value, is_main, main_first
+
+try:
+    import fcntl
+except ImportError:  # Windows, where locks do nothing
+    fcntl = None  # type: ignore[assignment]
 
 CARD = "card.json"
 MADE_FROM = "made_from.json"
@@ -149,11 +154,22 @@ def read_json(path: Path | str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON of others. Raises ValueError for what is none, or is nested too deeply."""
+    """Parse JSON of others. Raises ValueError for what is none, is nested too deeply, or has an
+    object with the same name twice, of which a reader would lose one in silence."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_make_object)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON of its names and values. Raises ValueError for a name that it has
+    twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"an object has the name {counts.most_common(1)[0][0]!r} twice")
+    return values
 
 
 def hash_bytes(*parts: bytes) -> str:
@@ -212,6 +228,9 @@ def lock_folder(folder: Path, wait: bool = True, shared: bool = False) -> Iterat
     held: set[Path] = _HELD.__dict__.setdefault("folders", set())
     key = folder.resolve()
     if key in held:
+        yield
+        return
+    if fcntl is None:
         yield
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -74,6 +74,21 @@ def test_a_card_that_is_none_is_named(tmp_path: Path, content: bytes | None) -> 
     refused("card.json", read_json, path)
 
 
+def test_a_name_that_an_object_has_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    path.write_text('{"a": 1, "list": [{"b": 1, "c": 2, "b": 3}]}')
+    refused("card.json.*the name 'b' twice", read_json, path)
+
+
+def test_without_locks_a_folder_is_still_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speechssl.artifacts.fcntl", None)
+    with stage(tmp_path / "a", {}) as step:
+        step.finish({"what": "reader"})
+    assert read_json(tmp_path / "a/card.json") == {"what": "reader"}
+
+
 def test_a_card_names_what_it_lacks(tmp_path: Path) -> None:
     write_json(tmp_path / "card.json", {"what": "reader"})
     card = read_json(tmp_path / "card.json")

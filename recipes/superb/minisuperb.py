@@ -572,7 +572,7 @@ class NoisyUtterance:
 
     def make(self, folder: Path) -> Utterance:
         clean = render(self.clean)
-        noise = NoiseBank.of(self.noise, seed=self.seed).sample(self.id, len(clean))
+        noise = NoiseBank.open(self.noise, seed=self.seed).sample(self.id, len(clean))
         gain = active_level(clean) - self.snr - rms_level(noise)
         return _write(
             folder,

@@ -21,7 +21,7 @@ if stage 1 "the synthetic SUPERB: all tasks, in clean speech and in noise"; then
 fi
 
 if stage 2 "what caching is worth: the same heads with the encoder in the loop"; then
-  speechssl superb speed "$(setting timed)" "$EXP" --data "$EXP/data" --config "$CONFIG" --stage speed
+  python recipes/superb/speed.py "$(setting timed)" "$EXP" --data "$EXP/data" --config "$CONFIG" --stage speed
   speechssl report "$EXP"
 fi
 

@@ -28,7 +28,7 @@ from speechssl.augment.noise import (
     NoiseBank,
     Piece,
     find_recordings,
-    recording,
+    read_recording,
     replay,
 )
 from speechssl.data.files import digest
@@ -310,7 +310,7 @@ class Distorter:
         if step.name == "rir":
             files = self._files(step)
             file = files[int(rng("rir", utterance_id).integers(len(files)))]
-            return DrawnNoise(recording(file), (Piece(file, 0),))
+            return DrawnNoise(read_recording(file), (Piece(file, 0),))
         return DrawnNoise(np.zeros(0))
 
     def _possible_steps(self, condition: Condition) -> list[Condition]:
@@ -329,7 +329,7 @@ class Distorter:
 
     def _bank(self, kind: str) -> NoiseBank:
         if kind not in self._banks:
-            self._banks[kind] = NoiseBank.of(kind, self.voices, self.seed, self.folders)
+            self._banks[kind] = NoiseBank.open(kind, self.voices, self.seed, self.folders)
         return self._banks[kind]
 
 
@@ -394,7 +394,7 @@ def freeze(
             if draw.pieces:
                 made_of: Row = {"files": [describe_piece(piece) for piece in draw.pieces]}
             else:
-                name = NoiseBank.of(step.kind).kind if step.name == "noise" else step.text
+                name = NoiseBank.open(step.kind).kind if step.name == "noise" else step.text
                 made_of = {"generator": name, "key": key}
             sources[key, what] = {"source": made_of, "sha256": noise_hash(draw.noise)}
         return sources[key, what]
@@ -483,7 +483,7 @@ class FrozenDistorter:
         source, condition = step["source"], parse_condition(step["apply"])
         if "files" in source:
             pieces = [self._piece(entry) for entry in source["files"]]
-            noise = recording(pieces[0].file) if condition.name == "rir" else replay(pieces, n)
+            noise = read_recording(pieces[0].file) if condition.name == "rir" else replay(pieces, n)
         elif condition.name == "noise":
             noise = NoiseBank(source["generator"], (), row["seed"]).sample(source["key"], n)
         else:

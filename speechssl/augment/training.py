@@ -21,15 +21,8 @@ import numpy as np
 from speechssl import signal
 from speechssl.artifacts import hash_json, lock_folder, read_json, replacing, write_json
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
-from speechssl.augment.noise import (
-    CLIPS,
-    SECONDS,
-    SHARES,
-    TALKERS_RANGE,
-    VERSION,
-    find_recordings,
-    stand_in,
-)
+from speechssl.augment.noise import SHARES, TALKERS_RANGE, find_recordings
+from speechssl.augment.sounds import CLIPS, SECONDS, VERSION, draw_clips
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DISTORTED, SNR
 
@@ -99,7 +92,7 @@ def generate_stand_in(seed: int, cache: Path | None = None) -> Library:
         "clips": CLIPS,
         "seconds": SECONDS,
     }
-    return _cached(card, lambda: stand_in(seed), cache)
+    return _cached(card, lambda: draw_clips(seed), cache)
 
 
 def decode_recordings(

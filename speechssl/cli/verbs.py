@@ -89,7 +89,6 @@ VERBS = {
     "evaluate choice": Verb("eval.options:Choice", "eval.spoken_qa:evaluate_choice"),
     "compare": Verb("report.options:Compare", "report.comparison:compare_systems"),
     "superb run": Verb("superb.options:Superb", "eval.superb:evaluate_superb"),
-    "superb speed": Verb("superb.options:SuperbSpeed", "eval.superb:time_superb"),
     "superb export": Verb("superb.options:SuperbExport", "superb.export:export_encoder"),
     "report": Verb("report.options:Report", "report.build:report"),
     "answer": Verb("cli.options:AnswerQuestions", "cli.answer:answer_questions"),

@@ -313,11 +313,16 @@ def synthetic_sentence(note: str) -> str:
 def load_corpus(root: Path | str, split: str) -> Corpus:
     """Read and check one split.
 
-    Raises InputError (one sentence, naming file and line) for a missing manifest, a line that is
+    Raises InputError (one sentence, naming file and line) for a split that is a path instead of a
+    name, a missing manifest, a line that is
     not a record, a duplicate id, a missing audio file, an unknown passage, or an answer outside its
     passage.
     """
     root = Path(root)
+    if Path(split).name != split or split == "..":
+        raise InputError(
+            f"the split {split} is a path; name a folder of the corpus {root} (--split test)"
+        )
     folder = root / split
     if not (folder / "passages.jsonl").is_file():
         splits = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))

@@ -201,22 +201,6 @@ class Superb:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuperbSpeed:
-    """time the training of heads on cached features against training with the encoder in the loop
-
-    Both are timed alternately in one process, on the same batches of every task; the time of
-    caching is included. Appends rows `ratio_cached` to OUT/results.jsonl of a `superb run`.
-
-      speechssl superb speed people-en exp/superb --data sets
-    """
-
-    encoder: str = argument(f"{UPSTREAM}; NAME=WHERE names it")
-    out: Path = argument("folder of `superb run`")
-    sets: Data = group(Data(), "")
-    turns: Count = option(5, "number of batches to time on each side")
-
-
-@dataclass(frozen=True, kw_only=True)
 class SuperbExport:
     """export an encoder for s3prl's own runner of SUPERB
 

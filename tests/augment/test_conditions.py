@@ -10,7 +10,7 @@ import pytest
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Condition, Distorter, FrozenDistorter, freeze, parse_condition
 from speechssl.augment.conditions import is_drawn
-from speechssl.augment.noise import recording
+from speechssl.augment.noise import read_recording
 from speechssl.errors import InputError
 
 from ..files import read_lines, refused
@@ -282,7 +282,7 @@ def test_what_was_not_frozen_or_has_changed_is_refused(
         write_flac(tmp_path / "street" / f"{i}.flac", changed)
     manifest.write_text(manifest.read_text("utf-8").replace('"seed": 4', '"seed": 5'), "utf-8")
     frozen = FrozenDistorter(manifest)
-    recording.cache_clear()
+    read_recording.cache_clear()
     for text in (texts[-4], "pink@10", "held-out@5", "r", "reverb@0.4"):
         condition = parse_condition(text)
         message = "frozen with another noise for the utterance u1"

@@ -12,15 +12,15 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.noise import (
+from speechssl.augment.noise import replay
+from speechssl.augment.sounds import (
     DEV,
     HELD_OUT,
     LEVEL,
     SEEN,
     Family,
-    clip,
-    replay,
-    stand_in,
+    draw_clip,
+    draw_clips,
 )
 from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
@@ -37,7 +37,7 @@ def test_folder_of_recordings(tmp_path: Path) -> None:
     for i in range(4):
         write_flac(tmp_path / "noises" / "sub" / f"{i}.flac", steady(8000, i))
     (tmp_path / "noises" / "README.txt").write_text("not audio")
-    bank = NoiseBank.of(str(tmp_path / "noises"))
+    bank = NoiseBank.open(str(tmp_path / "noises"))
     assert [f.name for f in bank.files] == ["0.flac", "1.flac", "2.flac", "3.flac"]
     draws = [bank.sample(f"u{i}", 8000) for i in range(30)]
     # all of them are used
@@ -48,7 +48,7 @@ def test_a_silent_stretch_is_not_drawn(tmp_path: Path) -> None:
     noise = np.zeros(40_000, np.float32)
     noise[:20_000] = steady(20_000)
     write_flac(tmp_path / "n.flac", noise)
-    bank = NoiseBank.of(str(tmp_path / "n.flac"))
+    bank = NoiseBank.open(str(tmp_path / "n.flac"))
     assert all(np.any(bank.sample(f"u{i}", 1000)) for i in range(20))
 
 
@@ -56,11 +56,11 @@ def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
     for i in range(3):
         write_flac(tmp_path / "n" / f"{i}.flac", steady(8000, i))
     (tmp_path / "two.txt").write_text("n/0.flac\nn/2.flac\n")
-    assert [f.name for f in NoiseBank.of(str(tmp_path / "two.txt")).files] == ["0.flac", "2.flac"]
-    assert len(NoiseBank.of(f"fsd50k={tmp_path / 'n'}").files) == 3
-    named = NoiseBank.of("fsd50k", folders={"fsd50k": tmp_path / "n"})
+    assert [f.name for f in NoiseBank.open(str(tmp_path / "two.txt")).files] == ["0.flac", "2.flac"]
+    assert len(NoiseBank.open(f"fsd50k={tmp_path / 'n'}").files) == 3
+    named = NoiseBank.open("fsd50k", folders={"fsd50k": tmp_path / "n"})
     np.testing.assert_array_equal(
-        named.sample("u1", 500), NoiseBank.of(str(tmp_path / "n")).sample("u1", 500)
+        named.sample("u1", 500), NoiseBank.open(str(tmp_path / "n")).sample("u1", 500)
     )
 
 
@@ -70,18 +70,18 @@ def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
             write_flac(
                 tmp_path / kind / "x" / f"{kind}{i}.flac", steady(12_000, 10 * len(kind) + i)
             )
-    bank = NoiseBank.of("m", folders={"musan": tmp_path})
+    bank = NoiseBank.open("m", folders={"musan": tmp_path})
     draws = [bank.draw(f"u{i}", 4000).pieces for i in range(60)]
     assert {pieces[0].file.parts[-3] for pieces in draws} == {"noise", "music", "speech"}
     assert {len(pieces) for pieces in draws} == {1, 3, 4, 5, 6, 7}
-    assert NoiseBank.of(f"musan={tmp_path}") == bank
-    refused("no recordings in .*for the noise of MUSAN", NoiseBank.of, f"musan={tmp_path / 'x'}")
+    assert NoiseBank.open(f"musan={tmp_path}") == bank
+    refused("no recordings in .*for the noise of MUSAN", NoiseBank.open, f"musan={tmp_path / 'x'}")
 
 
 def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, ...]) -> None:
     for i, n in enumerate((3000, 30_000)):
         write_flac(tmp_path / "n" / f"{i}.flac", steady(n, i))
-    for bank in (NoiseBank.of(str(tmp_path / "n")), NoiseBank.of("babble", voices)):
+    for bank in (NoiseBank.open(str(tmp_path / "n")), NoiseBank.open("babble", voices)):
         for i in range(6):
             draw = bank.draw(f"u{i}", 8000)
             np.testing.assert_array_equal(replay(draw.pieces, 8000), draw.noise)
@@ -110,7 +110,7 @@ def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str, mes
     [("pink", -3.01), *((f"coloured:{s}", s) for s in (-12.0, -6.0, 0.0, 3.0, 6.0))],
 )
 def test_generated_noise_has_its_slope_and_power(kind: str, slope: float) -> None:
-    noise = NoiseBank.of(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)
+    noise = NoiseBank.open(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)
     frequency, density = signal.welch(noise, SAMPLE_RATE, "blackmanharris", 4096)
     band = (frequency > 100) & (frequency < 7000)
     assert np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)[
@@ -125,7 +125,7 @@ def test_babble_mixes_every_talker_at_one_level(tmp_path: Path, count: int) -> N
     for i in range(count):
         write_flac(tmp_path / f"{i}.flac", 0.9 * 3.0**-i * np.sin(2 * np.pi * 100 * (i + 1) * time))
     spectrum = np.abs(
-        np.fft.rfft(NoiseBank.of("babble", sorted(tmp_path.iterdir())).sample("u1", SAMPLE_RATE))
+        np.fft.rfft(NoiseBank.open("babble", sorted(tmp_path.iterdir())).sample("u1", SAMPLE_RATE))
     )
     heights = spectrum[100 : 100 * count + 1 : 100]
     assert (heights > 1000 * np.median(spectrum)).all()  # none is left out
@@ -151,17 +151,19 @@ def test_every_family_makes_a_sound_and_no_two_alike(name: str, family: Family) 
 @pytest.mark.parametrize("name", SETS)
 def test_clips_have_a_level_and_do_not_clip(name: str) -> None:
     for number in range(12):
-        made = clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
+        made = draw_clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
         assert made.dtype == np.int16 and made.shape == (2 * SAMPLE_RATE,)
         assert np.sqrt(np.mean((made / 32768) ** 2)) == pytest.approx(LEVEL, rel=0.1)
         assert np.abs(made.astype(int)).max() < 32767
 
 
 def test_a_clip_depends_on_its_seed_and_number_alone() -> None:
-    first = list(stand_in(7, 4, 1.0))
-    np.testing.assert_array_equal(clip(SEEN, generator(7, "stand-in", "2"), SAMPLE_RATE), first[2])
+    first = list(draw_clips(7, 4, 1.0))
+    np.testing.assert_array_equal(
+        draw_clip(SEEN, generator(7, "stand-in", "2"), SAMPLE_RATE), first[2]
+    )
     assert len({made.tobytes() for made in first}) == 4
-    assert not np.array_equal(first[0], next(stand_in(8, 1, 1.0)))
+    assert not np.array_equal(first[0], next(draw_clips(8, 1, 1.0)))
 
 
 def test_training_cannot_name_noise_of_evaluation() -> None:
@@ -173,7 +175,7 @@ def test_training_cannot_name_noise_of_evaluation() -> None:
 @pytest.mark.parametrize("n", [1, 2, 800, 40_001])
 @pytest.mark.parametrize("kind", ["m", "dev", "held-out", "gaussian", "pink"])
 def test_evaluation_gets_any_length(kind: str, n: int) -> None:
-    bank = NoiseBank.of(kind, seed=2)
+    bank = NoiseBank.open(kind, seed=2)
     made = bank.sample("u1", n)
     assert made.shape == (n,) and np.isfinite(made).all() and np.any(made)
     np.testing.assert_array_equal(made, bank.sample("u1", n))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16, write_flac
 from speechssl.augment import training
-from speechssl.augment.noise import stand_in
+from speechssl.augment.sounds import draw_clips
 from speechssl.augment.training import (
     Library,
     TrainingDistortions,
@@ -48,7 +48,7 @@ def snr_db(samples: np.ndarray, distorted: np.ndarray) -> float:
 @pytest.fixture
 def few_clips(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in of MUSAN has four clips of a second."""
-    monkeypatch.setattr(training, "stand_in", lambda seed: stand_in(seed, 4, 1.0))
+    monkeypatch.setattr(training, "draw_clips", lambda seed: draw_clips(seed, 4, 1.0))
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
     for i, seconds in enumerate((0.3, 1.5, 4.0)):  # some shorter than a crop
         write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "stand_in", lambda seed: stand_in(seed, 4, 1.0))
+        patch.setattr(training, "draw_clips", lambda seed: draw_clips(seed, 4, 1.0))
         return parse_distortions(
             "m+g+r+p+b+c+s+street",
             {"voices": folder, "street": folder},

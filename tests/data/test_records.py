@@ -203,6 +203,7 @@ def test_a_damaged_line(corpus: Path, manifest: str, changes: dict[str, Any], wh
         ("[]", "is not a JSON object"),
         ("{}", "has no `id`"),
         ('{"id": "p3"}', "neither audio nor text"),
+        ('{"id": "p3", "text": "a", "text": "b"}', "the name 'text' twice"),
     ],
 )
 def test_lines_that_are_not_records(corpus: Path, line: str, what: str) -> None:
@@ -214,6 +215,8 @@ def test_lines_that_are_not_records(corpus: Path, line: str, what: str) -> None:
 def test_manifests_that_are_missing_or_not_text(corpus: Path) -> None:
     refused("it has the splits dev: name one", load_corpus, corpus, "test")
     refused("prepare one", load_corpus, corpus / "no", "dev")
+    for split in ("..", ".", "../corpus/dev", str(corpus / "dev")):
+        refused("is a path; name a folder", load_corpus, corpus / "x", split)
     manifest = corpus / "dev" / "questions.jsonl"
     manifest.write_bytes(b"\xff\xfe")
     refused(f"cannot read .*{manifest}", load_corpus, corpus, "dev")

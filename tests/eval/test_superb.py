@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 
+from recipes.superb.speed import compare_cached
 from speechssl.artifacts import read_json
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.eval.superb import (
-    combine_folds,
-    compare_cached,
-    find_data,
-    list_parts,
-    name_encoders,
-    run_superb,
-    superb_tables,
-)
+from speechssl.eval.superb import run_superb
+from speechssl.eval.superb_plan import find_data, list_parts, name_encoders
+from speechssl.eval.superb_scores import combine_folds
+from speechssl.eval.superb_tables import superb_tables
 from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
 from speechssl.superb.data import CachedLoader, FeatureCache, HeadEvaluation, Measure, OnlineLoader

@@ -15,6 +15,7 @@ from recipes.minisqa.confusions import Confusions
 from recipes.minisqa.retrieval import Retrieval
 from recipes.odsqa.multilingual import Make
 from recipes.superb.minisuperb import MiniSuperb
+from recipes.superb.speed import SuperbSpeed
 from speechssl.cli import VERBS, config_of
 from speechssl.cli.parser import make_parser, write_arguments
 from speechssl.errors import InputError
@@ -28,6 +29,7 @@ PROGRAMS: dict[str, type] = {  # that are given a section, and their options
     "recipes/minisqa/retrieval.py": Retrieval,
     "recipes/odsqa/multilingual.py": Make,
     "recipes/superb/minisuperb.py": MiniSuperb,
+    "recipes/superb/speed.py": SuperbSpeed,
     "tests/corpora/make.py": Miniature,
 }
 

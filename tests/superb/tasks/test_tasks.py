@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.eval.superb import list_parts
+from speechssl.eval.superb_plan import list_parts
 from speechssl.superb import export
 from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS
 

@@ -1,0 +1,698 @@
+"""Generate noise: families of sounds, and clips in which some of them are mixed.
+
+SEEN is for training, the stand-in for MUSAN; DEV is for choosing settings; HELD_OUT is for tests in
+noise that is new to an encoder. A family is a function of a number of samples (n, at 16 kHz) and a
+random generator. It draws its own parameters, so that no two sounds are alike, and returns (n,) of
+any level. No sound is in two sets: what they share is arithmetic (from `filter_noise` on). DEV and
+HELD_OUT have no steady noise (but for a faint bed), motors with a tone, struck objects, clicks,
+fixed tones, music or voices; SEEN has none of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from scipy import fft, signal
+
+from speechssl.audio import SAMPLE_RATE, to_int16
+from speechssl.signal import generator, room_impulse
+
+# (n samples, generator) -> a sound (n,) of any level
+Family = Callable[[int, np.random.Generator], np.ndarray]
+LOWEST = 20.0  # Hz; there is no use for less in 16 kHz speech audio
+# RMS of a generated clip, full scale 1: far above the steps of 16 bits, far below clipping
+LEVEL = 0.05
+# what is louder than this times the RMS is rounded off, as microphones do; else one click would be
+# all of a clip
+CREST = 12.0
+# of the generated sounds: raised when they change, so that what was made before is made anew
+VERSION = 3
+CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
+# how often a family is drawn; 1 where not named
+WEIGHTS = {
+    "coloured": 1.5,
+    "impacts": 2.0,
+    "music": 1.5,
+    "talkers": 1.5,
+    "beeps": 0.6,
+    "footsteps": 0.7,
+}
+
+
+def draw_clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np.ndarray:
+    """Generate noise (n,) int16: up to three of the families at up to 15 dB from each other, in and
+    out, at times in a room."""
+    weights = np.array([WEIGHTS.get(name, 1.0) for name in families])
+    total = np.zeros(n)
+    for place in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
+        family = list(families.values())[rng.choice(len(families), p=weights / weights.sum())]
+        sound = normalise(family(n, rng)) * 10 ** (-rng.uniform(0, 15) * (place > 0) / 20)
+        if place or rng.random() < 0.2:  # what is alone mostly lasts
+            sound = sound * on_and_off(n, rng, rng.uniform(0.5, 5), rng.uniform(0.2, 3))
+        total += sound
+    if rng.random() < 0.5:
+        room = room_impulse(rng, rng.uniform(0.15, 0.9), rng.uniform(0.3, 1.7))
+        total = signal.oaconvolve(total, room)[:n]
+    return to_int16(np.clip(LEVEL * normalise(CREST * np.tanh(normalise(total) / CREST)), -1, 1))
+
+
+def draw_clips(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
+    """Generate the stand-in for MUSAN: clips (n,) int16 of all families that training has, decided
+    by seed and number."""
+    for number in range(count):
+        yield draw_clip(
+            SEEN, generator(seed, "stand-in", str(number)), round(seconds * SAMPLE_RATE)
+        )
+
+
+# ---- arithmetic that the families share
+
+
+def filter_noise(
+    n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Generate Gaussian noise of n samples or a few more, whose amplitude density is the weight of
+    a frequency in Hz."""
+    size = fft.next_fast_len(max(n, 2), real=True)
+    weights = weight(fft.rfftfreq(size, 1 / SAMPLE_RATE))
+    return np.asarray(fft.irfft(fft.rfft(rng.standard_normal(size)) * weights, size))
+
+
+def generate_spectrum(
+    n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Generate Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a
+    frequency in Hz, from LOWEST on: below, 1/f would put more inaudible power into a long recording
+    than into a short one."""
+    noise = filter_noise(
+        n,
+        rng,
+        lambda frequency: np.where(frequency >= LOWEST, weight(np.maximum(frequency, LOWEST)), 0),
+    )
+    return np.asarray(noise[:n] / np.sqrt(np.mean(noise**2)))
+
+
+def shape_noise(
+    n: int, rng: np.random.Generator, gain_db: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Generate Gaussian noise (n,) whose power density is gain_db at the frequencies `at` (Hz,
+    rising), straight on a log axis between."""
+
+    def weight(frequency: np.ndarray) -> np.ndarray:
+        return np.asarray(
+            10 ** (np.interp(np.log2(np.maximum(frequency, LOWEST)), np.log2(at), gain_db) / 20)
+        )
+
+    return filter_noise(n, rng, weight)[:n]
+
+
+def tilt_noise(
+    n: int,
+    rng: np.random.Generator,
+    slope: float,
+    ripple: float = 0.0,
+    band: tuple[float, float] = (LOWEST, 8000.0),
+) -> np.ndarray:
+    """Generate noise (n,) of a slope in dB an octave with a random smooth ripple (dB); 30 dB an
+    octave down beyond the band (Hz)."""
+    at = np.geomspace(LOWEST, SAMPLE_RATE / 2, 40)
+    smooth = (
+        np.interp(np.linspace(0, 11, 40), np.arange(12), rng.normal(0, ripple, 12))
+        if ripple
+        else 0.0
+    )
+    outside = np.maximum(np.log2(band[0] / at), 0) + np.maximum(np.log2(at / band[1]), 0)
+    return shape_noise(n, rng, slope * np.log2(at / 1000) + smooth - 30 * outside, at)
+
+
+def wander(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
+    """Draw a slow random curve (n,) of mean about 0 and variance about 1 that turns about `rate`
+    times a second."""
+    knots = rng.standard_normal(max(int(n / SAMPLE_RATE * rate), 1) + 4)
+    return np.interp(
+        np.linspace(1, len(knots) - 2, n),
+        np.arange(len(knots)),
+        signal.convolve(knots, [0.3, 0.9, 0.3], "same"),
+    )
+
+
+def phase(frequency: np.ndarray) -> np.ndarray:
+    """Return the phase (n,) in radians of an oscillator of a changing frequency in Hz (n,)."""
+    return np.asarray(2 * np.pi * np.cumsum(frequency) / SAMPLE_RATE)
+
+
+def harmonics(f0: np.ndarray, heights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Sum sines (n,) at multiples of f0 (n,), in Hz; heights: amplitudes from the first. Those
+    above 7.6 kHz are left out."""
+    turn = np.exp(1j * phase(f0)).astype(np.complex64)
+    # the powers of one rotation are its harmonics
+    power, total = np.ones_like(turn), np.zeros(len(f0))
+    for number, height in enumerate(heights, 1):
+        if number * f0.max() > 7600:
+            break
+        power *= turn
+        start = np.complex64(height * np.exp(1j * rng.uniform(0, 2 * np.pi)))
+        total += (start * power).imag
+    return total
+
+
+def resonances(frequency: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Return the amplitude at each frequency (F,) of resonances at centres and with widths in Hz,
+    the highest about 1."""
+    return np.asarray(
+        np.max(1 / np.sqrt(1 + ((frequency[:, None] - centres) / (widths / 2)) ** 2), axis=1)
+    )
+
+
+def draw_times(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
+    """Draw times of events in samples, rising, about `rate` a second; at least one."""
+    return np.sort(rng.integers(0, n, max(int(rng.poisson(rate * n / SAMPLE_RATE)), 1)))
+
+
+def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> np.ndarray:
+    """Repeat the sound `hit` (m,) at each time (samples) with each height, overlapping. Returns
+    (n,)."""
+    if len(times) * len(hit) < 20 * n:  # cheaper one by one than as a convolution
+        total = np.zeros(n + len(hit))
+        for time, height in zip(times, heights, strict=True):
+            total[time : time + len(hit)] += height * hit
+        return total[:n]
+    return np.asarray(signal.fftconvolve(np.bincount(times, heights, minlength=n)[:n], hit)[:n])
+
+
+def strike_object(rng: np.random.Generator, centre: float, modes: int, decay: float) -> np.ndarray:
+    """Strike an object (m,): decaying sines at unrelated frequencies around `centre` Hz; decay:
+    seconds to -60 dB."""
+    frequency = np.minimum(centre * 2 ** rng.uniform(-1, 2, modes), 7600)
+    time = np.arange(max(round(decay * SAMPLE_RATE), 64))[:, None] / SAMPLE_RATE
+    rings = decay * (centre / np.maximum(frequency, centre)) ** rng.uniform(0.2, 1)
+    sines = np.sin(2 * np.pi * frequency * time + rng.uniform(0, 2 * np.pi, modes))
+    return np.asarray((sines * np.exp(-6.9 * time / rings)) @ rng.exponential(1, modes))
+
+
+def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
+    """Make an envelope (n,) that rises in `attack` s and falls by 60 dB in `decay` s."""
+    time = np.arange(n) / SAMPLE_RATE
+    return np.asarray(
+        np.minimum(time / attack, 1) * np.exp(-6.9 * np.maximum(time - attack, 0) / decay)
+    )
+
+
+def on_and_off(n: int, rng: np.random.Generator, on: float, off: float) -> np.ndarray:
+    """Draw a gate (n,) between 0 and 1 with ramps of 30 ms; on and off: mean seconds of the two
+    states."""
+    gate, at, state = np.zeros(n), 0, bool(rng.random() < on / (on + off))
+    while at < n:
+        length = round((0.1 + rng.exponential(on if state else off)) * SAMPLE_RATE)
+        gate[at : at + length] = state
+        at, state = at + length, not state
+    ramp = np.hanning(round(0.06 * SAMPLE_RATE))
+    return np.asarray(signal.oaconvolve(gate, ramp / ramp.sum(), "same"))
+
+
+def normalise(sound: np.ndarray) -> np.ndarray:
+    """Scale to power 1; silence stays silence."""
+    power = float(np.mean(np.square(sound)))
+    return sound / np.sqrt(power) if power > 0 else sound
+
+
+# ---- SEEN: sounds of training
+
+PERCUSSION = 0.4  # share of music with a beat
+
+
+def coloured(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate steady noise: ventilation, a far street, a tap, hiss. Any tilt from -12 to +6 dB an
+    octave, a rough spectrum, sometimes a band."""
+    low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
+    band = (low, max(high, 2 * low)) if rng.random() < 0.3 else (20.0, 8000.0)
+    return tilt_noise(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
+
+
+def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate wind, surf, passing cars, rustling: noise that swells, its highs more than its
+    lows."""
+    rate, depth = np.exp(rng.uniform(np.log(0.2), np.log(8))), rng.uniform(3, 12)
+    swell = wander(n, rng, rate)
+    low, high = (tilt_noise(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
+    return normalise(low) * 10 ** (depth * swell / 20) + rng.uniform(0, 1) * normalise(
+        high
+    ) * 10 ** (1.5 * depth * swell / 20)
+
+
+def hum(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate mains, transformers, refrigerators: a steady low tone with harmonics, and some
+    noise."""
+    f0 = rng.uniform(40, 130) * (1 + 0.003 * wander(n, rng, 0.5))
+    heights = rng.exponential(1, 40) * np.arange(1, 41.0) ** -rng.uniform(0.5, 2)
+    return normalise(harmonics(f0, heights, rng)) + rng.uniform(0.05, 0.7) * normalise(
+        tilt_noise(n, rng, rng.uniform(-9, 0), 4)
+    )
+
+
+def engine(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate motors, mixers, vacuum cleaners, drills: a drifting harmonic series through
+    resonances, and noise that turns with it."""
+    f0 = np.exp2(rng.uniform(np.log2(18), np.log2(350))) * 2 ** (
+        rng.uniform(0, 0.25) * wander(n, rng, rng.uniform(0.2, 2))
+    )
+    numbers = np.arange(1, 61) * float(f0.mean())
+    body = resonances(numbers, rng.uniform(100, 4500, 5), rng.uniform(80, 900, 5))
+    tone = harmonics(f0, body * rng.exponential(1, 60) * numbers ** -rng.uniform(0, 1), rng)
+    turning = 1 + rng.uniform(0, 0.9) * np.sin(phase(f0 / rng.integers(1, 4)))
+    return normalise(tone) + rng.uniform(0.1, 1.5) * normalise(
+        tilt_noise(n, rng, rng.uniform(-8, 3), 5) * turning
+    )
+
+
+def impacts(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate dishes, cutlery, knocks, doors, tools: struck objects that ring, at random times,
+    singly and in flurries."""
+    total = np.zeros(n)
+    for _ in range(rng.integers(2, 7)):
+        times = draw_times(n, rng, np.exp(rng.uniform(np.log(0.3), np.log(6))))
+        flurry = np.repeat(times, rng.integers(1, 6)) + rng.integers(0, round(0.15 * SAMPLE_RATE))
+        times = np.minimum(flurry + rng.integers(0, 2000, len(flurry)), n - 1)
+        hit = strike_object(
+            rng,
+            np.exp2(rng.uniform(np.log2(120), np.log2(4000))),
+            int(rng.integers(4, 24)),
+            rng.uniform(0.05, 1.2),
+        )
+        click = rng.standard_normal(len(hit)) * np.exp(-np.arange(len(hit)) / rng.uniform(20, 400))
+        total += repeat_at(
+            n,
+            times,
+            rng.exponential(1, len(times)),
+            normalise(hit) + rng.uniform(0, 1) * normalise(click),
+        )
+    return total
+
+
+def footsteps(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate steps, hammering, chopping: dull blows at a pace that wavers a little."""
+    period = round(rng.uniform(0.25, 1.2) * SAMPLE_RATE)
+    times = np.arange(int(rng.integers(period)), n, period)
+    times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
+    thud = strike_object(rng, rng.uniform(60, 500), 10, rng.uniform(0.05, 0.3))
+    scuff = tilt_noise(len(thud), rng, rng.uniform(-6, 3), 4) * attack_decay(
+        len(thud), 0.005, rng.uniform(0.03, 0.2)
+    )
+    return repeat_at(
+        n,
+        times,
+        rng.uniform(0.5, 1.5, len(times)),
+        normalise(thud) + rng.uniform(0, 2) * normalise(scuff),
+    )
+
+
+def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate chairs, paper, cloth, brushes, sizzling: bursts of banded noise with a rough
+    surface."""
+    total = np.zeros(n)
+    for _ in range(rng.integers(1, 4)):
+        centre = np.exp2(rng.uniform(np.log2(300), np.log2(6500)))
+        noise = tilt_noise(
+            n, rng, 0, 5, (centre / rng.uniform(1.2, 3), min(centre * rng.uniform(1.2, 3), 8000))
+        )
+        grain = np.abs(wander(n, rng, np.exp(rng.uniform(np.log(15), np.log(200))))) ** rng.uniform(
+            0.5, 3
+        )
+        total += normalise(noise * grain) * on_and_off(
+            n, rng, rng.uniform(0.1, 1.5), rng.uniform(0.1, 2)
+        )
+    return total
+
+
+def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate fire, frying, plastic, a bad contact: many short clicks of all sizes, over a bed of
+    noise."""
+    times = draw_times(n, rng, np.exp(rng.uniform(np.log(20), np.log(600))))
+    click = rng.standard_normal(200) * np.exp(-np.arange(200) / rng.uniform(2, 40))
+    heights = rng.pareto(rng.uniform(1.2, 3), len(times)).clip(0, 50) * rng.choice(
+        [-1, 1], len(times)
+    )
+    return normalise(repeat_at(n, times, heights, click)) + rng.uniform(0.1, 1) * normalise(
+        tilt_noise(n, rng, rng.uniform(-6, 3), 4)
+    )
+
+
+def beeps(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate alarms, timers, telephones: tones of a fixed pitch in a fixed pattern."""
+    tones = np.exp2(rng.uniform(np.log2(300), np.log2(4000), rng.integers(1, 4)))
+    step = round(rng.uniform(0.05, 0.6) * SAMPLE_RATE)
+    pattern = rng.integers(-1, len(tones), rng.integers(2, 9))  # -1: a rest
+    pattern[0] = 0
+    note = np.resize(np.repeat(pattern, step), n)
+    frequency = np.where(note >= 0, tones[note], tones[0])
+    gate = np.convolve(note >= 0, np.ones(64) / 64, "same")
+    heights = rng.uniform(0, 1, 5) * np.array([1, 0.5, 0.5, 0.3, 0.2]) + [1, 0, 0, 0, 0]
+    return harmonics(frequency, heights, rng) * gate
+
+
+def music(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate chords and a melody in a key and a tempo, plucked or held, sometimes with a beat."""
+    beat = round(60 / rng.uniform(60, 180) * SAMPLE_RATE)
+    scale = np.array([0, 2, 4, 5, 7, 9, 11] if rng.random() < 0.5 else [0, 2, 3, 5, 7, 8, 10])
+    root, pluck = rng.uniform(90, 220), rng.uniform(0.2, 3)
+    heights = np.arange(1, 13.0) ** -rng.uniform(0.8, 2.5) * rng.uniform(0.2, 1, 12)
+    total = np.zeros(n + 4 * beat)
+    for start in range(0, n, beat):
+        if start % (4 * beat):  # a note of the melody
+            degrees, length = [int(rng.integers(7)) + 7], beat
+        else:  # a chord, which lasts for the bar
+            degrees, length = (rng.integers(7) + np.array([0, 2, 4])).tolist(), 4 * beat
+        if rng.random() >= 0.85:  # a rest
+            continue
+        for degree in degrees:
+            pitch = root * 2 ** ((scale[degree % 7] + 12 * (degree // 7)) / 12)
+            vibrato = 1 + 0.004 * np.sin(2 * np.pi * 5.5 * np.arange(length) / SAMPLE_RATE)
+            total[start : start + length] += harmonics(
+                pitch * vibrato, heights, rng
+            ) * attack_decay(length, 0.01, pluck)
+    played, drums = normalise(total[:n]), np.zeros(n)
+    if rng.random() >= PERCUSSION:
+        return played
+    # samples between hits, tilt in dB an octave, seconds of decay
+    for step, slope, decay in ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06)):
+        hit = tilt_noise(round(0.3 * SAMPLE_RATE), rng, slope, 3) * attack_decay(
+            round(0.3 * SAMPLE_RATE), 0.001, decay
+        )
+        times = np.arange(int(rng.integers(2)) * beat, n, step)
+        drums += rng.uniform(0.2, 1) * normalise(
+            repeat_at(n, times, rng.uniform(0.6, 1, len(times)), hit)
+        )
+    return played + drums
+
+
+def talkers(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate two to seven voices, a room of people where no recordings are given: vowels drawn
+    anew 3 to 6 times a second (their formants gliding), with fricatives and pauses between."""
+    total = np.zeros(n)
+    for _ in range(rng.integers(2, 8)):
+        f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
+        voiced = _formants(
+            normalise(harmonics(f0, np.arange(1, 45.0) ** -1.0, rng)), rng, rng.uniform(3, 6)
+        )
+        syllables = np.maximum(wander(n, rng, rng.uniform(3, 7)) + 0.4, 0)
+        hisses = tilt_noise(n, rng, 3, 3, (2000, 8000)) * np.maximum(wander(n, rng, 4) - 0.8, 0)
+        voice = (normalise(voiced * syllables) + 0.3 * normalise(hisses)) * on_and_off(
+            n, rng, 2.5, 0.6
+        )
+        total += normalise(voice) * rng.uniform(0.4, 1)
+    return total
+
+
+def _formants(source: np.ndarray, rng: np.random.Generator, rate: float) -> np.ndarray:
+    """Filter the source through three resonances that stay for a vowel each; neighbouring vowels
+    are cross-faded."""
+    step = fft.next_fast_len(round(SAMPLE_RATE / rate), real=True)
+    window, total = np.hanning(2 * step + 1)[:-1], np.zeros(len(source) + 2 * step)
+    frequency = fft.rfftfreq(2 * step, 1 / SAMPLE_RATE)
+    for start in range(0, len(source), step):
+        piece = np.zeros(2 * step)
+        piece[: len(source[start : start + 2 * step])] = source[start : start + 2 * step]
+        centres = rng.uniform([250, 800, 2200], [850, 2300, 3400])
+        gain = resonances(frequency, centres, rng.uniform(60, 250, 3)) / (
+            1 + (frequency / 3500) ** 2
+        )
+        total[start : start + 2 * step] += fft.irfft(fft.rfft(piece * window) * gain, 2 * step)
+    return total[: len(source)]
+
+
+# ---- HELD_OUT: sounds of tests
+
+CROWD = (10, 26)  # people: more than the seven of training
+
+
+def droplets(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate rain, a fountain, pouring, bubbling: tones of bubbles that rise as they fade, many a
+    second and of all sizes."""
+    total = np.zeros(n)
+    for _ in range(24):
+        pitch = np.exp2(rng.uniform(np.log2(400), np.log2(5000)))
+        length = round(rng.uniform(0.01, 0.09) * SAMPLE_RATE)
+        rise = 1 + rng.uniform(0.1, 1) * np.arange(length) / length
+        drop = np.sin(phase(np.minimum(pitch * rise, 7600))) * attack_decay(
+            length, 0.001, length / SAMPLE_RATE
+        )
+        times = draw_times(n, rng, np.exp(rng.uniform(np.log(0.3), np.log(30))))
+        total += repeat_at(
+            n, times, rng.exponential(1, len(times)) * rng.choice([-1, 1], len(times)), drop
+        )
+    return total
+
+
+def sirens(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate ambulances, whistles, sweeping alarms: one or two loud tones that go up and down all
+    the time."""
+    total = np.zeros(n)
+    for _ in range(rng.integers(1, 3)):
+        time, rate = np.arange(n) / SAMPLE_RATE, np.exp(rng.uniform(np.log(0.15), np.log(6)))
+        sweep = signal.sawtooth(
+            2 * np.pi * (rate * time + rng.random()), rng.choice([0.5, 0.9, 0.1])
+        )
+        frequency = rng.uniform(500, 1800) * 2 ** (rng.uniform(0.3, 1.2) * sweep)
+        tone = np.tanh(rng.uniform(0.5, 4) * np.sin(phase(np.minimum(frequency, 3500))))
+        total += normalise(tone) * 10 ** (4 * wander(n, rng, 0.3) / 20) * rng.uniform(0.3, 1)
+    return total
+
+
+def crowd(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate a hall full of people: ten to twenty-five murmurs, each noise in bands that come and
+    go like syllables; and some applause."""
+    total, voices = np.zeros(n), rng.integers(*CROWD)
+    # what differs most between the voices is when they speak
+    for centre in rng.uniform(300, 2500, 5):
+        band = normalise(tilt_noise(n, rng, -6, 3, (centre / 2, centre * 1.5)))
+        for _ in range(voices // 5):
+            total += (
+                np.maximum(wander(n, rng, rng.uniform(4, 8)), 0)
+                * rng.uniform(0.3, 1)
+                * np.roll(band, rng.integers(n))
+            )
+    claps = draw_times(n, rng, rng.uniform(5, 60))
+    clap = tilt_noise(1200, rng, 0, 3, (700, 3500)) * attack_decay(1200, 0.001, 0.05)
+    applause = repeat_at(n, claps, rng.uniform(0.2, 1, len(claps)), clap) * on_and_off(n, rng, 2, 4)
+    return normalise(total) + rng.uniform(0, 0.5) * normalise(applause)
+
+
+def typing(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate a keyboard or mouse: pairs of dry clicks, down and up, in bursts of words, each key
+    a little different."""
+    total = np.zeros(n)
+    gate = on_and_off(n, rng, rng.uniform(0.5, 3), rng.uniform(0.2, 1))
+    for _ in range(8):
+        key = tilt_noise(
+            320, rng, rng.uniform(0, 6), 6, (rng.uniform(500, 2500), 8000)
+        ) * attack_decay(320, 0.0005, 0.012)
+        times = draw_times(n, rng, rng.uniform(0.5, 2))
+        times = times[gate[times] > 0.5]
+        up = np.minimum(times + rng.integers(800, 2000, len(times)), n - 1)
+        total += repeat_at(
+            n,
+            np.r_[times, up],
+            np.r_[rng.uniform(0.5, 1, len(times)), rng.uniform(0.1, 0.5, len(up))],
+            key,
+        )
+    return total + 0.01 * normalise(tilt_noise(n, rng, -3, 0)) * max(
+        float(np.abs(total).max()), 1e-3
+    )
+
+
+def printer(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate a printer or plotter: a stepping motor that jumps between speeds, its carriage going
+    to and fro, and dry ratchets."""
+    step = round(rng.uniform(0.1, 0.5) * SAMPLE_RATE)
+    speeds = np.exp2(rng.uniform(np.log2(150), np.log2(1200), 6))
+    speed = np.resize(np.repeat(rng.choice(speeds, 64), step), n)
+    motor = signal.square(phase(speed), rng.uniform(0.1, 0.5)) * np.resize(
+        np.repeat(rng.random(64) < 0.7, step), n
+    )
+    band = [rng.uniform(200, 600), rng.uniform(2000, 5000)]
+    casing = signal.butter(2, band, "band", fs=SAMPLE_RATE, output="sos")
+    motor = signal.sosfilt(casing, motor)
+    teeth = np.arange(int(rng.integers(400)), n, round(rng.uniform(0.015, 0.05) * SAMPLE_RATE))
+    tooth = tilt_noise(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
+    return normalise(motor) + rng.uniform(0.3, 1.5) * normalise(
+        repeat_at(n, teeth, rng.uniform(0.5, 1, len(teeth)), tooth)
+    )
+
+
+def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate birds: short phrases of fast whistled glides and trills, each bird with its own
+    phrase, repeated."""
+    total = np.zeros(n)
+    for _ in range(rng.integers(1, 5)):
+        song = np.zeros(0)
+        for _ in range(rng.integers(2, 7)):  # syllables
+            length = round(rng.uniform(0.04, 0.25) * SAMPLE_RATE)
+            time = np.arange(length) / length
+            glide = rng.uniform(-0.8, 0.8) * time + rng.uniform(0, 0.15) * np.sin(
+                2 * np.pi * rng.uniform(2, 12) * time
+            )
+            whistle = np.sin(
+                phase(np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, 7600))
+            ) * np.hanning(length)
+            song = np.r_[song, whistle, np.zeros(round(rng.uniform(0.01, 0.1) * SAMPLE_RATE))]
+        times = draw_times(n, rng, rng.uniform(0.3, 1.2))
+        total += repeat_at(n, times, rng.uniform(0.4, 1, len(times)), song) * rng.uniform(0.3, 1)
+    return total + 0.02 * normalise(tilt_noise(n, rng, -3, 0)) * max(
+        float(np.abs(total).max()), 1e-3
+    )
+
+
+# ---- DEV: sounds for choosing settings
+
+
+def rotor(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate a helicopter, a washing drum, a flapping flag: thuds of low noise 4 to 22 times a
+    second, without a tone."""
+    turn = phase(rng.uniform(4, 22) * 2 ** (0.1 * wander(n, rng, 0.3))) + rng.uniform(0, 2 * np.pi)
+    blade = np.exp(rng.uniform(2, 25) * (np.cos(turn) - 1)) * (
+        1 + rng.uniform(0, 0.5) * np.cos(turn / 2)
+    )
+    low = tilt_noise(n, rng, rng.uniform(-9, -3), 4, (40, rng.uniform(400, 2500)))
+    air = tilt_noise(n, rng, rng.uniform(-3, 3), 4, (800, 7000))
+    distance = 10 ** (5 * wander(n, rng, 0.2) / 20)
+    return (
+        normalise(low * blade)
+        + rng.uniform(0.05, 0.6) * normalise(air * np.roll(blade, int(rng.integers(2000))))
+    ) * distance
+
+
+def sawing(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate a hand saw, a file, sandpaper: strokes to and fro; the teeth pass as fast as the
+    hand moves, and slow down at its turns."""
+    stroke = phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0))) + rng.uniform(
+        0, 2 * np.pi
+    )
+    speed = np.abs(np.sin(stroke)) * np.where(np.sin(stroke) > 0, 1.0, rng.uniform(0.3, 1))
+    teeth = 0.5 + 0.5 * signal.sawtooth(phase(rng.uniform(60, 500) * speed))
+    wood = rng.uniform([300, 1200, 3000], [1200, 3000, 6500])
+    at = np.geomspace(20, 8000, 120)
+    noise = shape_noise(
+        n, rng, 20 * np.log10(resonances(at, wood, rng.uniform(150, 1500, 3)) + 0.02), at
+    )
+    rests = on_and_off(n, rng, rng.uniform(2, 8), rng.uniform(0.2, 1))
+    return noise * teeth ** rng.uniform(1, 4) * speed ** rng.uniform(0.7, 2) * (0.02 + rests)
+
+
+def insects(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate crickets and cicadas: a narrow band at 2 to 7.5 kHz in pulses of wings, 15 to 250 a
+    second, in chirps or without an end."""
+    total = np.zeros(n)
+    for _ in range(rng.integers(1, 5)):
+        centre = np.exp2(rng.uniform(np.log2(2000), np.log2(7000)))
+        band = tilt_noise(n, rng, 0, 0, (centre * 0.97, min(centre * 1.03, 7900)))
+        wings = np.maximum(
+            np.sin(phase(rng.uniform(15, 250) * (1 + 0.02 * wander(n, rng, 1)))), 0
+        ) ** rng.uniform(0.5, 3)
+        turn = phase(rng.uniform(0.6, 4) * 2 ** (0.1 * wander(n, rng, 0.5)))
+        chirps = signal.square(turn, rng.uniform(0.15, 0.7)) > 0
+        singing = chirps if rng.random() < 0.6 else np.ones(n)
+        total += (
+            normalise(band * wings * (0.02 + singing))
+            * 10 ** (3 * wander(n, rng, 0.3) / 20)
+            * rng.uniform(0.2, 1)
+        )
+    return total
+
+
+def barks(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate dogs, geese, seals: rough short calls whose pitch rises and falls within a fifth of
+    a second, alone and in rows."""
+    total = np.zeros(n)
+    for _ in range(rng.integers(1, 4)):
+        times = draw_times(n, rng, rng.uniform(0.4, 1.5))
+        row = np.arange(rng.integers(1, 5)) * round(rng.uniform(0.25, 0.6) * SAMPLE_RATE)
+        times = np.minimum((times[:, None] + row).ravel(), n - 1)
+        heights = rng.uniform(0.4, 1, len(times))
+        length = round(rng.uniform(0.08, 0.35) * SAMPLE_RATE)
+        arch = np.sin(np.pi * np.linspace(0.1, 1, length))
+        f0 = rng.uniform(180, 900) * 2 ** (rng.uniform(0.3, 1) * arch)
+        f0 = f0 * (1 + rng.uniform(0.01, 0.08) * wander(length, rng, 300))
+        numbers = np.arange(1, 31) * float(f0.mean())
+        throat = resonances(
+            numbers, rng.uniform([400, 1200], [1100, 3200]), rng.uniform(200, 900, 2)
+        )
+        rough = normalise(harmonics(f0, throat, rng)) + rng.uniform(0.1, 0.7) * normalise(
+            tilt_noise(length, rng, -3, 3, (300, 5000))
+        )
+        call = normalise(rough * attack_decay(length, 0.01, 1.5 * length / SAMPLE_RATE))
+        total += repeat_at(n, times, heights, call) * rng.uniform(0.3, 1)
+    return total
+
+
+def squeaks(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate hinges, brakes, soles, cork, which stick and slip: a hoarse tone that wanders and
+    breaks off, no two alike."""
+    total = np.zeros(n)
+    for time in draw_times(n, rng, rng.uniform(0.6, 3)):
+        length = round(rng.uniform(0.06, 0.9) * SAMPLE_RATE)
+        glide = rng.uniform(-0.7, 0.7) * np.linspace(0, 1, length) + rng.uniform(
+            0.02, 0.2
+        ) * wander(length, rng, 12)
+        f0 = np.clip(np.exp2(rng.uniform(np.log2(200), np.log2(2800))) * 2**glide, 100, 3800)
+        # each slip comes a little early or late
+        f0 = f0 * (1 + rng.uniform(0.005, 0.06) * wander(length, rng, 400))
+        tone = harmonics(
+            f0, np.arange(1, 21.0) ** -rng.uniform(0.3, 1.5) * rng.uniform(0.2, 1, 20), rng
+        )
+        grip = np.hanning(length) ** 0.5 * (1 + 0.6 * np.tanh(wander(length, rng, 40)))
+        squeak = (normalise(tone * grip) * rng.uniform(0.3, 1))[: n - time]
+        total[time : time + len(squeak)] += squeak
+    return total
+
+
+def breath(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate snores, a diver's regulator, panting: a rattle of 20 to 80 pulses a second breathed
+    in through a throat, air breathed out."""
+    cycle = phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5))) + rng.uniform(
+        0, 2 * np.pi
+    )
+    inwards, outwards = np.maximum(np.sin(cycle), 0), np.maximum(-np.sin(cycle), 0)
+    f0 = rng.uniform(20, 80) * 2 ** (0.2 * wander(n, rng, 3))
+    numbers = np.arange(1, 61) * float(f0.mean())
+    throat = resonances(
+        numbers, rng.uniform([150, 500, 1500], [500, 1500, 3200]), rng.uniform(60, 500, 3)
+    )
+    rattle = harmonics(f0, throat * rng.uniform(0.3, 1, 60), rng) * (
+        1 + 0.5 * np.tanh(wander(n, rng, 25))
+    )
+    air_in, air_out = (
+        tilt_noise(n, rng, rng.uniform(-6, 0), 5, (rng.uniform(150, 600), rng.uniform(2500, 7000)))
+        for _ in range(2)
+    )
+    inhaled = normalise(rattle * inwards) * rng.uniform(0.2, 1) + rng.uniform(0.1, 1) * normalise(
+        air_in * inwards
+    )
+    return inhaled + rng.uniform(0.2, 1) * normalise(air_out * outwards**2)
+
+
+# ---- the sets, by name
+
+SEEN: dict[str, Family] = {
+    family.__name__: family
+    for family in (
+        coloured,
+        gusts,
+        hum,
+        engine,
+        impacts,
+        footsteps,
+        scrapes,
+        crackle,
+        beeps,
+        music,
+        talkers,
+    )
+}
+HELD_OUT: dict[str, Family] = {
+    family.__name__: family for family in (droplets, sirens, crowd, typing, printer, birdsong)
+}
+DEV: dict[str, Family] = {
+    family.__name__: family for family in (rotor, sawing, insects, barks, squeaks, breath)
+}
+GENERATED: dict[str, Mapping[str, Family]] = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}

@@ -1,0 +1,281 @@
+"""Plan a run of SUPERB: encoders, data of tasks, parts, and audio of the conditions.
+
+A part is a task, or a fold of it (er/fold-1). `make_plan` reads the options, `list_parts` the sets,
+`frozen_audio` draws the noise of the test sets, `feature_cache` loads an encoder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.artifacts import read_json
+from speechssl.audio import read_audio
+from speechssl.augment import Distorter
+from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
+from speechssl.encoders.load import SpeechEncoder, load_encoder
+from speechssl.errors import InputError
+from speechssl.eval.conditions import (
+    FrozenMixtures,
+    Item,
+    Setting,
+    file_size,
+    freeze_mixtures,
+    name_utterances,
+)
+from speechssl.options import noise_folders
+from speechssl.superb.data import (
+    FeatureCache,
+    HeadSettings,
+    Task,
+    encoder_card,
+)
+from speechssl.superb.options import Data, Superb
+from speechssl.superb.tasks import ORDER, QBE, TASKS
+from speechssl.superb.tasks.classification import METRIC
+from speechssl.superb.train import (
+    TrainedHead,
+)
+from speechssl.superb.tuning import NO_HEADS, Tuning
+from speechssl.timing import FrameGrid
+from speechssl.units.features import SPECTRAL, spectral_encoder
+
+ALL = "all"
+
+HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """This plans a run as the options say. encoders: name -> where; data: task -> folder of its
+    set, or of fold-1, ..., in order."""
+
+    options: Superb
+    encoders: Mapping[str, str]
+    data: Mapping[str, Path]
+    distorter: Distorter
+
+
+@dataclass(frozen=True)
+class TaskPart:
+    """This is a set that heads are trained on: a task, or one fold of it. label: "ks",
+    "er/fold-1"."""
+
+    task: str
+    label: str
+    data: UtteranceSet
+    preset: str
+
+    @property
+    def items(self) -> list[Item]:
+        splits = (DOCUMENTS, "test") if self.task == QBE else ("test",)
+        return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
+
+    def make(self, grid: FrameGrid) -> tuple[Task, HeadSettings]:
+        """Make the task with a head for an encoder of this grid, and how the head is trained."""
+        entry = TASKS[self.task]
+        if self.preset == "small":
+            return entry.make(self.data, grid, **entry.sizes), entry.small
+        return entry.make(self.data, grid), entry.published
+
+
+@dataclass(frozen=True)
+class Benchmarked:
+    """This is an encoder under test. name: in results, with that of the tuning
+    ("robust+distorted"); tuning: how heads are trained on distorted speech, or with their upstream;
+    None: on clean speech, with a frozen one.
+    """
+
+    name: str
+    cache: FeatureCache
+    device: str  # of the heads
+    tuning: Tuning | None = None
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """This is the card of what heads are trained on, or with."""
+        return encoder_card(self.cache.encoder) | (
+            {"tuning": self.tuning.card} if self.tuning else {}
+        )
+
+    def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
+        """Return the encoder that was trained with a head, or the frozen one."""
+        sets = plan.options.sets
+        return (
+            self.cache.encoder
+            if head.upstream is None
+            else _loaded(head.upstream, sets.precision, sets.device)
+        )
+
+
+_loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
+
+
+@dataclass(frozen=True)
+class ConditionAudio:
+    """These are test recordings under a setting. names: what frozen noise knows a recording by, by
+    its path."""
+
+    setting: Setting
+    mixtures: FrozenMixtures | None  # None: clean speech
+    names: Mapping[str, str]
+
+    def read(self, path: Path) -> np.ndarray:
+        """Read samples (N,), float32 at 16 kHz. Raises InputError or ValueError where it cannot be
+        read or distorted."""
+        samples = read_audio(path)
+        if self.mixtures is None:
+            return samples
+        return self.mixtures.apply(
+            samples, self.setting.condition, self.names[os.path.abspath(path)]
+        )
+
+    def card(self, paths: Sequence[Path]) -> Any:
+        """Return what decides the samples of these recordings."""
+        files = [[path.name, file_size(path)] for path in paths]
+        if self.mixtures is None:
+            return [files, "clean"]
+        utterances = [self.names[os.path.abspath(path)] for path in paths]
+        return [
+            files,
+            asdict(self.setting.condition),
+            self.mixtures.made_from(self.setting.condition, utterances),
+        ]
+
+
+# label of a part -> name of a head ("seed-0", "seed-0-default") -> head
+
+Heads = Mapping[str, Mapping[str, TrainedHead]]
+
+
+# ---- making them
+
+
+def make_plan(o: Superb) -> Plan:
+    """Make the plan. Raises InputError for options that cannot be followed."""
+    distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
+    return Plan(o, name_encoders(o.encoders), find_data(o.sets), distorter)
+
+
+def name_encoders(texts: Sequence[str]) -> dict[str, str]:
+    """Name encoders by `NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder
+    is mine, hubert.pt is hubert). Raises InputError for names that cannot be folders."""
+    by_name: dict[str, str] = {}
+    for text in texts:
+        name, equals, where = text.partition("=")
+        if not equals:
+            where, path = text, Path(text)
+            path = path.parent if path.name == "encoder" and path.parent.name else path
+            name = (path.stem if path.suffix in (".pt", ".pth") else path.name).replace(":", "-")
+        if not re.fullmatch(r"[^./\\][^/\\]*", name) or not where or name in by_name:
+            raise InputError(
+                f"--encoders {text} has no name of its own that can be a folder's; write NAME=WHERE"
+            )
+        by_name[name] = where
+    return by_name
+
+
+def find_data(sets: Data) -> dict[str, Path]:
+    """Find the data: task -> folder. Raises InputError for an unknown task, and for folders that
+    are not there or not given."""
+    given = dict(text.split("=", 1) for text in sets.tasks if "=" in text)
+    named = [text for text in sets.tasks if "=" not in text]
+    unknown = [task for task in (*given, *named) if task not in (*ORDER, ALL)]
+    if unknown:
+        raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(ORDER)}, or all")
+    found = {}
+    for task in ORDER:
+        places = []
+        if task in given:
+            places = [Path(given[task])]
+        elif sets.data and (task in named or ALL in named):
+            names = (task, *(TASKS[task].folders if task != QBE else ()))
+            places = [sets.data / name for name in names]
+        for place in filter(Path.is_dir, places[::-1]):
+            found[task] = place
+    missing = [task for task in (*given, *named) if task not in (*found, ALL)]
+    if missing or not found:
+        task = missing[0] if missing else "any task"
+        raise InputError(
+            f"there is no data for {task} in {given.get(task, sets.data)}; prepare it, and give "
+            "--data the folder of all sets, or one set with TASK=FOLDER"
+        )
+    left = [task for task in ORDER if ALL in named and task not in found]
+    if left:
+        without = f"{sets.data} has no data for {', '.join(left)}"
+        tqdm.write(f"{without}; these are left out", file=sys.stderr)
+    return found
+
+
+def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
+    """Return the set in a folder, or its folds. Raises InputError where there is none."""
+    folds = [fold for fold in folder.glob("fold-*") if fold.is_dir()]
+    folds.sort(key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
+    folders = {f"{task}/{fold.name}": fold for fold in folds} or {task: folder}
+    parts = []
+    for label, where in folders.items():
+        data: UtteranceSet
+        if task == QBE:
+            data = load_set(where, task)
+        else:
+            card = where / "card.json"
+            name = read_json(card).get("task") if card.is_file() else None
+            load = load_labelled if TASKS[task].metric == METRIC else load_set
+            data = load(where, name if name in TASKS[task].folders else task)
+        if preset == "auto":
+            hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
+            parts.append(TaskPart(task, label, data, "small" if hours < HOURS else "published"))
+        else:
+            parts.append(TaskPart(task, label, data, preset))
+    return parts
+
+
+def check_tunable(plan: Plan) -> None:
+    """Raise InputError where a task has no head that can be trained on distorted speech or with its
+    upstream, or an encoder has no weights."""
+    left = [task for task in plan.data if task in NO_HEADS]
+    left += [where for where in plan.encoders.values() if where in SPECTRAL]
+    if left:
+        raise InputError(
+            f"{', '.join(left)} cannot be trained with --finetune or --distort; leave out these "
+            "tasks and encoders, or both options"
+        )
+
+
+def frozen_audio(
+    plan: Plan, parts: Sequence[TaskPart], settings: Sequence[Setting]
+) -> list[ConditionAudio]:
+    """Return the test recordings under every setting, mixtures frozen in noise.jsonl. Raises
+    InputError as `freeze_mixtures`."""
+    o, utterances = plan.options, name_utterances((part.task, part.items) for part in parts)
+    mixtures = None
+    if len(settings) > 1:
+        recordings = {name: item.path for item, name in utterances.items()}
+        conditions = [setting.condition for setting in settings]
+        mixtures = freeze_mixtures(
+            plan.distorter, recordings, conditions, o.out / "noise.jsonl", o.sets.workers
+        )
+    names = {str(item.path): name for item, name in utterances.items()}
+    return [
+        ConditionAudio(setting, None if setting.group == "clean" else mixtures, names)
+        for setting in settings
+    ]
+
+
+def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
+    o, sets = plan.options, plan.options.sets
+    encoder = (
+        spectral_encoder(where)
+        if where in SPECTRAL
+        else load_encoder(where, sets.precision, sets.device)
+    )
+    return FeatureCache(encoder, out / "features" / name, o.features, o.cache_gb, sets.workers)
