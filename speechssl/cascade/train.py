@@ -27,12 +27,9 @@ from speechssl.cascade.decode import (
     NGRAM_THRESHOLD,
     BeamDecoder,
     BeamOptions,
-    NgramModel,
-    load_ngrams,
-    save_ngrams,
-    train_ngram,
 )
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape, greedy_decode
+from speechssl.cascade.ngrams import NgramModel, load_ngrams, save_ngrams, train_ngram
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram, TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text

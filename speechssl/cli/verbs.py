@@ -59,7 +59,7 @@ VERBS = {
     "prepare voicebank-demand": Verb(
         "data.options:VoiceBankDemand", "data.voicebank_demand:prepare_voicebank_demand"
     ),
-    "align": Verb("cascade.options:Align", "cascade.align:align_corpus"),
+    "align": Verb("cascade.options:Align", "cascade.align_corpus:align_corpus"),
     "convert": Verb("encoders.options:Convert", "encoders.export:convert_encoder"),
     "pretrain hubert": Verb("pretrain.options:Hubert", "pretrain.run:pretrain_hubert"),
     "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2", "pretrain.run:pretrain_wav2vec2"),

@@ -28,7 +28,9 @@ from speechssl.eval.conditions import (
     list_settings,
     name_utterances,
 )
-from speechssl.eval.grid import MAKERS, GridCell, GridTask, Maker, load_tested, run_grid
+from speechssl.eval.grid import GridCell, run_grid
+from speechssl.eval.grid_makers import MAKERS, Maker, load_tested
+from speechssl.eval.grid_tasks import GridTask
 from speechssl.eval.options import TEST, Robustness
 from speechssl.options import noise_folders, parse_named
 from speechssl.results import (

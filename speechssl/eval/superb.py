@@ -27,7 +27,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import write_text
-from speechssl.cascade.decode import read_arpa
+from speechssl.cascade.ngrams import read_arpa
 from speechssl.eval.conditions import (
     check_conditions,
     check_unseen,
@@ -49,15 +49,8 @@ from speechssl.eval.superb_plan import (
 )
 from speechssl.eval.superb_scores import evaluate_task, is_outdated
 from speechssl.eval.superb_tables import superb_tables
-from speechssl.results import (
-    append_rows,
-    list_rows,
-    read_rows,
-    snr_note,
-)
-from speechssl.superb.data import (
-    OnlineLoader,
-)
+from speechssl.results import append_rows, list_rows, read_rows, snr_note
+from speechssl.superb.data import OnlineLoader
 from speechssl.superb.options import Superb
 from speechssl.superb.tasks import ABOUT, QBE, TASKS
 from speechssl.superb.tasks.diarisation import Diarisation

@@ -68,14 +68,8 @@ from speechssl.report.scores import (
     find_label,
 )
 from speechssl.report.spoken_qa import qa_section
-from speechssl.report.superb import (
-    Artefacts,
-    arrange_superb,
-    is_shown,
-    is_superb,
-    read_artefacts,
-    superb_section,
-)
+from speechssl.report.superb import arrange_superb, is_shown, is_superb, superb_section
+from speechssl.report.superb_artefacts import Artefacts, read_artefacts
 from speechssl.results import (
     DEFAULT,
     Row,

@@ -16,19 +16,13 @@ from speechssl.eval.compare import (
     CLEAN,
     WER,
     Compared,
-    Compilation,
-    Crossing,
-    as_json,
     compare,
-    compile_corpus,
-    crossing_text,
-    family_name,
-    fit_falling,
     paired_tests,
     read_results,
     reads_reference,
-    tables_of,
 )
+from speechssl.eval.compilation import Compilation, as_json, compile_corpus, tables_of
+from speechssl.eval.crossings import Crossing, crossing_text, family_name, fit_falling
 from speechssl.eval.predict import read_predictions
 from speechssl.report.figures import (
     Drawing,

@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 
 from speechssl.artifacts import read_json
 from speechssl.cascade import align
+from speechssl.cascade import align_corpus as verb
 from speechssl.cascade.align import (
     GAP,
     Alignment,
     CtcAligner,
-    align_corpus,
     align_windows,
-    assign_to_pieces,
-    load_aligner,
     spoken_prefix,
-    token_times,
     widen_words,
 )
+from speechssl.cascade.align_corpus import align_corpus, load_aligner
+from speechssl.cascade.align_whisper import assign_to_pieces, token_times
 from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import CtcVocabulary, align_spans
 from speechssl.cascade.options import Align
@@ -32,15 +31,7 @@ from speechssl.cli import main
 from speechssl.data.records import Span, data_hash, load_corpus
 from speechssl.timing import FrameGrid
 
-from ..files import (
-    read_lines,
-    refused,
-    remarks,
-    same_files,
-    untouched,
-    write_corpus,
-    write_lines,
-)
+from ..files import read_lines, refused, remarks, same_files, untouched, write_corpus, write_lines
 from .conftest import noise
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -382,7 +373,7 @@ class EvenAligner:
 @pytest.fixture
 def aligner(monkeypatch):
     made = EvenAligner()
-    monkeypatch.setattr(align, "load_aligner", lambda *given: made)
+    monkeypatch.setattr(verb, "load_aligner", lambda *given: made)
     return made
 
 
@@ -539,17 +530,17 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
         if not name.startswith("q-") or name == "q-wrong"
     }
     assert reasons == {
-        "other": align.OTHER_TEXT,
-        "q-wrong": align.OTHER_TEXT,
-        "long": align.UNFIT,
+        "other": verb.OTHER_TEXT,
+        "q-wrong": verb.OTHER_TEXT,
+        "long": verb.UNFIT,
         "cut": ("its recording cannot be used"),
-        "silent": align.NO_RECORDING,
-        "blank": align.NO_TEXT,
+        "silent": verb.NO_RECORDING,
+        "blank": verb.NO_TEXT,
     }
     assert lines["other"]["confidence"] < 0.01 and "need at least 41 frames" in lines["long"]["why"]
     assert {
         lines[f"q-{name}"]["reason"] for name in ("other", "long", "cut", "silent", "blank")
-    } == {align.LOST}
+    } == {verb.LOST}
 
 
 def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, tmp_path, dies_in):
@@ -557,7 +548,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, 
     with dies_in(EvenAligner, "align", 4):
         run(root)
     assert len(aligner.seen) == 3 and not (tmp_path / "corpus-aligned/card.json").exists()
-    parts = [*(tmp_path / "corpus-aligned/train" / align.PARTS).iterdir()]
+    parts = [*(tmp_path / "corpus-aligned/train" / verb.PARTS).iterdir()]
     assert len(parts) == 3
     out, report = run(root)
     assert len(aligner.seen) == 6 == len(set(aligner.seen))
@@ -579,7 +570,7 @@ def test_a_corpus_a_split_or_its_manifest_may_be_given(corpus, aligner, tmp_path
         out, report = run(source, tmp_path / f"out{n}")
         assert list(report["splits"]) == ["dev"] and load_corpus(out, "dev").passages["p"].words
     monkeypatch.chdir(root / "dev")
-    assert list(run(align.Path("passages.jsonl"), tmp_path / "out3")[1]["splits"]) == ["dev"]
+    assert list(run(Path("passages.jsonl"), tmp_path / "out3")[1]["splits"]) == ["dev"]
 
 
 BAD = [

@@ -11,20 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.decode import (
+from speechssl.cascade.decode import BeamDecoder, BeamOptions, Lexicon
+from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
+from speechssl.cascade.ngrams import (
     BEGIN,
     END,
     LEVELS,
     UNKNOWN,
-    BeamDecoder,
-    BeamOptions,
-    Lexicon,
     load_ngrams,
     read_arpa,
     save_ngrams,
     train_ngram,
 )
-from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
 
 from ..files import refused
 

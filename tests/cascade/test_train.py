@@ -10,8 +10,8 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.cascade import train
-from speechssl.cascade.decode import SPECIAL
 from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
+from speechssl.cascade.ngrams import SPECIAL
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, choose_ngram, fit_ctc, spell

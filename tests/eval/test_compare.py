@@ -9,18 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.data.records import Answer, Passage, Question, write_records
-from speechssl.eval.compare import (
-    WER,
-    analyses,
-    by_own_wer,
-    compare,
-    crossing_text,
-    crossings,
-    find_zero,
-    paired_tests,
-    read_results,
-)
+from speechssl.eval.compare import WER, compare, paired_tests, read_results
+from speechssl.eval.crossings import crossing_text, crossings, find_zero
 from speechssl.eval.imported import import_predictions
+from speechssl.eval.missed import analyses, by_own_wer
 from speechssl.eval.options import Predictions
 from speechssl.eval.predict import read_items, write_items
 from speechssl.report.comparison import run_comparison

@@ -22,17 +22,15 @@ from speechssl.data.records import load_corpus
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.eval import grid
+from speechssl.eval import grid_makers
 from speechssl.eval.conditions import Item, Setting, freeze_mixtures, name_utterances
-from speechssl.eval.grid import (
-    MAKERS,
+from speechssl.eval.grid import run_grid
+from speechssl.eval.grid_makers import MAKERS, load_tested, train_classifier
+from speechssl.eval.grid_tasks import (
     first_items,
     load_classification,
     load_recognition,
-    load_tested,
     qa_tasks,
-    run_grid,
-    train_classifier,
     units_task,
 )
 from speechssl.eval.options import Robustness
@@ -364,7 +362,7 @@ def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(
     subject = load_tested("a", str(models))
     head = replace(TINY, lstm_width=4)
     fit_ctc(TrainCtc(corpus=corpus, encoder="", out=models / "ctc", head=head), subject.encoder)
-    monkeypatch.setattr(grid, "fit_ctc", None)
+    monkeypatch.setattr(grid_makers, "fit_ctc", None)
     (task,) = MAKERS["asr"](subject, corpus, tmp_path / "own", SETUP)
     card = json.loads((models / "ctc/card.json").read_text())
     assert task.card["weights"] == card["weights"] and [i.id for i in task.items] == ["q0", "q1"]

@@ -18,7 +18,8 @@ from speechssl import stats as bootstrap
 from speechssl.artifacts import read_json
 from speechssl.augment import parse_condition
 from speechssl.eval.conditions import Setting, list_settings
-from speechssl.eval.grid import MAKERS, GridCell
+from speechssl.eval.grid import GridCell
+from speechssl.eval.grid_makers import MAKERS
 from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import (
     against_cascade,

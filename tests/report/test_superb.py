@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from speechssl.data.superb import Turn
 from speechssl.report.build import Results, build_report, write_report
 from speechssl.report.options import Report
-from speechssl.report.superb import (
-    CLASSES,
+from speechssl.report.superb import arrange_superb, is_superb, superb_grids
+from speechssl.report.superb_artefacts import (
     Artefacts,
     Confusion,
     Errors,
     Head,
     SweepTrial,
     Timeline,
-    arrange_superb,
+    read_artefacts,
+)
+from speechssl.report.superb_figures import (
+    CLASSES,
     confusion_shares,
     deviate,
     draw_layers,
     draw_sweeps,
     error_curve,
-    is_superb,
     longest_trials,
-    read_artefacts,
-    superb_grids,
     turns_by_speaker,
 )
 from speechssl.results import (

@@ -19,8 +19,9 @@ from rapidfuzz.distance import Levenshtein
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
-from speechssl.cascade.decode import BeamDecoder, BeamOptions, NgramModel, train_ngram
+from speechssl.cascade.decode import BeamDecoder, BeamOptions
 from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_decode, greedy_symbols
+from speechssl.cascade.ngrams import NgramModel, train_ngram
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, rate_measure

@@ -1,0 +1,330 @@
+"""Write a prepared corpus again with times of its words and answers: `speechssl align`.
+
+`align_corpus` loads the aligner, and aligns the records of every split (`AlignedSplit`): first the
+words of every recording, then the answers, from the first to the last of their words. Words are
+those of the text (of the transcript where there is no text) as they are spelt there. What has times
+keeps them; recordings stay where they are. What is not spoken as it is written is set aside, or
+gets no times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.artifacts import CARD, read_json, stage, write_json, write_lines
+from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.cascade.align import Alignment, CtcAligner, ctc_aligner, is_spoken
+from speechssl.cascade.align_whisper import WhisperAligner
+from speechssl.cascade.model import CtcRecogniser
+from speechssl.cascade.options import Align
+from speechssl.cascade.system import is_ctc_head, load_recogniser
+from speechssl.checkpoints import model_folder
+from speechssl.data.files import safe_name
+from speechssl.data.prepare import (
+    PARTS,
+    UNTIMED,
+    UNUSABLE,
+    Kind,
+    PrepareReport,
+    SplitRecords,
+    count_set_aside_items,
+    format_report,
+    write_corpus,
+)
+from speechssl.data.records import (
+    INVENTED,
+    TOLERANCE,
+    Answer,
+    Corpus,
+    Passage,
+    Question,
+    Span,
+    data_hash,
+    load_corpus,
+    locate,
+    read_lines,
+)
+from speechssl.data.squad import places, touched_words
+from speechssl.encoders.load import hash_weights, shared_encoder, single_threaded
+from speechssl.errors import InputError, count_set_aside
+from speechssl.text import joiner, language_of, pieces
+
+if TYPE_CHECKING:
+    pass
+
+VERSION = 2  # of how words are aligned
+SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
+CONTEXT = 3  # words on either side that count for the confidence of an answer
+PASSAGES, REFERENCE = "passages.jsonl", "reference.jsonl"
+NO_RECORDING = "it has no recording"
+NO_TEXT = "nothing that could be spoken is written of it"
+UNFIT = "its text does not fit into its recording"
+OTHER_TEXT = "its text is not what its recording says (low confidence)"
+LOST = "its passage is set aside"
+FOREIGN_WORDS = "answers of passages whose words are not those of their text"
+SILENT = "answers of which nothing is spoken"
+UNRECOGNISED = "answers whose words are not recognised in their place (low confidence)"
+Record = Passage | Question
+Aligner = CtcAligner | WhisperAligner
+
+
+def align_corpus(o: Align) -> dict[str, Any]:
+    """Write a corpus with times; return its folder and data report.
+
+    A killed run continues. Raises InputError for a corpus without anything to align, for a
+    recogniser of another language, and where nothing could be aligned.
+    """
+    root, splits = find_splits(o.manifest)
+    out = o.out or folder_beside(root)
+    data = {split: load_corpus(root, split) for split in splits}
+    passages = [p for corpus in data.values() for p in corpus.passages.values()]
+    if not any(p.words or (p.audio and p.written.strip()) for p in passages):
+        raise InputError(
+            f"{o.manifest} has no recorded passages with a text; prepare it with both, or with "
+            "--speak"
+        )
+    language = language_of(passages[0].language)
+    aligner = load_aligner(o.models, o.recogniser, language)
+    share = aligner.spells("".join(word for p in passages for word in spoken_words(p)))
+    if share < SPELT:
+        raise InputError(
+            f"{aligner.name} can write only {share:.0%} of the letters of {o.manifest} (language "
+            f"{language}); give a recogniser of this language with --recogniser"
+        )
+    source = {"source": str(root), "manifests": {split: data_hash(root, split) for split in splits}}
+    settings = {
+        "recogniser": o.recogniser,
+        "weights": aligner.weights,
+        "confidence": o.confidence,
+        "version": VERSION,
+    }
+    with stage(out, source, settings) as step:
+        if not step.done:
+            card = dict(read_json(root / CARD)) if (root / CARD).is_file() else {}
+            invented = str(card.get("synthetic", "")).startswith(INVENTED)
+            report = PrepareReport(str(card.get("corpus", root.name)), invented=invented)
+            by_split: dict[str, SplitRecords] = {}
+            for split, corpus in data.items():
+                aligned = AlignedSplit(corpus, out, aligner, o.confidence)
+                by_split[split] = aligned.align_records(report, o.workers)
+            if not any(records.passages for records in by_split.values()):
+                common = report.reasons(kind="passages").most_common(3)
+                why = "; ".join(f"{n:,} x {reason}" for reason, n in common)
+                raise InputError(
+                    f"{aligner.name} aligned no passage of {o.manifest} ({why}); "
+                    "check texts and recordings"
+                )
+            for split in by_split:
+                copy_reference(root, out, split)
+            facts = {name: card[name] for name in card if name not in ("corpus", "manifests")}
+            facts["aligned"] = source | settings
+            write_corpus(out, by_split, report, facts)
+    made = dict(read_json(out / "data_report.json"))
+    print(format_report(made))
+    print(
+        f"{out}: this report is in data_report.json, and every item that was set aside in "
+        "set_aside.jsonl"
+    )
+    count_set_aside(count_set_aside_items(made))
+    return {"out": str(out), "report": made}
+
+
+def find_splits(manifest: Path) -> tuple[Path, list[str]]:
+    """Find the corpus, absolute, and its splits. Raises InputError for a path that is neither a
+    corpus nor of one."""
+    path = manifest.resolve()
+    if path.name == PASSAGES and path.is_file():
+        path = path.parent
+    if (path / PASSAGES).is_file():
+        return path.parent, [path.name]
+    splits = sorted(table.parent.name for table in path.glob(f"*/{PASSAGES}"))
+    if not splits:
+        raise InputError(
+            f"{manifest} has no {PASSAGES}; give a prepared corpus, a split of one, or the "
+            f"{PASSAGES} of a split"
+        )
+    return path, splits
+
+
+def folder_beside(root: Path) -> Path:
+    """Name the folder CORPUS-aligned beside a corpus, as people would write it."""
+    out = root.parent / f"{root.name}-aligned"
+    return out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out
+
+
+def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
+    """Load an aligner. models: a shipped set or a folder of models; recogniser: as of
+    `load_recogniser`; language: of the texts, en or zh."""
+    if is_ctc_head(recogniser):
+        folder = model_folder(models)
+        head = load_recogniser(folder, recogniser, shared_encoder(folder))
+        assert isinstance(head, CtcRecogniser)
+        return ctc_aligner(head)
+    from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
+
+    loaded = HuggingFaceRecogniser(recogniser, joiner(language), language)
+    engine, weights = loaded.engine, hash_weights(loaded.engine.model)
+    if isinstance(engine, CtcCheckpoint):
+        parts = engine.log_probs, engine.symbols, engine.separator, engine.blank, engine.grid
+        return CtcAligner(loaded.name, weights, *parts, engine.longest)
+    return WhisperAligner(engine, loaded.name, weights, language)
+
+
+# ---- a split
+
+
+@dataclass(frozen=True)
+class AlignedSplit:
+    """This aligns one split into the folder `out`, a file a recording in its PARTS, which a killed
+    run finds again."""
+
+    data: Corpus
+    out: Path
+    aligner: Aligner
+    confidence: float  # the least that counts as aligned
+
+    def align_record(self, kind: Kind, record: Record) -> dict[str, Any]:
+        """Return words with their losses and symbols, and the length of the recording in seconds;
+        or the reason why there are none."""
+        path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
+        if path.is_file():
+            return dict(read_json(path))
+        part: dict[str, Any]
+        try:
+            samples = read_audio(self.data.path(record))
+            alignment = self.aligner.align(samples, spoken_words(record))
+        except InputError as error:
+            part = {"reason": UNUSABLE, "why": str(error)}
+        except ValueError as error:
+            part = {"reason": UNFIT, "why": str(error)}
+        else:
+            part = {"confidence": round(alignment.confidence(), 4)}
+            if part["confidence"] < self.confidence:
+                part["reason"] = OTHER_TEXT
+            else:
+                words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in alignment.words]
+                part |= {
+                    "seconds": len(samples) / SAMPLE_RATE,
+                    "words": words,
+                    "losses": alignment.losses.round(3).tolist(),
+                    "symbols": alignment.symbols.tolist(),
+                }
+        write_json(path, part)
+        return part
+
+    def align_records(self, report: PrepareReport, workers: int) -> SplitRecords:
+        """Return the records with times. workers: threads."""
+        data, split = self.data, self.data.split
+        every: list[tuple[Kind, Record]] = [("passages", p) for p in data.passages.values()]
+        every += [("questions", q) for q in data.questions]
+        jobs = [
+            (kind, record)
+            for kind, record in every
+            if record.audio and not record.words and spoken_words(record)
+        ]
+        parts: dict[tuple[Kind, str], dict[str, Any]] = {}
+        with single_threaded(workers) as pool:
+            results = pool.map(lambda job: self.align_record(*job), jobs)
+            bar = tqdm(results, f"aligning {split}", len(jobs), unit="recording", disable=not jobs)
+            for (kind, record), part in zip(jobs, bar, strict=True):
+                parts[kind, record.id] = part
+        sure = [part["confidence"] for part in parts.values() if "words" in part]
+        if sure:
+            done = (
+                f"aligned by {self.aligner.name}; confidence {median(sure):.2f} (median), "
+                f"{min(sure):.2f} (least)"
+            )
+            report.remark(split, "recordings whose words had no times", done, len(sure))
+
+        passages: dict[str, Passage] = {}
+        for p in data.passages.values():
+            report.count(split, "passages")
+            part = parts.get(("passages", p.id), {})
+            if p.words or "words" in part:
+                passages[p.id] = self.relocate(p, part)
+            else:
+                why = part or {"reason": NO_TEXT if p.audio else NO_RECORDING}
+                report.set_aside(split, "passages", p.id, **why)
+        questions = []
+        for q in data.questions:
+            report.count(split, "questions")
+            part = parts.get(("questions", q.id), {})
+            if q.passage not in passages:
+                report.set_aside(split, "questions", q.id, LOST)
+            elif "reason" in part:
+                report.set_aside(split, "questions", q.id, **part)
+            else:
+                passage, of_passage = passages[q.passage], parts.get(("passages", q.passage))
+                answers = [self.time_answer(a, q, passage, of_passage, report) for a in q.answers]
+                questions.append(replace(self.relocate(q, part), answers=tuple(answers)))
+        return SplitRecords(tuple(passages.values()), questions)
+
+    def relocate(self, record: Any, part: Mapping[str, Any]) -> Any:
+        """Return a record with its words, and paths that hold in another folder."""
+        root = self.data.root.resolve()
+        moved = replace(record, audio=str(root / record.audio) if record.audio else "")
+        if isinstance(record, Question):
+            options = tuple(str(root / audio) for audio in record.option_audio)
+            moved = replace(moved, option_audio=options)
+        if "words" in part:
+            # a header may only estimate the length
+            differs = abs(part["seconds"] - record.seconds) > TOLERANCE
+            seconds = part["seconds"] if differs else record.seconds
+            words = tuple(Span(*word) for word in part["words"])
+            moved = replace(moved, words=words, seconds=seconds)
+        return moved
+
+    def time_answer(
+        self,
+        answer: Answer,
+        question: Question,
+        passage: Passage,
+        part: Mapping[str, Any] | None,
+        report: PrepareReport,
+    ) -> Answer:
+        """Give an answer without times those from the first to the last of its words. part: of the
+        passage; None where that had its words before."""
+        if answer.start is not None:
+            return answer
+        spoken = places(passage.written, passage.words)
+        place, why = locate(answer, passage.written, language_of(question.language))
+        inside = touched_words(spoken, *place) if place and spoken is not None else None
+        if inside is None:
+            why = why or (FOREIGN_WORDS if spoken is None else SILENT)
+        elif part:
+            alignment = Alignment((), np.array(part["losses"]), np.array(part["symbols"]))
+            around = max(inside[0] - CONTEXT, 0), inside[1] + CONTEXT
+            if alignment.confidence(*around) < self.confidence:
+                why = UNRECOGNISED
+        if inside is None or why:
+            report.remark(self.data.split, why, UNTIMED)
+            return answer
+        now = "now timed, from the first to the last of their words"
+        report.remark(self.data.split, "answers that had no times", now)
+        first, last = passage.words[inside[0]], passage.words[inside[1]]
+        return replace(answer, start=first.start, end=last.end)
+
+
+def spoken_words(record: Record) -> list[str]:
+    """Return the words of what is written (zh: characters), as they stand there, without those that
+    are punctuation alone."""
+    words = [word for word, _ in pieces(record.written, record.language)]
+    return [word for word in words if any(map(is_spoken, word))]
+
+
+def copy_reference(root: Path, out: Path, split: str) -> None:
+    """Copy the readings of a split, if it has any, with paths that hold in another folder."""
+    path = root / split / REFERENCE
+    if not path.is_file():
+        return
+    readings = []
+    for _, reading in read_lines(path):
+        readings.append(reading | {"audio": str(root / str(reading.get("audio", "")))})
+    write_lines(out / split / REFERENCE, readings)

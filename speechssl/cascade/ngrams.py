@@ -1,0 +1,318 @@
+"""Train, keep and read n-gram language models of words.
+
+`train_ngram` makes a model of texts; `save_ngrams` and `load_ngrams` keep it; `read_arpa` reads
+those of others. `NgramModel.log_prob` scores a word.
+
+Models: interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7),
+closed under the words of the training texts and `<unk>`. Logarithms are to the base 10, as in KenLM
+and in ARPA files (SRILM's manual, ngram-format), which are read plain or compressed (.gz). N-grams
+are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn) is V times the row of
+(w1 ... wn-1) among the shorter ones, plus the number of wn.
+Letters: V words of a model, N order, R rows (n-grams of one length), I tokens of the training
+texts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speechssl.artifacts import replacing
+from speechssl.errors import InputError, first_line
+
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+SPECIAL = (BEGIN, END, UNKNOWN)
+NEVER = -99.0  # the log-probability that ARPA files give to what is never predicted: <s>
+LEVELS = 256  # to which logarithms are rounded on disk, as KenLM does with 8 bits
+_BLOCK = 1 << 18  # lines read at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Ngrams:
+    """These are all n-grams of one length, by their keys."""
+
+    keys: np.ndarray  # (R,) int64, sorted; of single words: 0 to V - 1
+    log_probs: np.ndarray  # (R,) float32
+    # (R,) float32 log-weight of shorter n-grams after this one; 0 for the longest
+    backoffs: np.ndarray
+
+    def row(self, key: int) -> int:
+        """Return the row of a key, -1 where there is none."""
+        at = int(self.keys.searchsorted(key))
+        return at if at < len(self.keys) and self.keys[at] == key else -1
+
+    def rows(self, keys: np.ndarray) -> np.ndarray:
+        """Return the rows (K,) of keys (K,)."""
+        if not len(self.keys):
+            return np.full(len(keys), -1)
+        at = self.keys.searchsorted(keys)
+        at[at == len(self.keys)] = 0
+        return np.where(self.keys[at] == keys, at, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class NgramModel:
+    """An n-gram model foretells words. words: by their numbers, with <s>, </s> and <unk>. ngrams:
+    of 1 to N words. A context is the numbers of up to N - 1 words."""
+
+    words: tuple[str, ...]
+    ngrams: tuple[Ngrams, ...]
+    numbers: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", {word: i for i, word in enumerate(self.words)})
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """Return the context of a sentence's first word."""
+        return (self.numbers[BEGIN],)[: len(self.ngrams) - 1]
+
+    def after(self, context: tuple[int, ...], word: int) -> tuple[int, ...]:
+        """Return the context of the word that follows."""
+        return (*context, word)[max(0, len(context) + 2 - len(self.ngrams)) :]
+
+    def log_prob(self, context: tuple[int, ...], word: int) -> float:
+        """Return log10 P(word | context), backed off where the n-gram was not seen."""
+        backed_off = 0.0
+        for first in range(len(context)):
+            history = context[first:]
+            row = history[0]
+            for n, following in enumerate(history[1:], 1):
+                row = self.ngrams[n].row(row * len(self.words) + following)
+                if row < 0:
+                    break
+            if row < 0:
+                continue
+            place = self.ngrams[len(history)].row(row * len(self.words) + word)
+            if place >= 0:
+                return backed_off + float(self.ngrams[len(history)].log_probs[place])
+            backed_off += float(self.ngrams[len(history) - 1].backoffs[row])
+        return backed_off + float(self.ngrams[0].log_probs[word])
+
+
+# ---- training
+
+
+def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
+    """Train a model of sentences, their words separated by white space. order: N; the published one
+    of LibriSpeech is 4.
+
+    Raises InputError for texts without a word.
+    """
+    sentences = [words for words in (text.split() for text in texts) if words]
+    if not sentences:
+        raise InputError("the texts for the language model have no words; give texts with some")
+    known = {word for sentence in sentences for word in sentence} - set(SPECIAL)
+    words = (*SPECIAL, *sorted(known))
+    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
+    marked = [[BEGIN, *sentence, END] for sentence in sentences]
+    tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
+    # tokens of its sentence from each one on
+    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
+
+    keys, seen, below = count_ngrams(tokens, left, size, order)
+    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of
+    # single words, h' is uniform.
+    begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
+    alone[begin] = 0  # it is given, never predicted
+    discount, total = discount_of(alone[alone > 0]), alone.sum()
+    uniform = discount * (alone > 0).sum() / total / (size - 1)
+    probabilities = [np.maximum(alone - discount, 0) / total + uniform]
+    probabilities[0][begin] = 0
+    shares = []  # what is left for shorter n-grams, by row of the context
+    for n in range(1, order):
+        context, discount = keys[n] // size, discount_of(seen[n])
+        totals = np.bincount(context, seen[n], minlength=len(keys[n - 1])).astype(float)
+        kinds = np.bincount(context, minlength=len(totals))
+        none = np.ones_like(totals)
+        shares.append(np.divide(discount * kinds, totals, out=none, where=totals > 0))
+        shorter = probabilities[-1][below[n]]
+        probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
+    shares.append(np.ones(len(keys[-1])))
+    return NgramModel(words, tuple(map(Ngrams, keys, to_logs(probabilities), to_logs(shares))))
+
+
+def count_ngrams(
+    tokens: np.ndarray, left: np.ndarray, size: int, order: int
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """Count the n-grams of every length: return their keys (R,), how often each was seen, or, below
+    the highest length, after how many different words (R,), and the row of the shorter one that
+    each ends with (R,), of single words 0. tokens: (I,) numbers of words; left: (I,) tokens of its
+    sentence from each one on; size: V.
+    """
+    # first: a token that each n-gram begins at (R,), -1 where none does; row_at: (I,) the row of
+    # the one that begins at a token. Every word has its row, seen or not, under its own number.
+    keys, seen, row_at = [np.arange(size)], [np.bincount(tokens, minlength=size)], [tokens]
+    first = [np.full(size, -1)]
+    first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]
+    for n in range(2, order + 1):
+        valid = np.flatnonzero(left >= n)
+        unique, at, inverse, counts = np.unique(
+            row_at[-1][valid] * size + tokens[valid + n - 1],
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        rows = np.full(len(tokens), -1)
+        rows[valid] = inverse
+        keys.append(unique)
+        seen.append(counts)
+        first.append(valid[at])
+        row_at.append(rows)
+    for n in range(order - 1):
+        # Below the highest length, an n-gram counts the different words that were seen before it,
+        # not its occurrences. Nothing comes before <s>: an n-gram that begins with it keeps its
+        # count.
+        before = np.bincount(row_at[n][first[n + 1] + 1], minlength=len(keys[n]))
+        seen[n] = np.where(before > 0, before, seen[n])
+    below = [np.zeros(size, np.int64)]
+    below += [row_at[n - 1][first[n] + 1] for n in range(1, order)]
+    return keys, seen, below
+
+
+def discount_of(seen: np.ndarray) -> float:
+    """Return Ney's discount, from how many n-grams were seen once and twice, kept away from 0 and
+    1, where small texts drive it."""
+    once, twice = int((seen == 1).sum()), int((seen == 2).sum())
+    return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
+
+
+def to_logs(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return log10 of probabilities, NEVER for 0."""
+    with np.errstate(divide="ignore"):
+        return [np.maximum(np.log10(x), NEVER).astype(np.float32) for x in columns]
+
+
+# ---- files
+
+
+def save_ngrams(model: NgramModel, path: Path) -> None:
+    """Write a model as compressed arrays: keys as differences, logarithms rounded to LEVELS
+    quantiles of theirs."""
+    arrays: dict[str, np.ndarray] = {"words": np.array("\n".join(model.words))}
+    for n, ngrams in enumerate(model.ngrams, 1):
+        steps = np.diff(ngrams.keys, prepend=0)
+        arrays[f"{n}.keys"] = steps.astype(np.min_scalar_type(steps.max(initial=0)))
+        for name in ("log_probs", "backoffs"):
+            values = getattr(ngrams, name)
+            levels = np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")
+            levels = np.unique(levels).astype(np.float32)
+            nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
+            arrays[f"{n}.{name}"], arrays[f"{n}.{name}.levels"] = nearest.astype(np.uint8), levels
+    with replacing(path) as temporary:
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+
+
+def load_ngrams(path: Path) -> NgramModel:
+    """Read what `save_ngrams` wrote. Raises InputError for a file that is missing or damaged."""
+    try:
+        with np.load(path) as file:
+            words, ngrams = tuple(str(file["words"]).split("\n")), []
+            for n in range(1, len(file.files) // 5 + 1):
+                keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
+                names = (f"{n}.log_probs", f"{n}.backoffs")
+                ngrams.append(Ngrams(keys, *(file[f"{m}.levels"][file[m]] for m in names)))
+    except Exception as error:  # numpy, zipfile and zlib each raise their own
+        raise InputError(
+            f"{path} is not a whole n-gram model ({first_line(error)}); make it again: "
+            "`speechssl train ngram`"
+        ) from error
+    return NgramModel(words, tuple(ngrams))
+
+
+# ---- ARPA files
+
+
+def read_arpa(path: Path | str) -> NgramModel:
+    """Read an ARPA file, plain or compressed. A model without <unk> gets one that never occurs.
+
+    Raises InputError for a file that is missing, cut off or damaged: counts that are not kept,
+    lines that are no n-grams, or n-grams of unknown words.
+    """
+    path = Path(path)
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            return _parse(line for line in file if line.strip())
+    except (OSError, EOFError, zlib.error, ValueError, KeyError) as error:
+        raise InputError(
+            f"{path} is not a whole ARPA language model ({first_line(error)}); fetch or write it "
+            "again"
+        ) from error
+
+
+def _parse(lines: Iterator[str]) -> NgramModel:
+    """Parse an ARPA model. Raises ValueError or KeyError. lines: those that are not empty."""
+    counts: list[int] = []
+    for line in lines:
+        if line.strip() == "\\1-grams:":
+            break
+        match = re.fullmatch(r"ngram\s+\d+\s*=\s*(\d+)", line.strip())
+        if match:
+            counts.append(int(match[1]))
+    if not counts:
+        raise ValueError("it has no \\data\\ section that counts n-grams")
+
+    names: list[str] = []
+    blocks: list[np.ndarray] = []
+    for rows, values in _read_blocks(lines, 1, counts[0]):
+        names += [row[0] for row in rows]
+        blocks.append(values)
+    if UNKNOWN not in names:
+        names.append(UNKNOWN)
+        blocks.append(np.array([[NEVER, 0.0]]))
+    numbers = {word: i for i, word in enumerate(names)}
+    if not {BEGIN, END} <= numbers.keys():
+        raise ValueError(f"it has no {BEGIN} or no {END}")
+    scores = np.concatenate(blocks).astype(np.float32)
+    ngrams = [Ngrams(np.arange(len(names)), scores[:, 0], scores[:, 1])]
+    for n, count in enumerate(counts[1:], 2):
+        _expect(lines, f"\\{n}-grams:")
+        keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
+        for rows, values in _read_blocks(lines, n, count):
+            flat = [numbers[word] for word in itertools.chain.from_iterable(rows)]
+            words = np.array(flat).reshape(-1, n)
+            begun = words[:, 0]  # keys, through the rows of the shorter ones that they begin with
+            for m in range(1, n - 1):
+                begun = ngrams[m].rows(begun * len(numbers) + words[:, m])
+            if (begun < 0).any():
+                raise ValueError(f"it has {n}-grams that begin with words it does not have")
+            keys.append(begun * len(numbers) + words[:, -1])
+            blocks.append(values)
+        joined, scores = np.concatenate(keys), np.concatenate(blocks).astype(np.float32)
+        order = joined.argsort()
+        ngrams.append(Ngrams(joined[order], scores[order, 0], scores[order, 1]))
+    _expect(lines, "\\end\\")
+    return NgramModel(tuple(names), tuple(ngrams))
+
+
+def _expect(lines: Iterator[str], heading: str) -> None:
+    found = next(lines, "nothing").strip()
+    if found != heading:
+        raise ValueError(f"{found[:40]!r} stands where {heading} should")
+
+
+def _read_blocks(
+    lines: Iterator[str], n: int, count: int
+) -> Iterator[tuple[list[list[str]], np.ndarray]]:
+    """Read n-grams in blocks: their words, and (lines, 2) log-probabilities and back-off
+    weights."""
+    while count:
+        rows = [line.split() for line in itertools.islice(lines, min(count, _BLOCK))]
+        if not rows:
+            raise ValueError(f"{count} of its {n}-grams are missing")
+        for row in rows:
+            if len(row) == n + 1:  # no back-off weight
+                row.append("0")
+            if len(row) != n + 2:
+                raise ValueError(f"{' '.join(row)[:40]!r} is not one of its {n}-grams")
+        yield [row[1:-1] for row in rows], np.array([[row[0], row[-1]] for row in rows], float)
+        count -= len(rows)
