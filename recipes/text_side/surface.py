@@ -53,7 +53,7 @@ from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from textside.runs import NATS, decisive, encoder_named, run_folder, write_scores
+from textside.runs import NATS, decisive, describe_encoder, run_folder, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ def surface(o: Surface) -> None:
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {
         "reader": card["weights"],
-        "start": o.start and encoder_named(o.start),
+        "start": o.start and describe_encoder(o.start),
         "data": [data_hash(o.corpus, name) for name in splits],
     }
     if o.units is not None:
