@@ -1,4 +1,4 @@
-"""The cascade: speech recognition, then question answering on words.
+"""The cascade is speech recognition, then question answering on words.
 
 data: timed words, recognisers, long recordings in pieces. model: CTC head, greedy decoding,
 alignment, recogniser. decode: beam search with an n-gram model. engines: Hugging Face's. align:

@@ -182,7 +182,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """This aligns one split into the folder `out`, a file a recording in its PARTS, which a killed
+    """Align one split into the folder `out`, a file a recording in its PARTS, which a killed
     run finds again."""
 
     data: Corpus

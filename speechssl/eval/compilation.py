@@ -22,8 +22,8 @@ from speechssl.stats import Interval
 
 
 class Compilation(NamedTuple):
-    """These are all results of one corpus. bins: by system without a transcript, family, and
-    "passage" or "sentence"."""
+    """A compilation has all results of one corpus. bins: by system without a transcript, family,
+    and "passage" or "sentence"."""
 
     compared: Compared
     tests: Sequence[PairedTest]

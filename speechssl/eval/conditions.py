@@ -127,7 +127,7 @@ def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
 
 
 class Item(NamedTuple):
-    """This is one test recording. id: what the random part of a distortion depends on."""
+    """An item is one test recording. id: what the random part of a distortion depends on."""
 
     id: str
     path: Path
@@ -167,7 +167,7 @@ def file_size(path: Path) -> int:
 
 
 class FrozenMixtures(FrozenDistorter):
-    """These are the mixtures of a manifest, by the names of recordings."""
+    """The mixtures of a manifest are made here, by the names of recordings."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
         """Return what decides the mixtures of these utterances alone: a manifest that has grown
