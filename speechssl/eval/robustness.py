@@ -127,6 +127,12 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
 
     # of a head that was made again
     append_rows(out / "results.jsonl", make_rows(grid, distorter), any_card=True)
+    return write_tables(o, grid, data)
+
+
+def write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
+    """Write degradation.json and tables.md, and return the tables as text. data: task -> where."""
+    out = results_folder(o)
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""

@@ -268,18 +268,13 @@ def stored_tables(o: Report) -> list[Table]:
     stored = []
     path = o.out / "degradation.json"
     if path.is_file():
-        values = read_json(path)
-        if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
-            raise InputError(
-                f"{path} is not what `speechssl evaluate robustness` writes; run it again"
-            )
-        stored = [(path, table) for table in values["tables"]]
+        stored = [(path, table) for table in read_json(path)["tables"]]
     stored += [(path, read_json(path)) for path in o.tables]
     tables = []
     for path, values in stored:
         try:
             tables.append(table_of(values))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path} is not a table (an object with title, columns and rows); {error}"
             ) from error
