@@ -251,7 +251,7 @@ def test_bad_audio_is_one_sentence_and_makes_no_clip(
     [
         (["--clip", "x.doc"], "x.doc"),
         (["--language", "fr"], "no text rules for the language 'fr'; use en or zh"),
-        (["--null-threshold", "nan"], "--null-threshold nan is no threshold"),
+        (["--null-threshold", "nan"], "nan is not a finite number"),
         (["--passage", "It was founded in 1088."], "a recording is wanted here, and no text"),
     ],
 )

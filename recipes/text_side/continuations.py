@@ -23,13 +23,14 @@ from speechssl.artifacts import write_json
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
+from speechssl.schema import convert
 from speechssl.text import ngrams
 from speechssl.timing import FrameGrid
 from speechssl.units.storage import iterate_units, units_card
 from textside.lm import UnitLm, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
 from textside.runs import arm_name, decisive
-from textside.tables import REAL, continuation_tables
+from textside.tables import REAL, Continuations, continuation_tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +101,10 @@ def continue_recordings(o: Continue) -> None:
         "weights": lm.card["weights"],
         "continuations": lines,
     }
-    write_json(o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json", card)
-    print("\n\n".join(table.text for table in continuation_tables([card])))
+    path = o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json"
+    write_json(path, card)
+    written = convert(card, Continuations, path)
+    print("\n\n".join(table.text for table in continuation_tables([written])))
 
 
 def continued(

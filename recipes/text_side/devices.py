@@ -23,6 +23,7 @@ from speechssl.results import (
     read_rows,
     seeds_text,
 )
+from speechssl.schema import convert
 from textside.options import RESULTS
 from textside.runs import CONDITION, read_answers, read_runs
 from textside.tables import gains_of, note_on
@@ -78,50 +79,27 @@ def device_table(o: Devices) -> Table:
     answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.parquet")})
     runs = read_runs(folder, answers) if answers or any(folder.glob("runs/*/*/scores.json")) else []
     rows = []
-    for scored in (
-        gains_of(runs, "", o.seed),
-        gains_of(list(read_answers(answers, "em")), "", o.seed),
-    ):
-        for (task, device), e in scored.scores.items():
+    read = gains_of(runs, "", o.seed)
+    for scored in (read, gains_of(list(read_answers(answers, "em")), "", o.seed)):
+        for (task, device), found in scored.scores.items():
             metric = scored.metrics[task]
-            rows.append(
-                Row.from_interval(
-                    e.interval,
-                    f"{task}, devices",
-                    HEAD,
-                    device,
-                    CONDITION,
-                    None,
-                    metric,
-                    o.seed,
-                    "text devices",
-                )
-            )
-            costs.setdefault((task, device), Cost()).scores[metric] = interval_text(
-                e.interval.percent
-            )
-        if scored.scores and len(notes) == 1:
-            seeds = {
-                task: sorted({n for (of, _), n in scored.seeds.items() if of == task})
-                for task in scored.metrics
-            }
-            notes.append(
-                "Seeds: "
-                + ", ".join(
-                    (f"{' or '.join(map(str, each))} ({task})") for task, each in seeds.items()
-                )
-                + "."
-            )
-            notes.append(note_on(scored.scores, list(scored.metrics)))
-    for path in sorted(
-        [*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]
-    ):
-        device = path.parent.name.removeprefix("text-").rpartition("-")[0]
-        cost = costs.setdefault(
-            ("dual" if path.name == "scores.json" else "text-qa", device), Cost()
-        )
-        cost.parameters, seconds = _spent(path)
-        cost.seconds += (seconds,)
+            cell = (f"{task}, devices", HEAD, device, CONDITION, None, metric)
+            rows.append(Row.from_interval(found.interval, *cell, o.seed, "text devices"))
+            cost = costs.setdefault((task, device), Cost())
+            cost.scores[metric] = interval_text(found.interval.percent)
+    if read.scores:
+        each = []
+        for task in read.metrics:
+            counts = sorted({n for (name, _), n in read.seeds.items() if name == task})
+            each.append(f"{' or '.join(map(str, counts))} ({task})")
+        notes += [f"Seeds: {', '.join(each)}.", note_on(read.scores, list(read.metrics))]
+    trained = {"dual": "runs/dual/*/scores.json", "text-qa": "readers/text-*/card.json"}
+    for task, pattern in trained.items():
+        for path in sorted(folder.glob(pattern)):
+            device = path.parent.name.removeprefix("text-").rpartition("-")[0]
+            cost = costs.setdefault((task, device), Cost())
+            cost.parameters, seconds = read_cost(path)
+            cost.seconds += (seconds,)
 
     # SUPERB: its runs have an interval a seed
     superb = folder / "superb/results.jsonl"
@@ -135,7 +113,7 @@ def device_table(o: Devices) -> Table:
         if same and (row.encoder, row.metric) != (same[0].encoder, same[0].metric):
             continue  # a task's first metric is what it is judged by
         same.append(row)
-        spent = [_spent(path) for path in heads]
+        spent = [read_cost(path) for path in heads]
         costs[row.task, tuned] = Cost(
             {row.metric: seeds_text(same)}, spent[0][0], tuple(seconds for _, seconds in spent)
         )
@@ -181,17 +159,25 @@ def device_table(o: Devices) -> Table:
     return table
 
 
-def _spent(path: Path) -> tuple[int, float]:
-    """Trained parameters and seconds of training, of the card of a reader or a head, or of a run's
-    scores."""
-    values = read_json(path)
-    try:
-        return int(values["trained_parameters"]), float(values.get("training", values)["seconds"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} does not say how many weights were trained, and how long "
-            f"({error!r}); train it again"
-        ) from error
+@dataclass(frozen=True)
+class Training:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The card of a reader or a head, or a run's scores."""
+
+    trained_parameters: int
+    training: Training | None = None
+    seconds: float | None = None
+
+
+def read_cost(path: Path) -> tuple[int, float]:
+    """Read the trained parameters and the seconds of training."""
+    spent = convert(read_json(path), Spent, path, "train it again")
+    seconds = spent.training.seconds if spent.training else spent.seconds
+    return spent.trained_parameters, seconds or 0.0
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from speechssl.artifacts import write_json
 from speechssl.cli import script
 from speechssl.options import Whole, argument, option
 from speechssl.results import HEAD, Row, Table, append_rows
+from textside.claims import agreement
 from textside.options import RESULTS
-from textside.published import GAIN, agreement, has_own_table, of_languages
+from textside.published import GAIN, is_of_languages
 from textside.runs import CONDITION, DECIMALS, read_answers, read_runs
 from textside.tables import (
     depth_table,
@@ -20,7 +21,7 @@ from textside.tables import (
     gain_table,
     gains_of,
     language_tables,
-    plateau_table,
+    plateau_tables,
     read_continuations,
     score_table,
     surface_tables,
@@ -57,7 +58,7 @@ def gains_tables(o: Gains) -> list[Table]:
     """All tables of RESULTS; their gains are appended to its results. Raises InputError where there
     is nothing."""
     every = read_runs(o.results, o.answers)
-    runs = [run for run in every if not of_languages(run.task)]
+    runs = [run for run in every if not is_of_languages(run.task)]
     scored = gains_of(runs, o.baseline, o.seed)
     rows = [
         Row.from_interval(
@@ -72,25 +73,20 @@ def gains_tables(o: Gains) -> list[Table]:
         True,
         outdated=lambda row: row.metric == GAIN and row.card != f"over {o.baseline}",
     )
-    own_table = [task for task in scored.metrics if has_own_table(task) or task in scored.symbols]
-    scores = [score_table(scored)] if len(own_table) < len(scored.metrics) else []
-    gains = (
-        [gain_table(scored, o.baseline)]
-        if any(not has_own_table(task) for task, _ in (*scored.gains, *scored.apart))
-        else []
-    )
-    frozen = [*frozen_table(scored, runs), *depth_table(runs, o.seed)]
-    learned = [*equal_loss_tables(runs), *frozen, *plateau_table(runs)]
     tables = [
         *agreement(every, o.seed),
-        *scores,
-        *gains,
+        *score_table(scored),
+        *gain_table(scored, o.baseline),
         *symbol_table(scored),
-        *learned,
+        *equal_loss_tables(runs),
+        *frozen_table(scored, runs),
+        *depth_table(runs, o.seed),
+        *plateau_tables(runs),
         *unit_lm_table(scored, o.baseline),
+        *read_continuations(o.results),
+        *surface_tables(scored, o.baseline),
+        *language_tables(o.results, every, list(read_answers(o.answers, "em")), o.seed),
     ]
-    tables += [*read_continuations(o.results), *surface_tables(scored, o.baseline)]
-    tables += language_tables(o.results, every, list(read_answers(o.answers, "em")), o.seed)
     write_json(
         o.results / "tables" / "text_side.json",
         {"tables": [table.values for table in tables]},

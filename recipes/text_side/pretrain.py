@@ -77,9 +77,9 @@ from textside.objectives import (
     Source,
     check_length,
     gpt2_values,
+    keep_filled,
     load_causal,
     make_causal,
-    not_empty,
     save_causal,
     set_rows,
     whole,
@@ -451,7 +451,7 @@ class RandomCrops:
     def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
         """sequences: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where
         there are none."""
-        self.sequences, self.tokens = not_empty(sequences, place), tokens
+        self.sequences, self.tokens = keep_filled(sequences, place), tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:

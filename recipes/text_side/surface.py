@@ -19,6 +19,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -154,18 +155,12 @@ def surface(o: Surface) -> None:
 
 
 def kind_of(o: Surface, card: Mapping[str, Any]) -> str:
-    """dual or text-qa. Raises InputError for another reader, or where --units does not suit it."""
+    """Return dual or text-qa. Raises InputError where --units does not suit the reader."""
     kind = KINDS.get(str(card.get("what")))
-    if kind is None:
+    if kind is None or (o.units is None) == (kind == "dual"):
         raise InputError(
-            f"{o.reader} is a {card.get('what')}; give a folder of `speechssl train "
-            "dual` or `speechssl train text-qa`"
-        )
-    if (o.units is None) == (kind == "dual"):
-        remedy = "give them with --units" if kind == "dual" else "leave out --units"
-        raise InputError(
-            f"{o.reader} is a {card['what']}, which reads "
-            f"{'units' if kind == 'dual' else 'words'}; {remedy}"
+            f"{o.reader} is a {card.get('what')}; give a folder of `speechssl train dual` and its "
+            "--units, or one of `speechssl train text-qa` alone"
         )
     return kind
 
@@ -203,65 +198,37 @@ def write_surface(
 def start_of(
     corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel, start: str | None
 ) -> Weights:
-    """The weights that training began with. Raises InputError where they are not there, or are
-    another reader's."""
-    options = QaOptions(
-        **{
-            k: v
-            for k, v in card["options"].items()
-            if k in QaOptions.__dataclass_fields__ and k != "training"
-        }
+    """Make the weights that training began with again. Raises InputError where they are another
+    reader's."""
+    other = InputError(
+        f"the reader {reader} did not begin as {start or card['options'].get('text_encoder')}; "
+        "give what it was trained from with --start"
     )
-    seed = int(card["options"]["training"]["seed"])
     if card.get("start"):
         if start is None:
-            raise InputError(
-                f"the reader {reader} went on from another reader, which is not here by itself; "
-                "give its folder with --start"
-            )
+            raise other
         began, _, before = load_reader(Path(start))
         if before["weights"] != card["start"]:
-            raise InputError(
-                f"the reader {reader} did not go on from {start}; give the reader that it was "
-                "trained from with --start"
-            )
+            raise other
         return began.state_dict()
-    encoder = start or options.text_encoder
-    weights_then = (
-        read_json(reader / MADE_FROM).get("text_weights")
-        if (reader / MADE_FROM).is_file()
-        else None
-    )
-    if weights_then and (weights_now := hash_of_weights(encoder)) and weights_now != weights_then:
-        raise InputError(
-            f"{encoder} has other weights than when the reader {reader} began as "
-            "it; give its own with --start"
-        )
-    try:
-        if card["what"] == "DUAL reader":
-            began = SpanModel(
-                *unit_encoder(
-                    encoder, model.embedding.num_embeddings - 3, str(card["assignment"]), seed
-                )
-            )
-        else:
-            options = replace(
-                options, text_encoder=encoder, training=replace(options.training, seed=seed)
-            )
-            began, _ = begin_text(load_corpus(corpus, options.split), options)
-    except InputError as error:
-        raise InputError(
-            f"the reader {reader} began as {encoder}, which cannot be used "
-            f"({error}); give it with --start"
-        ) from error
+    names = QaOptions.__dataclass_fields__.keys() - {"training"}
+    options = QaOptions(**{name: value for name, value in card["options"].items() if name in names})
+    encoder, seed = start or options.text_encoder, int(card["options"]["training"]["seed"])
+    weights = hash_of_weights(encoder)
+    if weights and read_json(reader / MADE_FROM).get("text_weights", weights) != weights:
+        raise other
+    if card["what"] == "DUAL reader":
+        units = model.embedding.num_embeddings - 3
+        began = SpanModel(*unit_encoder(encoder, units, str(card["assignment"]), seed))
+    else:
+        training = replace(options.training, seed=seed)
+        options = replace(options, text_encoder=encoder, training=training)
+        began, _ = begin_text(load_corpus(corpus, options.split), options)
     add_modules(began.encoder, added_modules(model.encoder))
-    weights, expected = without_pooler(began.state_dict()), model.state_dict()
-    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in expected.items()}:
-        raise InputError(
-            f"{encoder} has other weights than the reader {reader}, which cannot have begun as "
-            "it; give its own with --start"
-        )
-    return weights
+    first, last = without_pooler(began.state_dict()), model.state_dict()
+    if {k: v.shape for k, v in first.items()} != {k: v.shape for k, v in last.items()}:
+        raise other
+    return first
 
 
 # ---- losses
@@ -334,28 +301,16 @@ class Losses:
         for first in range(0, len(order), TOGETHER):
             batch = order[first : first + TOGETHER]
             size = max(windows[i]["ids"].shape[1] for i in batch)
-            rows = {
-                name: torch.cat(
-                    [
-                        functional.pad(windows[i][name], (0, size - windows[i][name].shape[1]))
-                        for i in batch
-                    ]
-                ).to(self.place)
-                for name in ("ids", "mask", "segments")
-            }
+            rows: dict[str, torch.Tensor] = {}
+            for name in ("ids", "mask", "segments"):
+                each = [windows[i][name] for i in batch]
+                wide = [functional.pad(row, (0, size - row.shape[1])) for row in each]
+                rows[name] = torch.cat(wide).to(self.place)
             logits = self.model.logits(rows["ids"], rows["mask"], rows["segments"])
-            ends = [
-                torch.cat([windows[i][name] for i in batch]).to(self.place)
-                for name in ("first", "last")
-            ]
-            losses = (
-                sum(
-                    functional.cross_entropy(logits[..., n], end, reduction="none")
-                    for n, end in enumerate(ends)
-                )
-                / 2
-            )
-            assert isinstance(losses, torch.Tensor)
+            losses = torch.zeros(len(batch), device=logits.device)
+            for n, name in enumerate(("first", "last")):
+                end = torch.cat([windows[i][name] for i in batch]).to(self.place)
+                losses += functional.cross_entropy(logits[..., n], end, reduction="none") / 2
             by_window |= dict(zip(batch, losses.tolist(), strict=True))
         yield from (by_window[i] for i in range(len(windows)))
 
@@ -392,30 +347,24 @@ def take(losses: Losses, start: Weights, o: Surface) -> tuple[dict[str, Any], di
     if o.plane > 1:
         reach = np.linspace(-o.beyond, 1 + o.beyond, o.plane)
         planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
-    points: list[tuple[str, str, list[tuple[float, Weights]]]] = []
-    for part, line in lines.items():
-        points += [
-            (part, f"{part} {x:.6f}", [(x - 1, path) if part == PATH else (x, one)])
-            for x in map(float, line["at"])
-        ]
-    for part, plane in planes.items():
-        for y in map(float, plane["y"]):
-            for x in map(float, plane["x"]):
-                points.append(
-                    (
-                        part,
-                        f"{part} {x:.6f} {y:.6f}",
-                        [(x - 1, path) if part == PATH_PLANE else (x, one), (y, two)],
-                    )
-                )
-    by_part: dict[str, list[dict[str, list[float]]]] = {}
-    for part, name, steps in tqdm(points, desc="loss surface", unit="point"):
-        by_part.setdefault(part, []).append(losses.at(name, steps))
+    by_part: dict[str, list[dict[str, list[float]]]] = {part: [] for part in lines | planes}
+    with tqdm(desc="loss surface", unit="point") as bar:
+        for part, line in lines.items():
+            for x in map(float, line["at"]):
+                step = (x - 1, path) if part == PATH else (x, one)
+                by_part[part].append(losses.at(f"{part} {x:.6f}", [step]))
+                bar.update()
+        for part, plane in planes.items():
+            for y, x in product(map(float, plane["y"]), map(float, plane["x"])):
+                step = (x - 1, path) if part == PATH_PLANE else (x, one)
+                by_part[part].append(losses.at(f"{part} {x:.6f} {y:.6f}", [step, (y, two)]))
+                bar.update()
     for part, arrays in (lines | planes).items():
-        shape = (-1,) if part in lines else (len(arrays["y"]), len(arrays["x"]))
         for split in losses.windows:
-            values = np.array([one[split] for one in by_part[part]])
-            arrays[split] = values.reshape(*shape, values.shape[-1]) if part in planes else values
+            values = np.array([taken[split] for taken in by_part[part]])
+            if part in planes:
+                values = values.reshape(len(arrays["y"]), len(arrays["x"]), -1)
+            arrays[split] = values
     return lines, planes
 
 

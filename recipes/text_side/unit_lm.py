@@ -35,9 +35,9 @@ from textside.objectives import (
     CausalModel,
     check_length,
     gpt2_values,
+    keep_filled,
     load_causal,
     make_causal,
-    not_empty,
     save_causal,
     set_rows,
     whole,
@@ -198,7 +198,7 @@ class Recordings:
     def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
         """spoken: units of each, 0 to K - 1. Raises InputError where there are none."""
         self.ids = np.concatenate(
-            [part for units in not_empty(spoken, place) for part in ([symbols], units)],
+            [part for units in keep_filled(spoken, place) for part in ([symbols], units)],
             dtype=np.int64,
         )
 

@@ -26,7 +26,6 @@ from transformers import (
     pipeline,
 )
 
-from speechssl.artifacts import hash_files
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import (
     TimedWord,
@@ -36,7 +35,7 @@ from speechssl.cascade.data import (
     split_at_pauses,
 )
 from speechssl.cascade.model import greedy_spans, timed_words
-from speechssl.checkpoints import WEIGHTS, checkpoint_folder
+from speechssl.checkpoints import checkpoint_folder, hash_of_weights
 from speechssl.dual.system import choose_device
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError, first_line
@@ -81,8 +80,10 @@ class HuggingFaceRecogniser:
         folder = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, folder)
         kind = (config.architectures or [config.model_type])[0]
-        files = next(files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern))))
-        card = {"asr": str(source), "asr_weights": hash_files(files)}
+        weights = hash_of_weights(str(folder))
+        if weights is None:
+            raise InputError(f"{folder} has no weights of a recogniser; copy the checkpoint whole")
+        card = {"asr": str(source), "asr_weights": weights}
         self.engine: CtcCheckpoint | WhisperCheckpoint
         if config.model_type == "whisper":
             self.engine = WhisperCheckpoint(folder, language, device, separator)

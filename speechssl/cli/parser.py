@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -199,6 +200,8 @@ def _show_default(default: Any) -> str:
 
 def _make_reader(kind: Any) -> Callable[[str], Any]:
     """Return a function that reads a value as it was typed: a text, a path or a number."""
+    if kind is float:
+        return _read_number
     if get_origin(kind) is not Annotated:
         return kind  # type: ignore[no-any-return]
     number, limits = get_args(kind)
@@ -214,6 +217,13 @@ def _make_reader(kind: Any) -> Callable[[str], Any]:
         return value
 
     return read
+
+
+def _read_number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+    return value
 
 
 def parse(

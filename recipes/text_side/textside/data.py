@@ -338,20 +338,18 @@ def sentences(paragraph: str) -> list[str]:
 
 
 def load_vocabulary(name: str, masked: bool = True) -> PreTrainedTokenizerBase:
-    """The tokeniser of a folder or hub id. Raises InputError where there is none, or none with
-    [CLS], [SEP] and, for masked pre-training, a mask.
-    """
+    """Load the tokeniser of a folder or hub id. Raises InputError where there is none, or none with
+    [CLS], [SEP] and, for masked pre-training, a mask."""
     source = str(checkpoint_folder(name, "text encoder"))
     tokenizer = read_tokenizer(source, "give a --tokenizer with tokenizer.json or a vocabulary")
+    special_tokens(tokenizer)
     if masked:
         check_specials(tokenizer, name)
-    special_tokens(tokenizer)
     return tokenizer
 
 
 def check_specials(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Raises InputError for a tokeniser without the symbols that masked pre-training needs."""
-    special_tokens(tokenizer)
+    """Raise InputError for a tokeniser without a mask."""
     if tokenizer.mask_token_id is None:
         raise InputError(
             f"the tokeniser of {name} has no mask token, which pre-training needs; "

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.options import TrainingOptions, settings
 from speechssl.results import HEAD, Row, append_rows
+from speechssl.schema import convert
 from speechssl.stats import (
     CROSSED,
     FEWEST,
@@ -161,16 +161,9 @@ def fit_and_score(
 
 
 def read_curve(folder: Path) -> list[dict[str, float]]:
-    """The curve of a training, as far as it has come. Raises InputError for a file of something
-    else."""
+    """Read the curve of a training, as far as it has come."""
     path = folder / CURVE
-    try:
-        points = read_json(path)["points"] if path.is_file() else []
-        return [{name: point[name] for name in ("step", "loss", "score")} for point in points]
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"{path} is not the curve of a training ({error!r}); delete its folder and train again"
-        ) from error
+    return read_json(path)["points"] if path.is_file() else []
 
 
 def steps_to(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
@@ -188,51 +181,86 @@ def write_scores(
     details: Mapping[str, Any],
     drawn: BootstrapUnits | None = None,
 ) -> dict[str, Any]:
-    """The card of a run, and its row in RESULTS/results.jsonl. items: id -> (gold, predicted); of
-    metrics without a gold answer the score of the item stands in the second place. drawn: what
-    intervals draw of the items; None: themselves.
+    """Write the card of a run, and its row in RESULTS/results.jsonl.
+
+    items: id -> (gold, predicted); of metrics without a gold answer the score of the item stands in
+    the second place. drawn: what intervals draw of the items; None: themselves.
     """
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
-    names = list(items)
-    order = sorted(range(len(names)), key=names.__getitem__)  # that of the items in JSON
-    items = {names[i]: items[names[i]] for i in order}
-    drawn = drawn and drawn.at(order)
-    units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
-    run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), units)
-    groups = (
-        {"groups": units.labels, "unit": units.name, "askers": units.askers, "about": units.about}
-        if drawn
-        else {}
-    )
-    written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
+    names = sorted(items)  # the order of JSON
+    pairs = [list(map(float, items[name])) for name in names]
+    written: dict[str, Any] = {"items": dict(zip(names, pairs, strict=True))}
+    units = BootstrapUnits("item", tuple((name,) for name in names))
+    if drawn:
+        place = {name: i for i, name in enumerate(items)}
+        units = drawn.at([place[name] for name in names])
+        written |= {"groups": units.labels, "unit": units.name}
+        written |= {"askers": units.askers, "about": units.about}
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
-    # which says how long it took
+    run = Run(task, arm, seed, metric, columns(metric, *np.array(pairs).T), tuple(names), units)
+    # the training says how long it took
     decisive = {name: value for name, value in card.items() if name != "training"}
-    v = shown(estimate([run]).interval, metric)
+    v = printed_interval(estimate([run]), metric)
     cell = (task, HEAD, arm, CONDITION, None, metric)
     row = Row(*cell, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return card | {"value": row.value}
 
 
-def shown(interval: Interval, metric: str) -> Interval:
-    """As it is printed: in percent, but for metrics that are not shares."""
-    return interval if metric in DECIMALS else interval.percent
-
-
-def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
-    gold, predicted = np.array(list(items.values()), np.float64).T
-    return gold, predicted
+def printed_interval(found: Estimate, metric: str) -> Interval:
+    """Return an interval in percent, or as it is of metrics that are not shares."""
+    return found.interval if metric in DECIMALS else found.interval.percent
 
 
 # ---- all runs
 
 
+@dataclass(frozen=True)
+class CurvePoint:
+    step: float
+    score: float
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class TriedRate:
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A file scores.json."""
+
+    task: str
+    arm: str
+    seed: int
+    metric: str
+    items: dict[str, tuple[float, float]]
+    unit: str = "item"
+    groups: list[str] | None = None
+    askers: tuple[str, ...] = ()
+    about: str = ""
+    curve: list[CurvePoint] = field(default_factory=list)
+    note: str = ""
+    symbols: int = 0  # their number; 0: the task is of text
+    learning_rate: float | None = None
+    sweep: list[TriedRate] = field(default_factory=list)
+    expressions: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.groups is not None and len(self.groups) != len(self.items):
+            raise ValueError("there are not as many groups as items")
+        if self.expressions and self.expressions.keys() != self.items.keys():
+            raise ValueError("the expressions are not of the items")
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
-    """columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`;
-    symbols: the task is no text. learning_rate: that was chosen on dev, of `rates`. expressions:
-    depth and number of digits of every item, of ListOps.
+    """A run has scores of items.
+
+    columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`; symbols:
+    the task is no text. learning_rate: that was chosen on dev, of `rates`. expressions: depth and
+    number of digits of every item, of ListOps.
     """
 
     task: str
@@ -250,80 +278,52 @@ class Run:
     expressions: tuple[tuple[int, int], ...] = ()
 
     def only(self, items: Sequence[str]) -> Run:
+        """Choose some of the items."""
         place = {name: i for i, name in enumerate(self.items)}
         rows = [place[name] for name in items]
-        expressions = tuple(self.expressions[i] for i in rows) if self.expressions else ()
-        return replace(
-            self,
-            columns=self.columns[rows],
-            items=tuple(items),
-            units=self.units.at(rows),
-            expressions=expressions,
-        )
+        units = self.units.at(rows)
+        return replace(self, columns=self.columns[rows], items=tuple(items), units=units)
+
+
+def read_scores(path: Path) -> Run:
+    """Read scores.json of a run. Raises InputError for a damaged one."""
+    values = read_json(path)
+    remedy = "it is not what a run leaves; delete its folder and run it again"
+    scores = convert(values, Scores, path, remedy)
+    names = tuple(scores.items)
+    groups = scores.groups or names
+    units = BootstrapUnits(
+        scores.unit, tuple((group,) for group in groups), scores.askers, scores.about
+    )
+    return Run(
+        scores.task,
+        scores.arm,
+        scores.seed,
+        scores.metric,
+        columns(scores.metric, *np.array(list(scores.items.values()), np.float64).T),
+        names,
+        units,
+        scores.note,
+        tuple(vars(point) for point in scores.curve),
+        bool(scores.symbols),
+        scores.learning_rate if scores.sweep else None,
+        tuple(tried.learning_rate for tried in scores.sweep),
+        tuple(scores.expressions[name] for name in names if scores.expressions),
+    )
 
 
 def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
-    """Raises InputError where there are none, or they are damaged."""
-    runs = []
-    for path in sorted(results.glob("runs/*/*/scores.json")):
-        values = read_json(path)
-        try:
-            items = values["items"]
-            scores = columns(values["metric"], *_arrays(items))
-            key = values["task"], values["arm"], int(values["seed"]), values["metric"]
-            if not all(isinstance(name, str) for name in (key[0], key[1], key[3])):
-                raise TypeError("its task, its arm or its metric is no name")
-            for point in values.get("curve", ()):
-                _ = (
-                    float(point["step"]),
-                    float(point["score"]),
-                    point["loss"] is None or float(point["loss"]),
-                )
-            units = BootstrapUnits(
-                str(values.get("unit", "item")),
-                tuple((str(group),) for group in values.get("groups", items)),
-                tuple(map(str, values.get("askers", ()))),
-                str(values.get("about", "")),
-            )
-            curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
-            rates = tuple(float(tried["learning_rate"]) for tried in values.get("sweep", ()))
-            chosen = float(values["learning_rate"]) if rates else None
-            about = values.get("expressions", {})
-            expressions = (
-                tuple((int(deep), int(count)) for deep, count in (about[name] for name in items))
-                if about
-                else ()
-            )
-            if not np.isfinite(scores).all() or {len(items)} != {
-                len(units.groups),
-                len(units.askers) or len(items),
-            }:
-                raise ValueError("an item has no score or no group")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{path} is not what a run leaves ({error}); delete its folder and run it again"
-            ) from error
-        run = Run(
-            *key,
-            scores,
-            tuple(items),
-            units,
-            curve=curve,
-            learning_rate=chosen,
-            rates=rates,
-            expressions=expressions,
-        )
-        runs.append(
-            replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols")))
-        )
+    """Read the runs of a folder and readers' answers. Raises InputError where there are none, or
+    they are damaged."""
+    runs = [read_scores(path) for path in sorted(results.glob("runs/*/*/scores.json"))]
     runs += read_answers(answers)
     if not runs:
         raise InputError(f"{results} has no runs; make some with `classify.py` or `compute.py`")
     return runs
 
 
-def cells_of(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
-    """Of every task and arm the runs, one a seed."""
+def group_runs(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+    """Group runs by task and arm, one a seed."""
     cells: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         cells.setdefault((run.task, run.arm), []).append(run)
@@ -331,148 +331,168 @@ def cells_of(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
-    """Of the readers called dual-ARM-SEED and text+text-ARM-SEED, in clean speech. folders: of
-    `evaluate qa`; written: the metric of written answers, f1 or em. Raises InputError where two
-    folders have answers of the same reader.
+    """Read what the readers called dual-ARM-SEED and text+text-ARM-SEED answered in clean speech.
+
+    folders: of `evaluate qa`; written: the metric of written answers, f1 or em. Raises InputError
+    where two folders have answers of the same reader.
     """
-    place: dict[tuple[str, str, int], Path] = {}  # of every run
+    places: dict[tuple[str, str, int], Path] = {}  # of every run
     for folder in folders:
         for scores in read_results([folder]):
             match = _QA.fullmatch(scores.system)
             if not match or scores.condition != ("clean", None):
                 continue
-            metric = "ff1" if scores.system.startswith("dual") else written
-            spoken = "+".join(scores.card.get("languages", ("en",)))
-            task = ("dual" if metric == "ff1" else "text-qa") + (
-                f" {spoken}" if spoken != "en" else ""
-            )
+            spoken = scores.system.startswith("dual")
+            metric = "ff1" if spoken else written
+            task = "dual" if spoken else "text-qa"
+            languages = "+".join(scores.card.get("languages", ("en",)))
+            if languages != "en":
+                task += f" {languages}"
             key = task, match[1] + (match[3] or ""), int(match[2])
-            if key in place:
+            if key in places:
                 raise InputError(
-                    f"{place[key]} and {folder} both have answers of "
-                    f"{scores.system}; keep one of them"
+                    f"{places[key]} and {folder} both have answers of {scores.system}; keep one of "
+                    "them"
                 )
-            place[key] = folder
+            places[key] = folder
             lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
             column = np.array([[float(line[metric])] for line in lines.values()])
-            fields = ("voice", "passage", "asker")
             voices, passages, askers = (
-                [str(line.get(name, "")) for line in lines.values()] for name in fields
+                [str(line.get(name, "")) for line in lines.values()]
+                for name in ("voice", "passage", "asker")
             )
-            yield Run(
-                *key,
-                metric,
-                column,
-                tuple(lines),
-                choose_units(voices, passages, "passage", askers),
-            )
+            units = choose_units(voices, passages, "passage", askers)
+            yield Run(*key, metric, column, tuple(lines), units)
+
+
+# ---- means over seeds
 
 
 def estimate(
     runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES
 ) -> Estimate:
-    """The mean over seeds of a score; with `against`, of its difference from theirs, seed by seed.
+    """Estimate the mean over seeds of a score; with `against`, of its difference from theirs, seed
+    by seed.
 
     Seeds that both have, and items that all have, are counted. Raises ValueError where there are
     none.
     """
-    pairs: list[tuple[Run, Run | None]] = [(run, None) for run in runs]
+    by_seed = {run.seed: run for run in against}
+    sides = [[run for run in runs if not against or run.seed in by_seed]]
     if against:
-        by_seed = {run.seed: run for run in against}
-        pairs = [(run, by_seed[run.seed]) for run in runs if run.seed in by_seed]
-    every = [run for pair in pairs for run in pair if run is not None]
-    item_sets = [set(run.items) for run in every]
-    common = (
-        [name for name in every[0].items if all(name in items for items in item_sets)]
-        if every
-        else []
-    )
-    if not common:
-        raise ValueError("the runs have no seed or no item in common")
-    units, seeds = every[0].only(common).units, len(pairs)
-    if seeds >= FEWEST:  # they are the second population that is drawn
-        units = replace(units, askers=())
-    elif seeds > 1:
-        units = replace(
-            units,
-            about=(f"{units.about} and {seeds} seeds") if units.about else f"these {seeds} seeds",
-        )
-    ways = list_ways(units)
-    tables = {id(run): run.only(common).columns for run in every}
+        sides.append([by_seed[run.seed] for run in sides[0]])
+    return _SeedMeans(sides).estimate(seed, resamples)
 
-    def scores(weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """(r, G) scores, or differences. weigh: gives (r, C) means of (S, C) columns."""
-        by_pair = [
-            [value(run.metric, weigh(tables[id(run)])) for run in pair if run is not None]
-            for pair in pairs
+
+class _SeedMeans:
+    """Scores of runs, or their differences, with one number a seed.
+
+    Groups of items are drawn; crossed with them askers, or from FEWEST seeds on the seeds.
+    """
+
+    def __init__(self, sides: Sequence[Sequence[Run]]) -> None:
+        """sides: the runs of G seeds, and of a difference those that are taken off."""
+        every = [run for side in sides for run in side]
+        item_sets = [set(run.items) for run in every]
+        common = (
+            [name for name in every[0].items if all(name in s for s in item_sets)] if every else []
+        )
+        if not common:
+            raise ValueError("the runs have no seed or no item in common")
+        self.metric = every[0].metric
+        self.names = [f"seed {run.seed}" for run in sides[0]]
+        self.count = len(common)
+        self.tables = [[run.only(common).columns for run in side] for side in sides]
+        units = every[0].only(common).units
+        seeds = len(self.names)
+        self.draws_seeds = seeds >= FEWEST
+        if self.draws_seeds:  # they are the second population that is drawn
+            units = replace(units, askers=())
+        elif seeds > 1:
+            about = f"these {seeds} seeds"
+            units = replace(units, about=f"{units.about} and {about}" if units.about else about)
+        self.units = units
+        self.ways = list_ways(units)
+
+    def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Score every seed, (r, G). weigh: gives (r, C) means of (S, C) columns."""
+        sides = [
+            np.stack([value(self.metric, weigh(table)) for table in side], axis=1)
+            for side in self.tables
         ]
-        return np.stack(
-            [scored[0] - scored[1] if len(scored) > 1 else scored[0] for scored in by_pair], axis=1
-        )
+        return sides[0] - sides[1] if len(sides) > 1 else sides[0]
 
-    def summed(table: np.ndarray, way: Way) -> np.ndarray:
-        """(I, C) sums over the items of a group."""
-        groups, places = way
-        return np.stack(
-            [np.bincount(places, weights=column, minlength=len(groups)) for column in table.T],
-            axis=1,
-        )
+    def leave_out(self, way: Way) -> np.ndarray:
+        """Score every seed without one group at a time, (I, G)."""
+        rest = self.count - sum_groups(np.ones((self.count, 1)), way)
+        return self.score(lambda table: (table.sum(0) - sum_groups(table, way)) / rest)
 
-    def without(way: Way) -> np.ndarray:
-        """(I, G) the same without one group."""
-        sizes = summed(np.ones((len(common), 1)), way)
-        return scores(lambda table: (table.sum(0) - summed(table, way)) / (len(common) - sizes))
-
-    def drawn_means(weights: np.ndarray, table: np.ndarray) -> np.ndarray:
-        """weights: (r, P) of pairs of a group and an asker, or of groups."""
-        return (
-            weights
-            @ summed(table, ways[-1])
-            / (weights @ summed(np.ones((len(common), 1)), ways[-1]))
-        )
-
-    whole = scores(lambda table: table.mean(0, keepdims=True))
-    mean, drawn = float(whole.mean()), []
-    second = len(ways[1][0]) if units.askers else seeds if seeds >= FEWEST else 0
-    size = len(ways[-1][0])
-    others = (
-        np.concatenate(list(draw_counts(second, second, seed, resamples)))
-        if second
-        else np.ones((resamples, 1))
-    )
-    if units.askers:  # of every pair its group and its asker
-        first_of, asker_of = np.zeros(size, int), np.zeros(size, int)
-        first_of[ways[2][1]], asker_of[ways[2][1]] = ways[0][1], ways[1][1]
-    done = 0
-    # a resample, or what is left, may be empty
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for counts in draw_counts(len(ways[0][0]), size, seed + 1, resamples):
+    def draw(self, seed: int, resamples: int) -> np.ndarray:
+        """Draw means over seeds, (R,)."""
+        size = len(self.ways[-1][0])
+        second = 0  # of the population that is drawn beside the groups
+        if self.units.askers:
+            second = len(self.ways[1][0])
+        elif self.draws_seeds:
+            second = len(self.names)
+        others = np.ones((resamples, 1))
+        if second:
+            others = np.concatenate(list(draw_counts(second, second, seed, resamples)))
+        if self.units.askers:  # of every pair its group and its asker
+            group_of, asker_of = np.zeros(size, int), np.zeros(size, int)
+            group_of[self.ways[2][1]] = self.ways[0][1]
+            asker_of[self.ways[2][1]] = self.ways[1][1]
+        sizes = sum_groups(np.ones((self.count, 1)), self.ways[-1])
+        drawn: list[np.ndarray] = []
+        done = 0
+        for counts in draw_counts(len(self.ways[0][0]), size, seed + 1, resamples):
             part = others[done : done + len(counts)].astype(np.float64)
-            weights = (
-                counts[:, first_of] * part[:, asker_of]
-                if units.askers
-                else counts.astype(np.float64)
-            )
-            scored = scores(partial(drawn_means, weights))
-            drawn.append((scored * part).sum(1) / seeds if seeds >= FEWEST else scored.mean(1))
             done += len(counts)
-        by_way = [without(way) for way in ways]
-    shares = [summed(np.ones((len(common), 1)), way)[:, 0] / len(common) for way in ways]
-    left = [
-        LeftOut(way[0], share, values.mean(1))
-        for way, share, values in zip(ways, shares, by_way, strict=True)
-    ]
-    if seeds >= FEWEST:
-        names, numbers = tuple(f"seed {run.seed}" for run, _ in pairs), np.full(seeds, 1 / seeds)
-        left.append(LeftOut(names, numbers, (whole.sum() - whole[0]) / (seeds - 1)))
-        both = tuple(f"{group}{CROSSED}{name}" for group in ways[0][0] for name in names)
-        left.append(
-            LeftOut(
-                both,
-                np.outer(shares[0], numbers).ravel(),
-                (mean + (by_way[0] - whole) / seeds).ravel(),
-            )
-        )
-    groups = min(len(ways[0][0]), second or len(ways[0][0]))
-    name = replace(units, name=f"seed{CROSSED}{units.name}") if seeds >= FEWEST else units
-    return Estimate(mean, np.concatenate(drawn), len(common), groups, name.text, tuple(left))
+            weights = counts.astype(np.float64)
+            if self.units.askers:
+                weights = counts[:, group_of] * part[:, asker_of]
+            means = self.weigh_by(weights, sizes)
+            scores = self.score(means)
+            if self.draws_seeds:
+                drawn.append((scores * part).sum(1) / len(self.names))
+            else:
+                drawn.append(scores.mean(1))
+        return np.concatenate(drawn)
+
+    def weigh_by(
+        self, weights: np.ndarray, sizes: np.ndarray
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """weights: (r, I) of groups, or of pairs of a group and an asker; sizes: (I, 1)."""
+        return lambda table: weights @ sum_groups(table, self.ways[-1]) / (weights @ sizes)
+
+    def estimate(self, seed: int, resamples: int) -> Estimate:
+        whole = self.score(lambda table: table.mean(0, keepdims=True))
+        mean, seeds = float(whole.mean()), len(self.names)
+        # a resample, or what is left, may be empty
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn = self.draw(seed, resamples)
+            without = [self.leave_out(way) for way in self.ways]
+        ones = np.ones((self.count, 1))
+        shares = [sum_groups(ones, way)[:, 0] / self.count for way in self.ways]
+        left = []
+        for way, share, values in zip(self.ways, shares, without, strict=True):
+            left.append(LeftOut(way[0], share, values.mean(1)))
+        groups = self.units.count
+        unit = self.units.text
+        if self.draws_seeds:
+            numbers = np.full(seeds, 1 / seeds)
+            others = (whole.sum() - whole[0]) / (seeds - 1)
+            left.append(LeftOut(tuple(self.names), numbers, others))
+            both = tuple(f"{g}{CROSSED}{name}" for g in self.ways[0][0] for name in self.names)
+            values = mean + (without[0] - whole) / seeds
+            left.append(LeftOut(both, np.outer(shares[0], numbers).ravel(), values.ravel()))
+            groups = min(groups, seeds)
+            unit = replace(self.units, name=f"seed{CROSSED}{self.units.name}").text
+        return Estimate(mean, drawn, self.count, groups, unit, tuple(left))
+
+
+def sum_groups(table: np.ndarray, way: Way) -> np.ndarray:
+    """Sum (S, C) columns over the items of every group: (I, C)."""
+    groups, places = way
+    sums = [np.bincount(places, weights=column, minlength=len(groups)) for column in table.T]
+    return np.stack(sums, axis=1)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from speechssl.data.records import check_inside, read_lines
-from speechssl.errors import InputError
+from speechssl.schema import convert
 
 MANIFEST = "words.jsonl"
 
@@ -34,14 +33,8 @@ def read_spoken_words(folder: Path) -> list[SpokenWord]:
     """The manifest. Raises InputError where there is none, or it is damaged."""
     words = []
     for number, values in read_lines(folder / MANIFEST):
-        fields: dict[str, Any] = {
-            name: values.get(name) for name in SpokenWord.__dataclass_fields__
-        }
-        if not all(
-            isinstance(value, bool if name == "real" else str) for name, value in fields.items()
-        ):
-            place = f"{folder / MANIFEST}:{number}"
-            raise InputError(f"{place} is no line of `spoken_words.py`; make the words again")
-        check_inside(folder, fields["audio"], f"{folder / MANIFEST}:{number}")
-        words.append(SpokenWord(**fields))
+        place = f"{folder / MANIFEST}:{number}"
+        word = convert(values, SpokenWord, place, "make the words again")
+        check_inside(folder, word.audio, place)
+        words.append(word)
     return words

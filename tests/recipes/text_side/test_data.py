@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.errors import InputError
 from textside.data import (
     Stream,
     brackets,
@@ -18,9 +17,7 @@ from textside.data import (
     imitates,
     load_text,
     make_stream,
-    plain_ids,
     sentences,
-    symbol_vocabulary,
     tokenise,
     train_vocabulary,
 )
@@ -122,14 +119,6 @@ def test_unigram_and_bigram_are_as_frequent_as_in_the_text() -> None:
     assert {b for a, b in follows if a == 2} == {0, 3}
 
 
-def test_a_mixture_has_its_shares() -> None:
-    stream, rng = make_stream("0.8*copy+0.2*shuffle-4", V), np.random.default_rng(1)
-    copies = sum(
-        np.array_equal(made[:8], made[8:]) for made in (stream(rng, 16) for _ in range(500))
-    )
-    assert copies / 500 == pytest.approx(0.8, abs=0.06)
-
-
 def test_names_say_how_far_dependencies_reach() -> None:
     named = [
         dependency(name)
@@ -137,23 +126,6 @@ def test_names_say_how_far_dependencies_reach() -> None:
     ]
     assert named == [64, 8, 4, None, None, None]
     assert imitates("bigram") and not imitates("nested+copy")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("shuffle", "there is no artificial data 'shuffle'"),
-        ("nested-3", "there is no artificial data 'nested-3'"),
-        ("brackets", "choose from random, unigram"),
-        ("0*copy", "there is no artificial data"),
-        ("shuffle-98", "shuffle-98 needs 98 symbols, and the vocabulary has 97"),
-        ("dyck-49", "needs 98 symbols"),
-        ("bigram", "give one with --text"),
-    ],
-)
-def test_data_that_cannot_be_had_are_one_sentence(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message.replace("(", r"\(")):
-        make_stream(name, V)
 
 
 @pytest.fixture
@@ -200,23 +172,6 @@ def test_sentences_end_with_their_marks() -> None:
     assert sentences("他来了。为什么？走吧") == ["他来了。", "为什么？", "走吧"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "has no text; give a folder of .txt"),
-        ("\n \n", "is empty"),
-        (b"\xff\xfe\xff", "write it as UTF-8"),
-    ],
-)
-def test_no_text_is_one_sentence(tmp_path: Path, content: str | bytes | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "a.txt").write_bytes(
-            content if isinstance(content, bytes) else content.encode()
-        )
-    with pytest.raises(InputError, match=message):
-        load_text(tmp_path)
-
-
 def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
     text = load_text(folder)
     tokenizer = train_vocabulary(text.paragraphs, 60)
@@ -240,9 +195,3 @@ def test_the_same_text_gives_the_same_vocabulary(folder: Path) -> None:
     # no piece of a word is one
     assert tokenizer.get_vocab()["[MASK]"] == 4 and len(tokenizer.all_special_tokens) == 5
     assert tokenizer.tokenize("zebras hum##s") == ["zebras", "hum", "[UNK]", "[UNK]", "s"]
-
-
-def test_a_vocabulary_of_another_language_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match="knows less than half of the text"):
-        tokenise(load_text(folder), symbol_vocabulary("ABCDEFGHIJ"))
-    assert len(plain_ids(symbol_vocabulary("ABCDEFGHIJ"))) == 10

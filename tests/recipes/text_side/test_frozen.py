@@ -99,12 +99,6 @@ def test_listops_are_shown_from_the_right_with_all_their_signs() -> None:
     assert len(set(wanted[:, 0])) > 4
 
 
-def test_digits_are_patches_of_real_images() -> None:
-    puzzle = load_puzzle("digits")
-    assert puzzle.train and puzzle.test and puzzle.read == 4 and puzzle.places == 16
-    assert len(puzzle.train[0]) + len(puzzle.test[0]) == 1797 and puzzle.train[0].max() == 1
-
-
 def shown_expression(written: str, places: int = 14) -> np.ndarray:
     """(1, T, F) as `listops` shows it."""
     signs = [*map(str, range(10)), "[MIN", "[MAX", "[MED", "[SUM_MOD", "]"]
@@ -155,14 +149,6 @@ def test_the_floor_of_images_is_the_class_with_the_nearest_mean() -> None:
         for image in puzzle.test[0][:50]
     ]
     assert puzzle.floors["nearest-mean"](puzzle.test[0][:50])[:, 0].tolist() == nearest
-
-
-def test_the_commonest_answers_are_those_of_training() -> None:
-    puzzle = load_puzzle("digits")
-    assert puzzle.train and puzzle.commonest().tolist() == [
-        int(np.bincount(puzzle.train[1][:, 0]).argmax())
-    ]
-    assert load_puzzle("bit-xor").commonest().shape == (5,)
 
 
 def test_every_task_is_scored_with_its_floors_on_the_same_examples(

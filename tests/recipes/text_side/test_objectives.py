@@ -12,11 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from transformers import FunnelConfig
 
 from pretrain import PretrainText, pretrain_text
 from speechssl.artifacts import read_json
-from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from textside.objectives import (
     CAUSAL,
@@ -32,7 +30,6 @@ from textside.objectives import (
     make_causal,
     save_causal,
     set_rows,
-    smaller,
 )
 from textside.options import Objective
 
@@ -195,15 +192,6 @@ def test_the_loss_is_of_what_comes_next_without_padding() -> None:
     )
 
 
-def test_a_model_that_sees_both_ways_is_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be a language model here: it sees what follows"):
-        load_causal(str(checkpoint("BERT")))
-    with pytest.raises(InputError, match="found no language model at nowhere/at-all"):
-        load_causal("nowhere/at-all")
-    with pytest.raises(InputError, match="give --width a multiple of --heads"):
-        gpt2_values(9, 1, 15, 2, 32)
-
-
 def test_batches_are_a_function_of_the_step() -> None:
     def source(rng: Any, length: int) -> Any:
         return rng.integers(5, size=length), None, None
@@ -245,14 +233,3 @@ def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path: Path) -> 
         read_json(tmp_path / "more/card.json")["training"]["loss"] < card["training"]["loss"]
         and (more.out / "encoder").is_dir()
     )
-
-
-def test_an_encoder_without_a_smaller_kin_has_no_generator() -> None:
-    sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
-    with pytest.raises(
-        InputError,
-        match=("replaced-token needs a generator of fewer layers, which a funnel cannot have"),
-    ):
-        smaller(
-            FunnelConfig(**sizes, block_sizes=[1, 1], block_repeats=[1, 1], num_decoder_layers=1)
-        )

@@ -10,25 +10,20 @@ import pytest
 from gains import Gains, print_gains
 from page import Page, write_text_page
 from speechssl.artifacts import write_json
-from speechssl.errors import InputError
 from speechssl.results import Row, Table, append_rows, read_rows
 from textside.published import GAIN, MEAN
 from textside.runs import CONDITION
 from textside.section import (
     Lectures,
-    curves,
+    draw_curves,
     gain_by_length,
-    highest_floor,
-    in_parts,
     kinds_by_length,
-    mean_score,
     read_lectures,
-    so_far,
+    show_progress,
+    sort_by_part,
     text_side_section,
 )
 from textside.tables import mean_curve
-
-from ...files import refused
 
 
 def row(
@@ -84,7 +79,9 @@ def test_tables_stand_in_the_order_of_the_lectures_parts() -> None:
         "Test score at equal training loss, symbols",
         "Other",
     )
-    found = [table.title for table in in_parts(Table(title, ("start",), ()) for title in titles)]
+    found = [
+        table.title for table in sort_by_part(Table(title, ("start",), ()) for title in titles)
+    ]
     assert [title.partition(",")[0] for title in found] == [
         "Other",
         "Part 1",
@@ -96,61 +93,13 @@ def test_tables_stand_in_the_order_of_the_lectures_parts() -> None:
     assert found[-1] == "Part 7, loss surfaces: Loss surfaces: dual"
 
 
-def test_without_a_gain_beyond_its_interval_the_page_says_so() -> None:
-    found = Lectures((row("order", "random", 1.0, -1.0, 3.0),))
-    assert text_side_section(found).summary == (
-        "No start gains over scratch on order by more than its interval."
-    )
-    assert (
-        text_side_section(Lectures()) == text_side_section(Lectures(()))
-        and not text_side_section(Lectures()).drawings
-    )
-
-
-def test_the_highest_floor_is_drawn_beside_the_frozen_transformer() -> None:
-    scores = {
-        ("frozen", 0): 44.0,
-        ("frozen", 1): 46.0,
-        ("default", 0): 31.0,
-        ("majority", 0): 12.0,
-        ("outer-operator", 0): 45.6,
-    }
-    rows = tuple(
-        Row(
-            "listops",
-            "head",
-            arm,
-            CONDITION,
-            None,
-            "share",
-            value,
-            value - 4,
-            value + 4,
-            500,
-            seed,
-            "x",
-            "item",
-            500,
-        )
-        for (arm, seed), value in scores.items()
-    )
-    points = [[(10.0, 2.0, 0.3), (20.0, 1.5, 0.45)]]
-    section = text_side_section(Lectures(rows, {("listops", "frozen"): points}))
-    assert [drawing.title for drawing in section.drawings if drawing] == [
-        "Part 3, the frozen transformer: The frozen transformer",
-        "Part 3, the frozen transformer: listops: optimisation and generalisation",
-    ]
-    assert mean_score(Lectures(rows), "listops", "frozen") == 45.0
-    assert highest_floor(Lectures(rows), "listops") == (45.6, "outer-operator")
-
-
 def test_curves_are_means_over_the_steps_of_all_seeds() -> None:
     seeds = [
         [(10.0, 1.0, 0.5), (20.0, 0.5, 0.7)],
         [(10.0, 3.0, 0.7), (20.0, 0.7, 0.9), (30.0, 0.1, 1.0)],
     ]
     assert mean_curve(seeds) == [(10.0, 2.0, 0.6), (20.0, pytest.approx(0.6), 0.8)]
-    drawing = curves(Lectures(curves={("order", "random"): seeds}), "order")
+    drawing = draw_curves(Lectures(curves={("order", "random"): seeds}), "order")
     assert drawing.title == "order: optimisation and generalisation"
 
 
@@ -179,11 +128,6 @@ def test_a_folder_of_runs_has_a_page_without_a_corpus(
         len(p)
         for p in read_lectures(tmp_path, [row("order", "nested", 1.0)]).curves["order", "nested"]
     ] == [2]
-    path = tmp_path / "tables/text_side.json"
-    assert read_lectures(tmp_path, ROWS).tables
-    path.write_text("[1]")
-    refused("is not what `gains.py` writes", read_lectures, tmp_path, ROWS)
-    assert not read_lectures(tmp_path, ()).tables
 
 
 def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
@@ -213,7 +157,7 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
         {"points": [{"step": 350, "loss": 1.0, "score": 0.1}]},
     )
     found = read_lectures(tmp_path, read_rows(tmp_path / "results.jsonl"))
-    parts, scores = so_far(found)
+    parts, scores = show_progress(found)
     assert [row[1:] for row in parts.rows] == [
         ("dual", "scratch", 2),
         ("splice", "bert", 2),
@@ -229,55 +173,6 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
     assert ("scratch", "8.5 (2 seeds)", None, None, None) in scores.rows
     write_text_page(Page(results=tmp_path))
     assert "350 of 500 steps" in (tmp_path / "report.html").read_text()
-    curve = tmp_path / "runs/dual/nested-0/checkpoints/curve.json"
-    for damaged in ([{"step": 1}], {"step": 1}, {"points": [3]}, {"points": [{"step": 1}]}):
-        write_json(curve, damaged)
-        with pytest.raises(
-            InputError,
-            match=(
-                r"nested-0 is not a run that was begun .* delete it "
-                r"and run it again"
-            ),
-        ):
-            read_lectures(tmp_path, found.rows)
     write_json(tmp_path / "tables/text_side.json", {"tables": []})
     (tmp_path / "runs/dual/nested-0/card.json").write_text("{}")
-    assert not so_far(read_lectures(tmp_path, found.rows))
-
-
-def test_bars_of_symbols_are_scores_whatever_their_gain() -> None:
-    rows = [
-        Row("h3", "head", arm, CONDITION, None, metric, value, None, None, 9, seed, "")
-        for arm, metric, value in (
-            ("re-emb", "accuracy", 80.0),
-            ("re-emb", GAIN, 10.0),
-            ("random", "accuracy", 70.0),
-        )
-        for seed in (0, 1)
-    ]
-    titles = [drawing.title for drawing in text_side_section(Lectures((*rows,))).drawings]
-    assert "Part 2, other symbols: BERT on other symbols" in titles
-
-
-def test_alignment_of_languages_is_drawn_by_layer() -> None:
-    rows = [
-        Row(
-            f"alignment-{n}{less}",
-            "head",
-            "mbert",
-            CONDITION,
-            None,
-            "mrr",
-            10.0 * n,
-            None,
-            None,
-            9,
-            seed,
-            "",
-        )
-        for n in (0, 1, 10)
-        for less in ("", "-zero-mean")
-        for seed in (0, 1)
-    ]
-    (drawing,) = text_side_section(Lectures((*rows,))).drawings
-    assert drawing.title == "Part 4, languages: One space for languages"
+    assert not show_progress(read_lectures(tmp_path, found.rows))

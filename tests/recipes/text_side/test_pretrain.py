@@ -110,12 +110,6 @@ def test_a_start_is_drawn_anew_with_its_statistics_alone(checkpoint: Any, tmp_pa
     assert torch.equal(load_text_encoder(str(kept))[0].state_dict()[name], before[name])
 
 
-def test_weights_are_drawn_anew_without_a_mask(checkpoint: Any, tmp_path: Path) -> None:
-    assert pretrained(
-        tmp_path / "out", options(data="none", start=str(checkpoint("T5")), init="default")
-    ).is_dir()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["ELECTRA", "T5", "ModernBERT", "Longformer"])
 def test_encoders_of_any_family_are_trained_from_scratch(
@@ -195,29 +189,6 @@ def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: 
     assert drawn == {(tokens[5], tokens[1], tokens[2]), (tokens[3],)}
     with pytest.raises(InputError, match="are empty"):
         RandomCrops([], np.arange(3), units)
-
-
-def test_units_stay_on_disk_in_their_order(
-    save_units: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[np.ndarray] = []
-
-    def parts(sequences: list[np.ndarray], tokens: np.ndarray, place: Path) -> RandomCrops:
-        given.extend(sequences)
-        return RandomCrops(sequences, tokens, place)
-
-    monkeypatch.setattr("pretrain.RandomCrops", parts)
-    units = save_units(
-        {
-            name: RunLength.of_frames(np.array(some))
-            for name, some in {"b": [5, 1, 2], "a": [3, 4]}.items()
-        },
-        {},
-    )
-    source_of(options(data="units", units=units), None, symbol_vocabulary(map(str, range(120))))
-    assert all(isinstance(some, np.memmap) for some in given) and [
-        some.tolist() for some in given
-    ] == [[5, 1, 2], [3, 4]]
 
 
 def test_what_cannot_be_trained_on_is_one_sentence_and_leaves_nothing(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from speechssl.stats import BootstrapUnits
-from textside.published import AGREEMENT, agreement, verdict
+from textside.claims import AGREEMENT, agreement, verdict
 from textside.runs import Run
 
 

@@ -3,6 +3,7 @@ published."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -35,10 +36,8 @@ from textside.tables import (
     equal_loss_tables,
     frozen_table,
     gains_of,
-    plateau_table,
-    read_continuations,
+    plateau_tables,
     score_at,
-    symbol_table,
 )
 from textside.tasks import MCC, SPEARMAN
 
@@ -278,76 +277,6 @@ def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> N
         "frozen": ["100.0", "50.0", "0.0", "50.0"],
         "outer-operator": ["100.0", "50.0", "0.0", "50.0"],
     }
-    path = tmp_path / "runs/listops/outer-operator-0/scores.json"
-    damaged = {name: v for name, v in read_json(path).items() if name != "checksum"} | {
-        "expressions": {"8": [1, 3]}
-    }
-    write_json(path, damaged)
-    with pytest.raises(
-        InputError,
-        match=(r"outer-operator-0.scores.json is not what a run leaves"),
-    ):
-        read_runs(tmp_path)
-
-
-def test_items_are_drawn_with_their_own_voices_whatever_order_json_has_them_in(
-    tmp_path: Path,
-) -> None:
-    items = {"q10": (1.0, 0.0), "q9": (1.0, 1.0), "q2": (1.0, 0.5)}
-    write_scores(
-        tmp_path,
-        "dual",
-        "ff1",
-        "text",
-        0,
-        items,
-        {},
-        BootstrapUnits("voice", (("a",), ("b",), ("c",))),
-    )
-    (run,) = read_runs(tmp_path)
-    assert dict(zip(run.items, run.units.labels, strict=True)) == {"q10": "a", "q9": "b", "q2": "c"}
-
-
-def test_what_shares_no_seed_with_the_baseline_has_no_gain_and_the_note_names_it(
-    tmp_path: Path,
-) -> None:
-    for task in ("order", "topic", "spot-the-word", "dual-hill"):
-        for arm, seed in (("scratch", 0), ("nested", 1), ("copy", 1)):
-            leave(tmp_path, task, arm, seed, [1, 0] * 5)
-    leave(tmp_path, "topic", "copy", 0, [1, 1] * 5)
-    leave(tmp_path, "listops", "frozen", 0, [1, 0] * 5)  # no baseline, no gain to miss
-    titles = (
-        "Scores",
-        "Gain over scratch, in points",
-        ("The frozen transformer"),
-        ("A language model of units"),
-        ("Loss surfaces: dual"),
-    )
-    notes = {
-        title: t.note
-        for title, t in zip(titles, gains_tables(Gains(results=tmp_path)), strict=True)
-        if title in t.title
-    }
-    some, gains, frozen, units, surface = (notes[title] for title in titles)
-    assert (
-        "No gain of nested, copy in order; of nested in topic: no seed in common with scratch."
-    ) in gains
-    assert (
-        "No gain of nested, copy in spot-the-word: no seed"
-    ) in units and "No gain of nested, copy in dual-hill: no" in surface
-    assert "No gain" not in some + frozen
-    for seed in (0, 1):
-        leave(tmp_path / "paired", "order", "scratch", seed, [1, 0] * 5)
-        leave(tmp_path / "paired", "order", "nested", seed, [1, 0] * 5)
-    assert not any(
-        "No gain" in table.note for table in gains_tables(Gains(results=tmp_path / "paired"))
-    )
-    leave(tmp_path / "none", "order", "scratch", 0, [1, 0])
-    leave(tmp_path / "none", "order", "nested", 1, [1, 0])
-    _, table = gains_tables(Gains(results=tmp_path / "none"))
-    assert not table.rows and table.note.startswith(
-        "No gain of nested in order: no seed in common with scratch."
-    )
 
 
 def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
@@ -375,69 +304,30 @@ def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
         read_runs(tmp_path / "none", [tmp_path, tmp_path / "again"])
 
 
-def test_no_runs_and_damaged_ones_are_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+DAMAGES = {
+    "`arm`": {"arm": ["a"]},
+    "`curve[0].loss`": {"curve": [{"step": 1, "loss": {}, "score": 0.1}]},
+    "`items[...]`": {"items": {"i": 1.0}},
+    "as many groups": {"groups": ["one"]},
+    "the expressions are not of the items": {"expressions": {"8": [1, 3]}},
+}
+
+
+@pytest.mark.parametrize("named", DAMAGES)
+def test_a_damaged_run_is_named_with_its_field(tmp_path: Path, named: str) -> None:
     with pytest.raises(InputError, match="has no runs; make some with"):
         read_runs(tmp_path)
-    write_json(tmp_path / "runs/order/x-0/scores.json", {"task": "order"})
-    with pytest.raises(InputError, match="delete its folder and run it again"):
+    leave(tmp_path, "order", "scratch", 0, [1, 0])
+    path = tmp_path / "runs/order/scratch-0/scores.json"
+    write_json(path, read_json(path) | DAMAGES[named])
+    sentence = f"scratch-0/scores.json: .*{re.escape(named)}.* delete its folder and run it again"
+    with pytest.raises(InputError, match=sentence):
         read_runs(tmp_path)
-    leave(tmp_path / "broken", "order", "scratch", 0, [1, 0])
-    path = tmp_path / "broken/runs/order/scratch-0/scores.json"
-    whole = read_json(path)
-    no_loss = {"step": 1, "loss": {}, "score": 0.1}
-    for damage in (
-        {"arm": ["a"]},
-        {"curve": [{"step": 1}]},
-        {"curve": [no_loss]},
-        {"curve": None},
-        {"items": {"i": [1.0, np.nan]}},
-        {"metric": []},
-        {"groups": 1},
-        {"groups": ["one"]},
-    ):
-        write_json(path, whole | damage)
-        with pytest.raises(InputError, match="delete its folder and run it again"):
-            read_runs(tmp_path / "broken")
-    followed = {
-        "id": "u",
-        "prompt": [1],
-        "followed": [2],
-        "drawn": {},
-        "measures": {"what followed": {"units": 1.0}},
-    }
-    for damage in ([], {"arm": 1, "continuations": []}, {"arm": "a", "continuations": [followed]}):
-        write_json(tmp_path / "broken/continuations/a-0.json", damage)
-        with pytest.raises(InputError, match="is not what `continuations.py` writes"):
-            read_continuations(tmp_path / "broken")
+
+
+def test_an_arm_is_a_name_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--arm '../x' is no name"):
         run_folder(tmp_path, "order", "../x", 0)
-
-
-def test_the_four_arms_stand_beside_what_is_published_and_apart_from_text() -> None:
-    some = [
-        replace(r, symbols=True, note="made")
-        for arm in ("random", "bert")
-        for r in runs(arm, np.ones((1, 4)), "splice")
-    ]
-    found = gains_of(some + runs("scratch", np.zeros((1, 4)), "order"), "scratch")
-    (table,) = symbol_table(found)
-    assert [row[0] for row in table.rows] == [
-        "bert",
-        "bert, published",
-        "random",
-        "random, published",
-    ]
-    assert [row[1] for row in table.rows[1::2]] == [97.5, 95.0] and all(
-        row[1].startswith("100.0") for row in table.rows[::2]
-    )
-    assert (
-        table.columns == ("start", "splice (accuracy)")
-        and found.symbols == {"splice": "made"}
-        and table.note.endswith(" made")
-    )
-    assert symbol_table(gains_of(runs("scratch", np.zeros((1, 4))), "scratch")) == []
 
 
 def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
@@ -530,11 +420,6 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     assert [
         table_of(values) for values in read_json(tmp_path / "tables/devices.json")["tables"]
     ] == [table]
-    write_json(folder / "readers/text-all-0/card.json", {"training": {}})
-    with pytest.raises(
-        InputError, match=("text-all-0/card.json does not say how many weights were trained")
-    ):
-        device_table(Devices(results=tmp_path))
     made = {
         (row.task, row.metric): row.value
         for row in read_rows(tmp_path / "results.jsonl")
@@ -581,7 +466,7 @@ def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text() -> N
         "text.copy": (200, 400, 400),
         "text.units": (100, None, 300),
     }
-    steps, _ = plateau_table(
+    steps, _ = plateau_tables(
         [run(arm, seed, at) for arm, each in reached.items() for seed, at in enumerate(each)]
     )
     rows = {row[0]: row[1:] for row in steps.rows}

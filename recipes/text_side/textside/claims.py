@@ -1,0 +1,175 @@
+"""Does what was run agree with the lectures? A claim compares two starts on the same seeds and
+items, and the interval of their difference decides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from speechssl.results import Table, interval_text
+from speechssl.stats import mean_estimate
+from textside.published import (
+    ALIGNMENT,
+    CLAIMS,
+    FLOORS,
+    FROZEN,
+    OTHER_LANGUAGE,
+    SHIFTED,
+    SYMBOLS,
+    Scores,
+    has_own_table,
+    is_of_languages,
+)
+from textside.runs import DECIMALS, Run, estimate, group_runs, printed_interval
+
+AGREEMENT = "What agrees with the lectures"  # a table
+MARGIN, MARGIN_NATS = 2.0, 0.2  # points and nats: what is less is taken for nothing
+ZERO_SHOT = re.compile(r"(?!mandarin)[^~]+(?<!\.zero-mean)")  # readers of English, without a shift
+Cells = Mapping[tuple[str, str], Sequence[Run]]  # task, arm -> its runs
+
+
+class Claim(NamedTuple):
+    """sign: 1, `arm` has more than `over` in the mean of `tasks`; -1, less; 0, no more. over: ""
+    compares with nothing."""
+
+    part: int
+    says: str
+    published: str
+    tasks: tuple[str, ...]
+    arm: str
+    over: str
+    sign: int = 1
+
+
+def list_claims(cells: Cells) -> list[Claim]:
+    """List what the lectures say of the tasks that were run, part by part."""
+    tasks = list(dict.fromkeys(task for task, _ in cells))
+    symbols = list(dict.fromkeys(task for (task, _), runs in cells.items() if runs[0].symbols))
+    apart = {"dual", "text-qa", *symbols}
+    text = [t for t in tasks if not (t in apart or has_own_table(t) or is_of_languages(t))]
+    claims = [Claim(**({"tasks": text} | claim)) for claim in CLAIMS]
+    for task in symbols:
+        for arm in ("bert", "re-emb"):
+            says, published = (
+                "text layers help with other symbols",
+                both(SYMBOLS, task, arm, "random"),
+            )
+            claims.append(Claim(2, says, published, (task,), arm, "random"))
+    for task in FROZEN:
+        claims += claims_of_frozen(cells, task)
+    claims += claims_of_languages(cells, tasks)
+    return sorted(claims, key=lambda claim: claim.part)
+
+
+def claims_of_frozen(cells: Cells, task: str) -> list[Claim]:
+    claims = []
+    published = FROZEN[task]
+    for arm, what in (("default", "untrained ones"), ("statistics", "their statistics")):
+        # where the published ones are equal there is nothing to agree with
+        if published["frozen"] is None or published["frozen"] != published[arm]:
+            says = f"frozen text layers compute more than {what}"
+            claims.append(Claim(3, says, both(FROZEN, task, "frozen", arm), (task,), "frozen", arm))
+    if floor := best_floor(cells, task):
+        says = "frozen text layers compute more than what needs no encoder"
+        claims.append(Claim(3, says, "–", (task,), "frozen", floor))
+    return claims
+
+
+def claims_of_languages(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
+    claims = []
+    aligned = [task for task in tasks if re.fullmatch(rf"{ALIGNMENT}-\d+", task)]
+    layers = [task for task in aligned if (task, "bilingual") in cells]
+    if layers:
+        best = max(layers, key=lambda task: estimate(cells[task, "bilingual"]).value)
+        says = "an encoder of two languages has translations close to each other (its best layer)"
+        claims.append(Claim(4, says, "a chart", (best,), "bilingual", "random-weights"))
+    for task, reader in cells:
+        if not (OTHER_LANGUAGE.match(task) and ZERO_SHOT.fullmatch(reader)):
+            continue
+        itself = "mandarin" if reader == "bilingual" else f"mandarin.{reader}"
+        says = "training on the language itself is better than zero-shot"
+        claims.append(Claim(4, says, "88.7 against 78.8", (task,), itself, reader))
+        for shift, trained in (("mean-difference", reader), ("zero-mean", f"{reader}.zero-mean")):
+            tagging = f"{SHIFTED[shift][0]} against {SHIFTED['none'][0]} (tagging)"
+            says, arm = f"the {shift} shift helps transfer", f"{trained}~{shift}"
+            claims.append(Claim(4, says, tagging, (task,), arm, reader))
+    return claims
+
+
+def both(published: Scores, task: str, arm: str, other: str) -> str:
+    values = [published.get(task, {}).get(name) for name in (arm, other)]
+    return "–" if None in values else "{} against {}".format(*values)
+
+
+def best_floor(cells: Cells, task: str) -> str:
+    """Return the floor with the highest score; "" where none was scored."""
+    floors = [arm for arm in FLOORS if (task, arm) in cells]
+    return max(floors, key=lambda arm: estimate(cells[task, arm]).value, default="")
+
+
+def is_above(runs: Sequence[Run], floor: Sequence[Run], seed: int) -> bool:
+    """Say whether the interval of the difference is above 0; true without a seed in common."""
+    if not {run.seed for run in runs} & {run.seed for run in floor}:
+        return True
+    low = estimate(runs, floor, seed).interval.ends[0]
+    return low is not None and low > 0
+
+
+def agreement(runs: Iterable[Run], seed: int = 0) -> list[Table]:
+    """Judge every claim whose starts were run; no table where there is none."""
+    cells = group_runs(runs)
+    lines = [judge(claim, cells, seed) for claim in list_claims(cells)]
+    rows = [line for line in lines if line]
+    note = (
+        "Ours: score, and difference on the same seeds and items, with 95 % intervals, which "
+        "decide. That there is nothing (no gain, no hill) is confirmed where the interval ends "
+        f"below {MARGIN:g} points or {MARGIN_NATS:g} nats. A score that is not above the floor of "
+        "its task, by the interval of their difference, needs no encoder."
+    )
+    columns = ("part", "what the lectures say", "task: start", "published", "ours", "agrees?")
+    return [Table(AGREEMENT, columns, tuple(rows), note)] if rows else []
+
+
+def judge(claim: Claim, cells: Cells, seed: int) -> tuple[int | str, ...] | None:
+    """Return the line of a claim, None where its starts have no run with a common seed."""
+    tasks, scores, others, gains = [], [], [], []
+    for task in claim.tasks:
+        a, b = cells.get((task, claim.arm), []), cells.get((task, claim.over), [])
+        if claim.over:
+            common = {run.seed for run in a} & {run.seed for run in b}
+            a, b = ([run for run in some if run.seed in common] for some in (a, b))
+        if a:
+            tasks.append(task)
+            scores.append(estimate(a, seed=seed))
+            others.append(estimate(b, seed=seed) if claim.over else scores[-1])
+            gains.append(estimate(a, b, seed) if claim.over else scores[-1])
+    if not tasks:
+        return None
+    metric = cells[tasks[0], claim.arm][0].metric
+    digits = DECIMALS.get(metric, 1)
+    ours, theirs, gain = (
+        printed_interval(mean_estimate(each), metric) for each in (scores, others, gains)
+    )
+    text, arms = interval_text(gain, "+", digits=digits), claim.arm
+    if claim.over:
+        arms += f" against {claim.over}"
+        text = f"{ours.value:.{digits}f} against {theirs.value:.{digits}f}: {text}"
+    judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
+    floor = best_floor(cells, tasks[0])
+    if floor and claim.over not in FLOORS:
+        above = is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor], seed)
+        judged += "" if above else f"; {claim.arm} is not above the floor {floor}"
+    where = f"{', '.join(tasks)}: {arms}"
+    return claim.part, claim.says, where, claim.published, text, judged
+
+
+def verdict(sign: int, low: float | None, high: float | None, margin: float = 0.0) -> str:
+    """Say what the ends of a difference mean for a claim: see `Claim`. margin: more than this is
+    not nothing."""
+    if low is None or high is None:
+        return "no interval"
+    if sign == 0:
+        return "yes" if high < margin else "no" if low > 0 else "within the interval"
+    low, high = sorted((sign * low, sign * high))
+    return "yes" if low > 0 else "no, the other way round" if high < 0 else "within the interval"
