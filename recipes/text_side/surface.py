@@ -29,17 +29,11 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from speechssl.artifacts import MADE_FROM, read_json, replacing, stage, write_json, write_text
-from speechssl.cascade.train import begin_text, text_examples
+from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.data import (
-    Example,
-    ExampleBatches,
-    Layout,
-    read_unit_source,
-    unit_examples,
-)
+from speechssl.dual.data import Example, ExampleBatches, Layout, read_unit_source, unit_examples
 from speechssl.dual.model import SpanModel, load_reader, without_pooler
 from speechssl.dual.options import QaOptions
 from speechssl.dual.train import unit_encoder
