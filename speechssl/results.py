@@ -344,7 +344,7 @@ def _plural(what: str) -> str:
 class Table:
     """A table has a title, heads of columns, rows and a note.
 
-    rows: texts and numbers, as many as columns; None: nothing was measured. Raises InputError for a
+    rows: texts and numbers, as many as columns; None: nothing was measured. Raises ValueError for a
     ragged table.
     """
 
@@ -355,10 +355,7 @@ class Table:
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
-            raise InputError(
-                f"the table {self.title!r} has {len(self.columns)} columns; give "
-                "every row as many values"
-            )
+            raise ValueError(f"{self.title!r} has {len(self.columns)} columns, but not every row")
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
@@ -411,8 +408,8 @@ def _print_value(value: Any, digits: int) -> str:
 
 
 def table_of(values: Any) -> Table:
-    """Make a table from `Table.values`. Raises KeyError or TypeError for what is no table,
-    InputError for a ragged one."""
+    """Make a table from `Table.values`. Raises KeyError, TypeError or ValueError for what is no
+    table."""
     return Table(
         values["title"],
         tuple(values["columns"]),

@@ -21,7 +21,7 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train import text_examples, train_text_qa
+from speechssl.cascade.train_text_qa import text_examples, train_text_qa
 from speechssl.checkpoints import SHIPPED
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.model import load_reader

@@ -33,7 +33,7 @@ from textside.languages import (
 )
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import ALIGNMENT
-from textside.runs import decisive, encoder_named, run_folder, write_scores
+from textside.runs import decisive, describe_encoder, run_folder, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def reciprocal_ranks(
 
 
 def chance(candidates: int, right: int = 1) -> float:
-    """The mean reciprocal rank of the first right one in a random order."""
+    """Return the mean reciprocal rank of the first right one in a random order."""
     every = comb(candidates, right)
     return sum(
         comb(candidates - k, right - 1) / every / k for k in range(1, candidates - right + 2)
@@ -101,7 +101,7 @@ def align(o: Align) -> None:
     Raises InputError where a text, a lexicon with words of both, or the encoder cannot be had.
     """
     folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
-    two, identity = two_languages(o), encoder_named(o.encoder)
+    two, identity = two_languages(o), describe_encoder(o.encoder)
     options = decisive(o)
     with stage(folder, {**two.inputs, **identity}, options) as step:
         if not step.done:
@@ -150,8 +150,8 @@ def align(o: Align) -> None:
 def pairs_read(
     pairs: Sequence[Pair], listed: Sequence[Sequence[str]], read: Sequence[States], o: Align
 ) -> list[Pair]:
-    """The pairs both of whose words occur often enough. listed: words of either language, in the
-    order of their states. Raises InputError for too few."""
+    """Return the pairs both of whose words occur often enough. listed: words of either language, in
+    the order of their states. Raises InputError for too few."""
     seen = [
         {word for word, n in zip(listed[i], read[i].counts, strict=True) if n >= o.occurrences}
         for i in (0, 1)
@@ -189,8 +189,8 @@ def write_ranks(
 
 
 def dictionary_of(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
-    """The words of either language in order, and of every word, by its number, the numbers of its
-    translations."""
+    """Return the words of either language in order, and of every word, by its number, the numbers
+    of its translations."""
     words = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]
     golds: list[dict[int, list[int]]] = [{}, {}]
     for pair in pairs:

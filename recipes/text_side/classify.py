@@ -49,7 +49,7 @@ from textside.options import ARM, RESULTS
 from textside.runs import (
     columns,
     decisive,
-    encoder_named,
+    describe_encoder,
     fit_and_score,
     run_folder,
     value,
@@ -113,7 +113,7 @@ def classify(o: Classify) -> None:
     check_share(o.batch)
     task, seed = load_task(o.data), o.training.seed
     folder = run_folder(o.results, task.name, o.arm, seed)
-    identity = encoder_named(o.encoder)
+    identity = describe_encoder(o.encoder)
     options = decisive(o) | {"trained": o.trained}
     with stage(folder, {"task": task.hash} | identity, options) as step:
         if step.done:
@@ -133,7 +133,7 @@ def classify(o: Classify) -> None:
 def train_and_answer(
     task: TextTask, o: Classify, folder: Path
 ) -> tuple[dict[str, tuple[float, float]], dict[str, Any]]:
-    """The label and the answer of every test example, and how training went. folder: for its
+    """Return the label and the answer of every test example, and how training went. folder: for its
     checkpoints."""
     loaded, tokenizer = load_text_encoder(o.encoder)
     paired = any(e.pair is not None for examples in task.splits.values() for e in examples)
@@ -194,8 +194,8 @@ def starts(
     seed: int,
     longest: int,
 ) -> tuple[PreTrainedModel, nn.Embedding, Encode, int]:
-    """The encoder, the embeddings of a task's tokens or symbols, how its examples are encoded, and
-    the id of padding.
+    """Return the encoder, the embeddings of a task's tokens or symbols, how its examples are
+    encoded, and the id of padding.
 
     longest: S at most; what is longer loses the tail of the longer of its texts.
     Raises InputError for an assignment that does not suit the task, or a symbol that training does

@@ -48,7 +48,7 @@ from textside.puzzles import (
     load_puzzle,
     written_signs,
 )
-from textside.runs import decisive, encoder_named, fit_and_score, run_folder, write_scores
+from textside.runs import decisive, describe_encoder, fit_and_score, run_folder, write_scores
 from textside.starts import begin
 
 
@@ -105,7 +105,7 @@ def compute(o: Compute) -> None:
     """
     check_share(o.batch)
     puzzle, seed = load_puzzle(o.task, o.length), o.training.seed
-    folder, identity = run_folder(o.results, puzzle.name, o.arm, seed), encoder_named(o.encoder)
+    folder, identity = run_folder(o.results, puzzle.name, o.arm, seed), describe_encoder(o.encoder)
     data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
     start = {"init": o.init, "trained": o.trained} | identity
     options = decisive(o) | {"task": puzzle.name}
@@ -126,7 +126,7 @@ def compute(o: Compute) -> None:
 
 
 def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
-    """The model, and how its training went. folder: for its checkpoints."""
+    """Return the model, and how its training went. folder: for its checkpoints."""
     body, _ = load_text_encoder(o.encoder)
     check_length(puzzle.places, body, f"places ({puzzle.name})", o.encoder, fewest=1)
     seed = o.training.seed

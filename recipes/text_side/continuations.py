@@ -91,7 +91,7 @@ def continue_recordings(o: Continue) -> None:
         units = utterance.runs.units
         cut = utterance.runs.unit_at(frames - 1) + 1
         if cut < len(units):
-            line = continued(lm, units[:cut], units[cut : cut + o.count], seen, number, o)
+            line = continue_prompt(lm, units[:cut], units[cut : cut + o.count], seen, number, o)
             lines.append({"id": utterance.id} | line)
     seed = int(lm.card["options"]["training"]["seed"])
     card = {
@@ -107,7 +107,7 @@ def continue_recordings(o: Continue) -> None:
     print("\n\n".join(table.text for table in continuation_tables([written])))
 
 
-def continued(
+def continue_prompt(
     lm: UnitLm,
     prompt: np.ndarray,
     followed: np.ndarray,
@@ -120,13 +120,13 @@ def continued(
     prompt, followed: (U,) units. number: of the recording, for the seed.
     """
     by_temperature: dict[str, list[int]] = {}
-    measured = {REAL: measures(lm, prompt, followed, seen)}
+    measured = {REAL: measure_continuation(lm, prompt, followed, seen)}
     for temperature in o.temperature:
         generator = torch.Generator().manual_seed(1_000_003 * o.seed + number)
         drawn = lm.generate(prompt, o.count, temperature, generator)
         by_temperature[f"{temperature:g}"] = drawn.tolist()
         if len(drawn):
-            measured[f"{temperature:g}"] = measures(lm, prompt, drawn, seen)
+            measured[f"{temperature:g}"] = measure_continuation(lm, prompt, drawn, seen)
     return {
         "prompt": prompt.tolist(),
         "followed": followed.tolist(),
@@ -135,7 +135,7 @@ def continued(
     }
 
 
-def measures(
+def measure_continuation(
     lm: UnitLm, prompt: np.ndarray, units: np.ndarray, seen: set[Hashable]
 ) -> dict[str, float | None]:
     """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of

@@ -44,7 +44,14 @@ from speechssl.timing import interval_of_units
 from speechssl.training import check_share
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
-from textside.runs import decisive, encoder_named, fit_and_score, run_folder, steps_to, write_scores
+from textside.runs import (
+    decisive,
+    describe_encoder,
+    fit_and_score,
+    run_folder,
+    steps_to,
+    write_scores,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +98,7 @@ def plateau(o: Plateau) -> None:
     """
     qa = o.qa
     check_share(qa.batch, qa.short_batch)
-    seed, identity = qa.training.seed, encoder_named(qa.text_encoder)
+    seed, identity = qa.training.seed, describe_encoder(qa.text_encoder)
     source = read_unit_source(o.units / qa.split, o.corpus)[0]
     scored = read_unit_source(o.units / o.eval_split, o.corpus)[0]
     if scored.get("codebook") != source.get("codebook"):

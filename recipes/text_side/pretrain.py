@@ -85,7 +85,7 @@ from textside.objectives import (
     whole,
 )
 from textside.options import LETTERS, Init, Letters, Objective
-from textside.runs import decisive, encoder_named
+from textside.runs import decisive, describe_encoder
 from textside.starts import begin
 from textside.tasks import TextTask, load_task
 
@@ -238,7 +238,7 @@ def pretrain_text(o: PretrainText) -> None:
                         "what": "text language model" if causal else "text encoder",
                         "options": options,
                         "training": training,
-                        "weights": encoder_named(str(folder))["weights"],
+                        "weights": describe_encoder(str(folder))["weights"],
                     }
                     step.finish(card)
     print(f"{folder}: text encoder, {o.objective} on {o.data}")
@@ -341,7 +341,8 @@ def save_head(head: nn.Module, file: Path) -> None:
 def read_inputs(
     o: PretrainText,
 ) -> tuple[Text | None, Text | None, TextTask | None, dict[str, Any]]:
-    """The text, that of another language, the task of symbols, and the hashes of all that is read.
+    """Return the text, that of another language, the task of symbols, and the hashes of all that is
+    read.
 
     Raises InputError for what is not there, or does not fit together.
     """
@@ -361,9 +362,9 @@ def read_inputs(
                 "codebooks; extract them with one"
             )
     if o.start:
-        inputs["start"] = encoder_named(o.start)
+        inputs["start"] = describe_encoder(o.start)
     if o.tokenizer:
-        inputs["tokenizer"] = encoder_named(o.tokenizer)
+        inputs["tokenizer"] = describe_encoder(o.tokenizer)
     symbols = None
     if o.data == SYMBOLS and o.symbols:
         symbols = load_task(o.symbols)
@@ -376,7 +377,7 @@ def read_inputs(
 
 
 def _name(value: Any) -> str | None:
-    """The name of a thing, and not where it lies on this machine."""
+    """Return the name of a thing, and not where it lies on this machine."""
     return None if value is None else "/".join(Path(value).parts[-2:])
 
 
@@ -468,8 +469,8 @@ class RandomCrops:
 def _encoder(
     o: PretrainText, paragraphs: Sequence[str], symbols: TextTask | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The encoder to train and its tokeniser. paragraphs: that a vocabulary is fitted to; none: one
-    of symbols is made.
+    """Return the encoder to train and its tokeniser. paragraphs: that a vocabulary is fitted to;
+    none: one of symbols is made.
 
     Raises InputError for options that contradict each other, or no vocabulary.
     """
@@ -520,7 +521,7 @@ def _vocabulary(
 
 
 def _config_like(like: str) -> dict[str, Any]:
-    """The values of a config. Raises InputError where there is none."""
+    """Return the values of a config. Raises InputError where there is none."""
     source = checkpoint_folder(like, "text encoder")
     try:
         values = text_config(source).to_dict()

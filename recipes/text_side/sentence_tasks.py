@@ -61,7 +61,7 @@ def make_sentence_tasks(o: SentenceTasks) -> None:
 
 
 def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
-    """A line for each of what was made."""
+    """Return a line for each of what was made."""
     documents = {}
     for name, paragraphs in text.documents.items():
         in_sentences = [sentences(paragraph) for paragraph in paragraphs]

@@ -110,8 +110,8 @@ def non_word(
     pairs: Mapping[tuple[str, str], int],
     real: Collection[tuple[str, ...]],
 ) -> Pair | None:
-    """A word with its non-word; None where there is none. pairs: how often neighbours occur; real:
-    pronunciations of words."""
+    """Return a word with its non-word; None where there is none. pairs: how often neighbours occur;
+    real: pronunciations of words."""
     plain = bare(phones)
 
     def frequency(sequence: Sequence[str]) -> float:
@@ -227,7 +227,7 @@ def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[Spo
 
 
 def described(pair: Pair) -> dict[str, Any]:
-    """A pair for the card."""
+    """Return a pair for the card."""
     phones, other = " ".join(pair.phones), " ".join(pair.other)
     return {"word": pair.word, "phones": phones, "other": other, "place": pair.place}
 

@@ -29,17 +29,11 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from speechssl.artifacts import MADE_FROM, read_json, replacing, stage, write_json, write_text
-from speechssl.cascade.train import begin_text, text_examples
+from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.data import (
-    Example,
-    ExampleBatches,
-    Layout,
-    read_unit_source,
-    unit_examples,
-)
+from speechssl.dual.data import Example, ExampleBatches, Layout, read_unit_source, unit_examples
 from speechssl.dual.model import SpanModel, load_reader, without_pooler
 from speechssl.dual.options import QaOptions
 from speechssl.dual.train import unit_encoder
@@ -53,7 +47,7 @@ from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from textside.runs import NATS, decisive, encoder_named, run_folder, write_scores
+from textside.runs import NATS, decisive, describe_encoder, run_folder, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +113,7 @@ def surface(o: Surface) -> None:
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {
         "reader": card["weights"],
-        "start": o.start and encoder_named(o.start),
+        "start": o.start and describe_encoder(o.start),
         "data": [data_hash(o.corpus, name) for name in splits],
     }
     if o.units is not None:

@@ -140,7 +140,7 @@ def make_symbols(o: Symbols) -> None:
     with stage(o.out, {"source": source}, decisive(o)) as step:
         if not step.done:
             name = files[0].stem.lower() if o.kind == "histone" else o.kind
-            parts = divided(read_examples(o, files), np.random.default_rng(o.seed))
+            parts = divide_examples(read_examples(o, files), np.random.default_rng(o.seed))
             write_splits(parts, name, o)
             details = {
                 "task": name,
@@ -180,7 +180,7 @@ def write_splits(parts: Mapping[str, Sequence[SymbolExample]], name: str, o: Sym
     report_set_aside(strange, f"the task {name}", "example")
 
 
-def divided(
+def divide_examples(
     examples: Sequence[SymbolExample], rng: np.random.Generator
 ) -> dict[str, list[SymbolExample]]:
     """Splits as published; of the rest 80, 10 and 10 %, or, where a test split is published, 90 %
@@ -267,7 +267,7 @@ def _works(folder: Path, count: int) -> list[Path]:
 
 
 def read_examples(o: Symbols, files: Sequence[Path]) -> list[SymbolExample]:
-    """Raises InputError for a file that is damaged or of another format."""
+    """Raise InputError for a file that is damaged or of another format."""
     if o.kind == "promoter":
         return promoters(o.sequences, np.random.default_rng([o.seed, 1]))
     if o.kind == "composer":
@@ -381,7 +381,7 @@ def _excerpts(path: Path) -> list[SymbolExample]:
     )
     symbols, now = [], 0.0
     for offset, pitch in pitches:
-        symbols += ["|"] * (offset > now) + [str(folded(pitch))]
+        symbols += ["|"] * (offset > now) + [str(fold_pitch(pitch))]
         now = max(now, offset)
     cut = [symbols[first : first + EXCERPT] for first in range(0, len(symbols), EXCERPT)][:EXCERPTS]
     work = str(path if path.parent.name == composer else path.parent)
@@ -390,7 +390,7 @@ def _excerpts(path: Path) -> list[SymbolExample]:
     ]
 
 
-def folded(pitch: int) -> int:
+def fold_pitch(pitch: int) -> int:
     """By octaves into LOWEST to HIGHEST."""
     while not LOWEST <= pitch <= HIGHEST:
         pitch += 12 if pitch < LOWEST else -12

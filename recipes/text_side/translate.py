@@ -45,7 +45,7 @@ from textside.languages import (
 from textside.objectives import MLM_HEAD, TokenHead
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import CONVERTED, PRECISION
-from textside.runs import decisive, encoder_named, run_folder, write_scores
+from textside.runs import decisive, describe_encoder, run_folder, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +85,8 @@ Predict = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # ids, mask (B, 
 
 
 def load_predictor(name: str) -> tuple[Body, Predict]:
-    """An encoder and what predicts tokens of its outputs. Raises InputError for an encoder that has
-    no such head."""
+    """Return an encoder and what predicts tokens of its outputs. Raises InputError for an encoder
+    that has no such head."""
     remedy = (
         "give one that was pre-trained by masked tokens, such as "
         "bert-base-multilingual-cased, or of `pretrain.py`"
@@ -127,7 +127,7 @@ def load_predictor(name: str) -> tuple[Body, Predict]:
 def predicted(
     body: Body, predict: Predict, sequences: Sequence[Sequence_], batch: int
 ) -> list[np.ndarray]:
-    """The likeliest token at every place of each sequence, (S,); never a special."""
+    """Return the likeliest token at every place of each sequence, (S,); never a special."""
     special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
     guesses = []
     for start in range(0, len(sequences), batch):
@@ -145,7 +145,7 @@ def translate(o: Translate) -> None:
     lexicon without words of the text.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
-    two, identity = two_languages(o), encoder_named(o.encoder)
+    two, identity = two_languages(o), describe_encoder(o.encoder)
     options = decisive(o)
     with stage(folder, {**two.inputs, **identity}, options) as step:
         if not step.done:
@@ -223,8 +223,8 @@ def tokens_of_second(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> n
 def pieces_with_words(
     two: Two, body: Body, room: int
 ) -> tuple[list[Sequence_], list[Counter[int]], list[int]]:
-    """The pieces of the first text that have words of the lexicon, and of each the tokens of these
-    words' translations, and at how many places words stood. room: tokens of a piece."""
+    """Return the pieces of the first text that have words of the lexicon, and of each the tokens of
+    these words' translations, and at how many places words stood. room: tokens of a piece."""
     words = sorted({a for a, _ in two.pairs})
     golds: dict[str, set[int]] = {word: set() for word in words}
     for a, b in two.pairs:

@@ -42,7 +42,7 @@ from textside.objectives import (
     set_rows,
     whole,
 )
-from textside.runs import decisive, encoder_named, fit_and_score
+from textside.runs import decisive, describe_encoder, fit_and_score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
         scored = units_card(o.units / o.eval_split)
         check_same(scored, card, o.units / o.eval_split)
         inputs["scored"] = [part["hash"] for part in scored["parts"]]
-    identity = encoder_named(o.start) if o.start else {}
+    identity = describe_encoder(o.start) if o.start else {}
     options = decisive(o) | ({"start": identity["encoder"]} if identity else {})
     with stage(o.out, inputs | {"start": identity}, options) as step:
         if not step.done:
@@ -121,7 +121,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
             trained = _train(o, int(card["K"]))
             with main_first():
                 if is_main():
-                    weights = encoder_named(str(o.out / "model"))["weights"]
+                    weights = describe_encoder(str(o.out / "model"))["weights"]
                     about = {"what": WHAT, "options": options, "start": identity}
                     step.finish(about | facts | trained | {"weights": weights})
         curve = read_json(o.out / "card.json")["curve"]

@@ -17,7 +17,7 @@ from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm.layers import Shift, check_layer, load_shift
 from textside.languages import load_body, room_of, states_of, two_languages
 from textside.options import TwoLanguages
-from textside.runs import decisive, encoder_named
+from textside.runs import decisive, describe_encoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def write_vector(o: Vector) -> None:
     Raises InputError for a layer that there is not, or where `o.out` was made from other inputs.
     """
     two = two_languages(o)
-    origin = {"options": decisive(o)} | encoder_named(o.encoder) | dict(two.inputs)
+    origin = {"options": decisive(o)} | describe_encoder(o.encoder) | dict(two.inputs)
     if o.out.is_file():
         shift, _ = load_shift(o.out)
         if (shift.layer, shift.made) != (o.layer, origin):

@@ -1,7 +1,8 @@
-"""The cascade: speech recognition, then question answering on words.
+"""The cascade is speech recognition, then question answering on words.
 
 data: timed words, recognisers, long recordings in pieces. model: CTC head, greedy decoding,
-alignment, recogniser. decode: beam search with an n-gram model. engines: Hugging Face's. align:
-times of known words. readers: text QA. train: the CTC head, its n-gram, and the reader of words.
-system: what answers questions.
+alignment, recogniser. ngrams, decode: n-gram models, and beam search with them. engines: Hugging
+Face's. align, align_whisper: times of known words; align_corpus: those of a corpus. readers: text
+QA. train, train_ngram, train_text_qa: the CTC head, its n-gram, and the reader of words. system:
+answers questions.
 """

@@ -66,8 +66,8 @@ class Alignment:
 
 @dataclass(frozen=True)
 class CtcAligner:
-    """This aligns with a CTC recogniser (forced alignment), in memory that grows with the recording
-    by a few numbers a frame.
+    """The aligner aligns with a CTC recogniser (forced alignment), in memory that grows with the
+    recording by a few numbers a frame.
 
     name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by
     the grid; symbols: V texts, "" for what writes nothing; separator: the symbol between words, ""

@@ -108,25 +108,7 @@ def align_corpus(o: Align) -> dict[str, Any]:
     }
     with stage(out, source, settings) as step:
         if not step.done:
-            card = dict(read_json(root / CARD)) if (root / CARD).is_file() else {}
-            invented = str(card.get("synthetic", "")).startswith(INVENTED)
-            report = PrepareReport(str(card.get("corpus", root.name)), invented=invented)
-            by_split: dict[str, SplitRecords] = {}
-            for split, corpus in data.items():
-                aligned = AlignedSplit(corpus, out, aligner, o.confidence)
-                by_split[split] = aligned.align_records(report, o.workers)
-            if not any(records.passages for records in by_split.values()):
-                common = report.reasons(kind="passages").most_common(3)
-                why = "; ".join(f"{n:,} x {reason}" for reason, n in common)
-                raise InputError(
-                    f"{aligner.name} aligned no passage of {o.manifest} ({why}); "
-                    "check texts and recordings"
-                )
-            for split in by_split:
-                copy_reference(root, out, split)
-            facts = {name: card[name] for name in card if name not in ("corpus", "manifests")}
-            facts["aligned"] = source | settings
-            write_corpus(out, by_split, report, facts)
+            write_aligned(o, root, out, data, aligner, source | settings)
     made = dict(read_json(out / "data_report.json"))
     print(format_report(made))
     print(
@@ -135,6 +117,34 @@ def align_corpus(o: Align) -> dict[str, Any]:
     )
     count_set_aside(count_set_aside_items(made))
     return {"out": str(out), "report": made}
+
+
+def write_aligned(
+    o: Align,
+    root: Path,
+    out: Path,
+    data: Mapping[str, Corpus],
+    aligner: Aligner,
+    facts: Mapping[str, Any],
+) -> None:
+    """Align every split and write the corpus. facts: what made it, for its card."""
+    card = dict(read_json(root / CARD)) if (root / CARD).is_file() else {}
+    invented = str(card.get("synthetic", "")).startswith(INVENTED)
+    report = PrepareReport(str(card.get("corpus", root.name)), invented=invented)
+    by_split: dict[str, SplitRecords] = {}
+    for split, corpus in data.items():
+        aligned = AlignedSplit(corpus, out, aligner, o.confidence)
+        by_split[split] = aligned.align_records(report, o.workers)
+    if not any(records.passages for records in by_split.values()):
+        common = report.reasons(kind="passages").most_common(3)
+        why = "; ".join(f"{n:,} x {reason}" for reason, n in common)
+        raise InputError(
+            f"{aligner.name} aligned no passage of {o.manifest} ({why}); check texts and recordings"
+        )
+    for split in by_split:
+        copy_reference(root, out, split)
+    kept = {name: card[name] for name in card if name not in ("corpus", "manifests")}
+    write_corpus(out, by_split, report, kept | {"aligned": facts})
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:
@@ -183,7 +193,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """This aligns one split into the folder `out`, a file a recording in its PARTS, which a killed
+    """Align one split into the folder `out`, a file a recording in its PARTS, which a killed
     run finds again."""
 
     data: Corpus

@@ -30,7 +30,7 @@ MEDIAN = 7  # frames of the filter over Whisper's attention
 
 
 class WhisperAligner:
-    """This aligns as `CtcAligner` does, by dynamic time warping over the cross-attention of
+    """The aligner aligns as `CtcAligner` does, by dynamic time warping over the cross-attention of
     Whisper's alignment heads, given the known tokens.
 
     Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the

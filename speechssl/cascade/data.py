@@ -18,8 +18,8 @@ Record = Passage | Question
 
 @dataclass(frozen=True)
 class TimedWord:
-    """This is a recognised word. start, end: seconds from the beginning of the audio, half-open, 0
-    <= start <= end."""
+    """A timed word is a recognised word. start, end: seconds from the beginning of the audio,
+    half-open, 0 <= start <= end."""
 
     text: str
     start: float

@@ -29,7 +29,8 @@ _LAST = "\U0010ffff"
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """The defaults are those of SUPERB's ASR (s3prl 0.4.18, downstream/asr)."""
+    """Beam search has these options; the defaults are those of SUPERB's ASR (s3prl 0.4.18,
+    downstream/asr)."""
 
     beam: int = 5  # prefixes kept after each frame
     lm_weight: float = 2.0  # nats for each unit of log10 probability
@@ -39,8 +40,8 @@ class BeamOptions:
 
 @dataclass(eq=False)
 class BeamDecoder:
-    """This finds texts for a recogniser by beam search. Its words are separated by a symbol, or
-    every symbol is a word (Chinese characters)."""
+    """The decoder finds texts for a recogniser by beam search. Its words are separated by a symbol,
+    or every symbol is a word (Chinese characters)."""
 
     model: NgramModel
     vocabulary: CtcVocabulary

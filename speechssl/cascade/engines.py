@@ -64,8 +64,8 @@ _NOT_NEEDED = "masked_spec_embed"
 
 
 class HuggingFaceRecogniser:
-    """This runs a CTC or Whisper checkpoint, called by the last part of its name; on a GPU where
-    there is one.
+    """The recogniser runs a CTC or Whisper checkpoint, called by the last part of its name; on a
+    GPU where there is one.
 
     source: a folder, or a name on the hub. separator: " ", or "" for a language written without
     spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. Raises
@@ -116,8 +116,8 @@ class HuggingFaceRecogniser:
 
 
 class CtcCheckpoint:
-    """This is a CTC model on raw samples. symbols: the text of every output, "" for those that
-    write nothing; blank: which it is."""
+    """The engine is a CTC model on raw samples. symbols: the text of every output, "" for those
+    that write nothing; blank: which it is."""
 
     longest = CTC_LONGEST
 
@@ -172,8 +172,8 @@ class CtcCheckpoint:
 
 
 class WhisperCheckpoint:
-    """This is a Whisper with alignment heads. separator: " ", or "" for a language written without
-    spaces.
+    """The engine is a Whisper with alignment heads. separator: " ", or "" for a language written
+    without spaces.
 
     Raises InputError for a language that it was not trained on.
     """

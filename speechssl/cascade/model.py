@@ -83,7 +83,7 @@ class CtcVocabulary:
 
 @dataclass(frozen=True)
 class HeadShape:
-    """These are the sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with
+    """A shape has the sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with
     learnt weights."""
 
     width: int  # D of a hidden state
@@ -212,7 +212,7 @@ def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """This is a symbol in the frames [start, end), whose number is its length. score: mean
+    """A token span is a symbol in the frames [start, end), whose number is its length. score: mean
     log-probability."""
 
     token: int
@@ -332,7 +332,7 @@ def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tu
 
 
 class CtcRecogniser:
-    """This makes an encoder and a head a recogniser. The head is put into evaluation mode.
+    """A CTC recogniser is an encoder with a head. The head is put into evaluation mode.
 
     encoder: a SpeechEncoder, or one that is shared; layer: which hidden state a head of one state
     sees (0 is the encoder's input), None for a head that weighs all of them.

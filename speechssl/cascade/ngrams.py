@@ -37,7 +37,7 @@ _BLOCK = 1 << 18  # lines read at a time
 
 @dataclass(frozen=True, eq=False)
 class Ngrams:
-    """These are all n-grams of one length, by their keys."""
+    """All n-grams of one length are kept by their keys."""
 
     keys: np.ndarray  # (R,) int64, sorted; of single words: 0 to V - 1
     log_probs: np.ndarray  # (R,) float32

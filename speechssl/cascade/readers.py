@@ -63,7 +63,7 @@ class WordSpan:
 
 @dataclass(frozen=True)
 class TextQa:
-    """This holds a reader, what the card of a system says of it, and what it adds to the system's
+    """Text QA has a reader, what the card of a system says of it, and what it adds to the system's
     name: nothing where it is the models' own.
 
     threshold: "no answer" is the answer where it is worth more than the best span by more than
@@ -152,7 +152,7 @@ def reader_suffix(name: str | None) -> str:
 
 @dataclass(frozen=True)
 class TrainedReader:
-    """This reads with a span model on word pieces."""
+    """The reader reads with a span model on word pieces."""
 
     codec: TextCodec
     reader: Reader
@@ -228,7 +228,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
 
 
 class JoinedText(NamedTuple):
-    """This is a question and a passage as one sequence.
+    """A joined text is a question and a passage as one sequence.
 
     ids, segments: (S,), segments all 0 where the tokeniser gives none; part: (S,), 1 for the
     passage, 0 for the question, -1 for specials; characters: (P, 2), where each token of the
@@ -326,8 +326,8 @@ def written_words(transcript: Transcript) -> list[str]:
 
 @dataclass(frozen=True)
 class HuggingFaceReader:
-    """This reads with a question-answering model of transformers and its tokeniser. The model is
-    moved to a GPU where there is one."""
+    """The reader reads with a question-answering model of transformers and its tokeniser. The model
+    is moved to a GPU where there is one."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase

@@ -28,7 +28,7 @@ SIMULATED = "cascade-simulated"
 
 @dataclass(frozen=True)
 class CascadeSystem:
-    """This is text QA on the words of a recording: recognised ones, those of the corpus
+    """A cascade is text QA on the words of a recording: recognised ones, those of the corpus
     (`given_words`), or these with simulated errors."""
 
     name: str

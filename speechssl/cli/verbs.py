@@ -71,9 +71,9 @@ VERBS = {
     "units import": Verb("units.options:Import", "units.fit:import_codebook"),
     "units evaluate": Verb("units.options:Evaluate", "units.quality:evaluate_units"),
     "train dual": Verb("dual.options:TrainDual", "dual.train:train_dual"),
-    "train text-qa": Verb("cascade.options:TrainTextQa", "cascade.train:train_text_qa"),
+    "train text-qa": Verb("cascade.options:TrainTextQa", "cascade.train_text_qa:train_text_qa"),
     "train ctc": Verb("cascade.options:TrainCtc", "cascade.train:train_ctc"),
-    "train ngram": Verb("cascade.options:TrainNgram", "cascade.train:train_ctc_ngram"),
+    "train ngram": Verb("cascade.options:TrainNgram", "cascade.train_ngram:train_ctc_ngram"),
     "train speechbert": Verb(
         "speechbert.options:TrainSpeechBert", "speechbert.train:train_speechbert"
     ),

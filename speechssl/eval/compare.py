@@ -52,7 +52,7 @@ CLEAN: Where = ("clean", None)
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """This is what one system scored in one condition of one corpus. lines: by question."""
+    """Scores of one system are in one condition of one corpus. lines: by question."""
 
     system: str
     condition: Where
@@ -133,8 +133,8 @@ def reads_reference(system: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """This is one corpus. estimates: by system, condition and metric, drawn together; of the metric
-    and WER. aside: systems without it.
+    """One corpus is compared here. estimates: by system, condition and metric, drawn together; of
+    the metric and WER. aside: systems without it.
 
     drawn: what the bootstrap draws of its questions, which are the keys of places.
     """
@@ -153,7 +153,7 @@ class Compared:
 
     @property
     def conditions(self) -> list[Where]:
-        """Clean first, then by name, from the quietest noise to the loudest."""
+        """List clean speech first, then noises by name, from the quietest to the loudest."""
         conditions = {s.condition for s in self.scores}
         return sorted(conditions, key=lambda c: (c[0] != "clean", c[0], -(c[1] or 0.0)))
 
@@ -192,14 +192,14 @@ class Compared:
 
     @property
     def textless(self) -> list[str]:
-        """The systems without a transcript."""
+        """List the systems without a transcript."""
         reading = {s.system for s in self.scores if s.recognises}
         return [s for s in self.systems if s not in reading]
 
     @property
     def recognisers(self) -> list[str]:
-        """The cascades with a recogniser: not those that read the reference, with simulated errors
-        or without."""
+        """List the cascades with a recogniser: not those that read the reference, with simulated
+        errors or without."""
         return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
 
 
@@ -350,7 +350,7 @@ def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """These are points by which one system is better than another in one condition. p_holm:
+    """A paired test says by how many points a system is better in one condition. p_holm:
     adjusted over the family, of so many tests.
 
     seeds: of their noise, where they differ and the audio was not the same; None: it was, as far as

@@ -22,8 +22,8 @@ from speechssl.stats import Interval
 
 
 class Compilation(NamedTuple):
-    """These are all results of one corpus. bins: by system without a transcript, family, and
-    "passage" or "sentence"."""
+    """A compilation has all results of one corpus. bins: by system without a transcript, family,
+    and "passage" or "sentence"."""
 
     compared: Compared
     tests: Sequence[PairedTest]
@@ -255,83 +255,72 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
     """Return JSON. Numbers are fractions, not percent; differences in points. low and high are null
     where too few voices or passages are drawn."""
     compared = compilation.compared
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Interval):
-            values = asdict(value) | dict(zip(("low", "high"), value.ends, strict=True))
-            del values["estimated"]
-            return values
-        if isinstance(value, (Bin, QuestionBucket)):
-            return plain(value._asdict())
-        return {name: plain(x) for name, x in value.items()} if isinstance(value, dict) else value
-
-    cells = [
-        {
-            "system": system,
-            "condition": condition_name(*condition),
-            "metric": metric,
-            **plain(estimate.interval),
-        }
-        for (system, condition, metric), estimate in compared.estimates.items()
-    ]
-    tests = []
-    for test in compilation.tests:
-        pair = {
-            "first": test.first,
-            "second": test.second,
-            "condition": condition_name(*test.condition),
-        }
-        difference = {
-            **plain(test.difference.interval),
-            "p_value": test.difference.p_value,
-            "p_holm": test.p_holm,
-        }
-        tests.append(pair | difference | {"seeds": test.seeds})
-    crossings = []
-    for x in compilation.crossings:
-        points = []
-        for p in x.points:
-            values = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
-            points.append({"system": p.system, "condition": condition_name(*p.condition)} | values)
-        crossings.append(
-            {
-                "textless": x.textless,
-                "family": x.family,
-                "at": x.at,
-                "low": None if x.share is None else x.low,
-                "high": None if x.share is None else x.high,
-                "share": x.share,
-                "ahead": x.ahead,
-                "between": x.between,
-                "text": crossing_text(x),
-                "wer_measured": [x.low_wer, x.high_wer],
-                "points": points,
-            }
-        )
+    cells = []
+    for (system, condition, metric), estimate in compared.estimates.items():
+        cell = {"system": system, "condition": condition_name(*condition), "metric": metric}
+        cells.append(cell | _plain(estimate.interval))
     by_own_wer = [
-        {"textless": textless, "family": family, "of": what, "bins": list(map(plain, bins))}
+        {"textless": textless, "family": family, "of": what, "bins": list(map(_plain, bins))}
         for (textless, family, what), bins in compilation.bins.items()
     ]
     errors = []
     for analysis in compilation.analyses:
-        changed = {
-            "condition": condition_name(*analysis.condition),
-            "buckets": list(map(plain, analysis.buckets)),
-        }
-        errors.append(analysis._asdict() | changed)
-    corpus_facts = {
-        name: compared.card.get(name)
-        for name in ("corpus", "split", "data", "synthetic", "languages")
-    }
-    return corpus_facts | {
+        condition_text = condition_name(*analysis.condition)
+        buckets = list(map(_plain, analysis.buckets))
+        errors.append(analysis._asdict() | {"condition": condition_text, "buckets": buckets})
+    facts = ("corpus", "split", "data", "synthetic", "languages")
+    return {name: compared.card.get(name) for name in facts} | {
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
         "error_rate": compared.errors,
         "drawn": compared.drawn.text,
         "cells": cells,
-        "tests": tests,
+        "tests": list(map(_test_as_json, compilation.tests)),
         "other_noise": other_noise(compilation.tests),
-        "crossings": crossings,
+        "crossings": list(map(_crossing_as_json, compilation.crossings)),
         "by_own_wer": by_own_wer,
         "errors": errors,
     }
+
+
+def _test_as_json(test: PairedTest) -> dict[str, Any]:
+    return {
+        "first": test.first,
+        "second": test.second,
+        "condition": condition_name(*test.condition),
+        **_plain(test.difference.interval),
+        "p_value": test.difference.p_value,
+        "p_holm": test.p_holm,
+        "seeds": test.seeds,
+    }
+
+
+def _crossing_as_json(x: Crossing) -> dict[str, Any]:
+    points = []
+    for p in x.points:
+        rates = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
+        points.append({"system": p.system, "condition": condition_name(*p.condition)} | rates)
+    return {
+        "textless": x.textless,
+        "family": x.family,
+        "at": x.at,
+        "low": None if x.share is None else x.low,
+        "high": None if x.share is None else x.high,
+        "share": x.share,
+        "ahead": x.ahead,
+        "between": x.between,
+        "text": crossing_text(x),
+        "wer_measured": [x.low_wer, x.high_wer],
+        "points": points,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return intervals, bins and buckets as dictionaries."""
+    if isinstance(value, Interval):
+        values = asdict(value) | dict(zip(("low", "high"), value.ends, strict=True))
+        del values["estimated"]
+        return values
+    if isinstance(value, (Bin, QuestionBucket)):
+        return _plain(value._asdict())
+    return {name: _plain(x) for name, x in value.items()} if isinstance(value, dict) else value

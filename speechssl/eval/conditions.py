@@ -127,7 +127,7 @@ def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
 
 
 class Item(NamedTuple):
-    """This is one test recording. id: what the random part of a distortion depends on."""
+    """An item is one test recording. id: what the random part of a distortion depends on."""
 
     id: str
     path: Path
@@ -167,7 +167,7 @@ def file_size(path: Path) -> int:
 
 
 class FrozenMixtures(FrozenDistorter):
-    """These are the mixtures of a manifest, by the names of recordings."""
+    """The mixtures of a manifest are made here, by the names of recordings."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
         """Return what decides the mixtures of these utterances alone: a manifest that has grown
@@ -198,48 +198,38 @@ def freeze_mixtures(
         stored = read_json(card) if path.is_file() and card.is_file() else None
     except InputError:  # a damaged card: the manifest is made again
         stored = None
-    current = (
-        isinstance(stored, dict)
-        and stored.get("made_from") == made_from
-        and stored.get("hash") == hash_files([path])
-    )
-    if not current:
-
-        def length(file: Path) -> int | str:
-            """In samples at 16 kHz, or why it cannot be read."""
-            try:
-                return len(read_audio(file))
-            except (InputError, ValueError) as error:
-                return str(error)
-
-        with ThreadPoolExecutor(workers) as pool:
-            measured = list(
-                tqdm(
-                    pool.map(length, recordings.values()),
-                    total=len(recordings),
-                    desc="freezing noise",
-                    unit="file",
-                )
-            )
-        lengths = {
-            name: n for name, n in zip(recordings, measured, strict=True) if not isinstance(n, str)
-        }
-        if not lengths:
-            why = measured[0] if measured else "there are none"
-            raise InputError(
-                f"none of the {len(measured)} recordings can be read ({why}); fix them"
-            )
-        freeze(conditions, lengths, distorter, path)
-        write_json(
-            card,
-            {
-                "what": "frozen noise",
-                "made_from": made_from,
-                "hash": hash_files([path]),
-                "seed": distorter.seed,
-            },
-        )
+    facts = stored if isinstance(stored, dict) else {}
+    if facts.get("made_from") != made_from or facts.get("hash") != hash_files([path]):
+        freeze(conditions, measure_lengths(recordings, workers), distorter, path)
+        facts = {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path])}
+        write_json(card, facts | {"seed": distorter.seed})
     frozen = FrozenMixtures(path)
     for condition in conditions:
         frozen.check(condition)
     return frozen
+
+
+def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:
+    """Measure the samples at 16 kHz of every recording that can be read. Raises InputError where
+    none can."""
+    lengths: dict[str, int] = {}
+    why = "there are none"
+    with ThreadPoolExecutor(workers) as pool:
+        measured = pool.map(_length, recordings.values())
+        bar = tqdm(measured, "freezing noise", len(recordings), unit="file")
+        for name, length in zip(recordings, bar, strict=True):
+            if isinstance(length, int):
+                lengths[name] = length
+            else:
+                why = length
+    if not lengths:
+        raise InputError(f"none of the {len(recordings)} recordings can be read ({why}); fix them")
+    return lengths
+
+
+def _length(file: Path) -> int | str:
+    """Return the samples of a recording, or why it cannot be read."""
+    try:
+        return len(read_audio(file))
+    except (InputError, ValueError) as error:
+        return str(error)

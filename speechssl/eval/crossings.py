@@ -45,8 +45,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Here a cascade falls below a system. at, low, high: WER, a fraction; None: beyond what was
-    measured, or not near it. low_wer, high_wer: the range.
+    """At a crossing a cascade falls below a system. at, low, high: WER, a fraction; None: beyond
+    what was measured, or not near it. low_wer, high_wer: the range.
 
     between: the WER of the points that are nearest to the zero of the curve, left and right; None
     where it has none.

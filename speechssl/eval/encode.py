@@ -44,7 +44,8 @@ class Distorts(Protocol):
 
 @dataclass
 class Encoded:
-    """This is what one system made of the recordings. failed: why there are no features of one."""
+    """Encoded features are what one system made of the recordings. failed: why there are no
+    features of one."""
 
     features: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -157,7 +158,8 @@ def _read(recording: Recording, condition: Condition, distorter: Distorts) -> An
 
 
 class FeatureStore:
-    """A file of JSON lines: what the features are made from, then recordings with features.
+    """A store is a file of JSON lines: what the features are made from, then recordings with
+    features.
 
     features: of recordings that an interrupted run encoded; none where the file was made from
     something else. A last line that a kill cut short is encoded again. Not for several processes:

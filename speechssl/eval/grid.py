@@ -32,7 +32,7 @@ from speechssl.stats import ItemScore
 
 @dataclass(frozen=True)
 class GridCell:
-    """These are the scores of an encoder in a task under a condition. scored: every item once;
+    """A cell has the scores of an encoder in a task under a condition. scored: every item once;
     card: hash of what made the head."""
 
     encoder: str

@@ -61,8 +61,8 @@ NEEDS = {  # what a folder of models must have in it
 
 @dataclass(frozen=True)
 class TestedEncoder:
-    """This is an encoder under test. models: its folder of models (`systems`), None for an encoder
-    alone. trained_noises: noises it was trained on."""
+    """A tested encoder may come with readers and heads. models: its folder of models (`systems`),
+    None for an encoder alone. trained_noises: noises it was trained on."""
 
     name: str
     encoder: SharedEncoder

@@ -51,8 +51,7 @@ from speechssl.units.storage import load_units
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GridTask(ABC):
-    """This is what is evaluated, such as a head with its encoder, and its test recordings, in the
-    order of the manifest.
+    """A task is what is evaluated, such as a head with its encoder, on its test recordings.
 
     metric: acc (more is better) or wer (less is). unit: what the groups of its scores are called:
     "recording", "passage". card: all that its scores depend on, beside the condition.
@@ -226,8 +225,8 @@ def load_recognition(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnitsTask(GridTask):
-    """This measures how far the units of distorted speech are from those of clean speech, of the
-    same encoder and codebook.
+    """The task measures how far the units of distorted speech are from those of clean speech, of
+    the same encoder and codebook.
 
     A recording adds the edits between the run-length units of the two, over the units of clean
     speech (arXiv 2209.15483): clean speech has no error by definition, and a recording that could

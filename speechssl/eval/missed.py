@@ -27,7 +27,7 @@ Line = Mapping[str, Any]
 
 
 class QuestionBucket(NamedTuple):
-    """These are the questions of one line of a table. scores: by system."""
+    """A bucket has the questions of one line of a table. scores: by system."""
 
     name: str
     n: int
@@ -35,8 +35,8 @@ class QuestionBucket(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """This is one table. by: what the questions are sorted by. recogniser: whose errors, for all
-    systems; "" where none count."""
+    """An analysis is one table. by: what the questions are sorted by. recogniser: whose errors, for
+    all systems; "" where none count."""
 
     by: str
     condition: Where

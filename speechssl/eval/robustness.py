@@ -1,5 +1,5 @@
-"""The robustness grid from the command line: encoders, tasks and noises by name; heads, mixtures,
-scores, tables in one folder.
+"""Run the robustness grid from the command line: encoders, tasks and noises by name; heads,
+mixtures, scores, tables in one folder.
 
 Each file is there or is made by the same command; a killed run goes on. Heads lie in out/heads. Of
 another split than test, all else lies in out/<split>: scores that settings are chosen by are never
@@ -127,6 +127,12 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
 
     # of a head that was made again
     append_rows(out / "results.jsonl", make_rows(grid, distorter), any_card=True)
+    return write_tables(o, grid, data)
+
+
+def write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
+    """Write degradation.json and tables.md, and return the tables as text. data: task -> where."""
+    out = results_folder(o)
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
@@ -182,8 +188,8 @@ units stand in no average. """
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """These are the scores of all cells as estimates that were drawn together. The first encoder is
-    the baseline."""
+    """The grid holds the scores of all cells as estimates that were drawn together. The first
+    encoder is the baseline."""
 
     scores: Mapping[tuple[Task, str, Setting], Estimate]
     cells: Mapping[tuple[Task, str, Setting], GridCell]
@@ -208,7 +214,8 @@ class Grid:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """Clean first, then group by group and noise by noise, from the quietest to the loudest."""
+        """List clean speech first, then group by group and noise by noise, from the quietest to the
+        loudest."""
         settings = list(dict.fromkeys(setting for _, _, setting in self.scores))
         order = {name: i for i, name in enumerate(dict.fromkeys(s.name for s in settings))}
         return sorted(
@@ -221,7 +228,7 @@ class Grid:
 
     @property
     def levels(self) -> list[list[Setting]]:
-        """The conditions other than clean that belong together: of one group, at one SNR."""
+        """Group the conditions other than clean that belong together: of one group, at one SNR."""
 
         def level(setting: Setting) -> tuple[str, bool, float]:
             return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)

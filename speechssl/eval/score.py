@@ -119,7 +119,7 @@ def error_type(shared: float, predicted: float, gold: float) -> str:
 
 @dataclass(frozen=True)
 class QuestionScore:
-    """These are one question's scores, 0 to 1; ff1 and aos are None without times (annotated, or of
+    """A question has these scores, 0 to 1; ff1 and aos are None without times (annotated, or of
     the answer), em and f1 where the system gives no text.
     """
 

@@ -34,18 +34,11 @@ from speechssl.eval.conditions import (
     name_utterances,
 )
 from speechssl.options import noise_folders
-from speechssl.superb.data import (
-    FeatureCache,
-    HeadSettings,
-    Task,
-    encoder_card,
-)
+from speechssl.superb.data import FeatureCache, HeadSettings, Task, encoder_card
 from speechssl.superb.options import Data, Superb
 from speechssl.superb.tasks import ORDER, QBE, TASKS
 from speechssl.superb.tasks.classification import METRIC
-from speechssl.superb.train import (
-    TrainedHead,
-)
+from speechssl.superb.train import TrainedHead
 from speechssl.superb.tuning import NO_HEADS, Tuning
 from speechssl.timing import FrameGrid
 from speechssl.units.spectral import SPECTRAL, spectral_encoder
@@ -57,7 +50,7 @@ HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
 
 @dataclass(frozen=True)
 class Plan:
-    """This plans a run as the options say. encoders: name -> where; data: task -> folder of its
+    """A plan says what a run does. encoders: name -> where; data: task -> folder of its
     set, or of fold-1, ..., in order."""
 
     options: Superb
@@ -68,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class TaskPart:
-    """This is a set that heads are trained on: a task, or one fold of it. label: "ks",
+    """A part is a set that heads are trained on: a task, or one fold of it. label: "ks",
     "er/fold-1"."""
 
     task: str
@@ -91,7 +84,7 @@ class TaskPart:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """This is an encoder under test. name: in results, with that of the tuning
+    """An encoder is benchmarked as the results name it. name: in results, with that of the tuning
     ("robust+distorted"); tuning: how heads are trained on distorted speech, or with their upstream;
     None: on clean speech, with a frozen one.
     """
@@ -103,7 +96,7 @@ class Benchmarked:
 
     @property
     def card(self) -> dict[str, Any]:
-        """This is the card of what heads are trained on, or with."""
+        """Return the card of what heads are trained on, or with."""
         return encoder_card(self.cache.encoder) | (
             {"tuning": self.tuning.card} if self.tuning else {}
         )
@@ -123,7 +116,7 @@ _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condi
 
 @dataclass(frozen=True)
 class ConditionAudio:
-    """These are test recordings under a setting. names: what frozen noise knows a recording by, by
+    """Test recordings are heard under a setting. names: what frozen noise knows a recording by, by
     its path."""
 
     setting: Setting

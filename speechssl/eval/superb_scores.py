@@ -25,16 +25,10 @@ from speechssl.audio import read_audio
 from speechssl.data.superb import DOCUMENTS, UtteranceSet
 from speechssl.encoders.encoder import SpeechEncoder, single_threaded
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.conditions import (
-    Setting,
-)
+from speechssl.eval.conditions import Setting
 from speechssl.eval.encode import Encoded
 from speechssl.eval.superb_plan import Benchmarked, ConditionAudio, Heads, Plan, TaskPart
-from speechssl.results import (
-    DEFAULT,
-    HEAD,
-    Row,
-)
+from speechssl.results import DEFAULT, HEAD, Row
 from speechssl.schema import convert
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
@@ -49,11 +43,7 @@ from speechssl.superb.data import (
 )
 from speechssl.superb.tasks import QBE
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.train import (
-    TrainedHead,
-    predict,
-    task_card,
-)
+from speechssl.superb.train import TrainedHead, predict, task_card
 
 RESAMPLES = 1000
 
@@ -344,7 +334,7 @@ def result_path(out: Path, encoder: str, part: str, head: str, setting: Setting)
 
 @dataclass(frozen=True)
 class EvaluationFile:
-    """This is the evaluation of a head in a condition, on disk. made_from: hash of all that decides
+    """A file keeps the evaluation of a head in a condition. made_from: hash of all that decides
     it."""
 
     path: Path

@@ -42,20 +42,16 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         if set(texts) != {"-"}:
             scores.append((name, *texts))
         if (task, f"{metric}{DEFAULT}") in measured:
-            of_default = [cells.get((task, f"{metric}{DEFAULT}", e, "clean"), []) for e in encoders]
-            pairs = zip(texts, map(seeds_text, of_default), strict=True)
-            rates.append((name, *(" / ".join(t.partition(" ")[0] for t in pair) for pair in pairs)))
+            line = []
+            for encoder, tuned in zip(encoders, texts, strict=True):
+                own = seeds_text(cells.get((task, f"{metric}{DEFAULT}", encoder, "clean"), []))
+                line.append(f"{tuned.partition(' ')[0]} / {own.partition(' ')[0]}")
+            rates.append((name, *line))
         if len(groups) > 1:
-            # as the lecture has it: each group at the SNR nearest to `at`, the mean over its noises
             line = []
             for encoder in encoders:
-                values = [
-                    [r.value for r in nearest_snr(cells.get((task, metric, encoder, g), []), at)]
-                    for g in groups
-                ]
-                digits = decimals(metric)
-                means = [f"{statistics.fmean(v):.{digits}f}" if v else "-" for v in values]
-                line.append(" | ".join(means))
+                of_groups = [cells.get((task, metric, encoder, g), []) for g in groups]
+                line.append(" | ".join(mean_text(rows, metric, at) for rows in of_groups))
             noise.append((name, *line))
 
     clean = [row for row in every if row.condition == "clean" and (row.task, row.metric) in main]
@@ -69,13 +65,19 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads "
         f"were trained on clean speech{but}."
     )
-    head, tuned = ("task", *encoders), "Learning rate tuned on dev / the task's own"
+    head, compared = ("task", *encoders), "Learning rate tuned on dev / the task's own"
     tables = [
         Table("SUPERB", head, tuple(scores), note.strip()),
-        Table(tuned, head, tuple(rates), "Test sets, clean speech."),
+        Table(compared, head, tuple(rates), "Test sets, clean speech."),
         Table(" | ".join(groups), head, tuple(noise), legend),
     ]
     return [table for table in tables if table.rows]
+
+
+def mean_text(rows: Sequence[Row], metric: str, at: float) -> str:
+    """Return the mean over the noises of a group at the SNR nearest to `at`, "-" without rows."""
+    values = [row.value for row in nearest_snr(rows, at)]
+    return f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-"
 
 
 def measure_name(task: str, metric: str) -> str:

@@ -1,5 +1,5 @@
-"""The report of an evaluation: one page of everything in its folder, SUPERB, question answering and
-the robustness grid."""
+"""Write the report of an evaluation: one page of everything in its folder, SUPERB, question
+answering and the robustness grid."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """What an evaluation of spoken question answering left beside its rows.
+    """Questions hold what an evaluation of spoken QA left beside its rows.
 
     scored: with the predictions that they are of. breakdowns: FF1 by length of the answer, clean
     speech. common: ids of the questions that every system answered in every condition in which it
@@ -269,18 +269,13 @@ def stored_tables(o: Report) -> list[Table]:
     stored = []
     path = o.out / "degradation.json"
     if path.is_file():
-        values = read_json(path)
-        if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
-            raise InputError(
-                f"{path} is not what `speechssl evaluate robustness` writes; run it again"
-            )
-        stored = [(path, table) for table in values["tables"]]
+        stored = [(path, table) for table in read_json(path)["tables"]]
     stored += [(path, read_json(path)) for path in o.tables]
     tables = []
     for path, values in stored:
         try:
             tables.append(table_of(values))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path} is not a table (an object with title, columns and rows); {error}"
             ) from error
@@ -441,7 +436,7 @@ def units_of(models: str, predictions: Sequence[Answers]) -> UnitExtractor | Non
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What questions of one condition are drawn from. answers: by system. extractor: of units to be
+    """Draw questions of one condition to listen to. answers: by system. extractor: of units to be
     drawn, which are those of the distorted passage."""
 
     data: Corpus

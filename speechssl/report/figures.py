@@ -1,4 +1,7 @@
-"""Figures of pages: matplotlib as it comes, saved as SVG."""
+"""Draw figures of pages with matplotlib, saved as SVG.
+
+A figure is drawn within `new_axes`, and ends with `add_legend` and `save_svg`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ LONGEST = 34  # letters of a name in a figure
 
 @dataclass(frozen=True)
 class Drawing:
-    """svg: a whole <svg> element."""
+    """A drawing is a figure on a page. svg: a whole <svg> element."""
 
     title: str
     svg: str

@@ -36,7 +36,7 @@ MP3 = {"bitrate_mode": "AVERAGE", "compression_level": 0.89}
 
 
 class Region(NamedTuple):
-    """A span as drawn. x, width: in [0, WIDTH]; start, end: seconds, to be played."""
+    """A region is a span as drawn. x, width: in [0, WIDTH]; start, end: seconds, to be played."""
 
     x: float
     width: float
@@ -45,8 +45,8 @@ class Region(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The answer of one system. start, end: seconds in the passage, None where it found nothing.
-    ff1: percent, None where it is scored by its text alone."""
+    """A prediction is the answer of one system. start, end: seconds in the passage, None where it
+    found nothing. ff1: percent, None where it is scored by its text alone."""
 
     system: str
     start: float | None
@@ -58,8 +58,8 @@ class Prediction(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """A row of blocks under a waveform. blocks: text, start, end in seconds. coloured: equal texts
-    have equal colours."""
+    """A strip is a row of blocks under a waveform. blocks: text, start, end in seconds. coloured:
+    equal texts have equal colours."""
 
     label: str
     blocks: tuple[tuple[str, float, float], ...]

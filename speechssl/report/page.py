@@ -22,7 +22,7 @@ from speechssl.results import METRICS, Row, Table, metric_name
 
 
 class Grid(NamedTuple):
-    """A table as it stands on a page. html: a <table>."""
+    """A grid is a table as it stands on a page. html: a <table>."""
 
     title: str
     html: str
@@ -31,8 +31,8 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page, of which what is empty is left out. listening: which questions the examples
-    are; explorer: the predictions for the page's script."""
+    """A section is a part of a page, of which what is empty is left out. listening: which questions
+    the examples are; explorer: the predictions for the page's script."""
 
     title: str
     summary: str = ""

@@ -1,5 +1,5 @@
-"""The sections of a robustness grid on a page: what noise costs, tables, a heat map of encoders and
-conditions, and curves; a panel a task and metric."""
+"""Make the sections of a robustness grid on a page: what noise costs, tables, a heat map of
+encoders and conditions, and curves; a panel a task and metric."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ from speechssl.report.scores import (
     print_value,
     sort_conditions,
 )
-from speechssl.results import (
-    LOWER_IS_BETTER,
-    Row,
-    interval_note,
-    metric_name,
-    unit,
-)
+from speechssl.results import LOWER_IS_BETTER, Row, interval_note, metric_name, unit
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
 AT = 5.0  # dB, the SNR that the summary speaks of

@@ -1,5 +1,5 @@
-"""The long table of scores that pages pivot and figures draw: a line a system, encoder, condition
-and metric, with the names that they have on a page.
+"""Arrange the long table of scores that pages pivot and figures draw: a line a system, encoder,
+condition and metric, with the names that they have on a page.
 
 The columns are system, encoder, condition, snr_db, metric, value, low, high, n, seeds, drawn and
 groups as in `results.Row`; label (what a line of a table or figure is called), family and level

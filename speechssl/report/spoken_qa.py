@@ -1,5 +1,5 @@
-"""The section of question answering on a page: tables, scores over the SNR, over the recognition
-errors and by the length of the answer."""
+"""Make the section of question answering on a page: tables, scores over the SNR, over the
+recognition errors and by the length of the answer."""
 
 from __future__ import annotations
 
@@ -20,19 +20,8 @@ from speechssl.report.figures import (
     score_limit,
 )
 from speechssl.report.page import Grid, Section, metric_grids
-from speechssl.report.scores import (
-    clean_of,
-    condition_label,
-    find_label,
-    sort_conditions,
-)
-from speechssl.results import (
-    MUTED,
-    UNITS_FROM,
-    interval_note,
-    join_words,
-    metric_name,
-)
+from speechssl.report.scores import clean_of, condition_label, find_label, sort_conditions
+from speechssl.results import MUTED, UNITS_FROM, interval_note, join_words, metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -33,8 +33,8 @@ AGAIN = "remove it and run `speechssl superb run` again"
 
 @dataclass(frozen=True)
 class SweepTrial:
-    """One learning rate of a sweep. value: the task's first metric on dev; None where training
-    broke down."""
+    """A trial trains with one learning rate of a sweep. value: the task's first metric on dev; None
+    where training broke down."""
 
     learning_rate: float
     value: float | None
@@ -43,7 +43,7 @@ class SweepTrial:
 
 @dataclass(frozen=True)
 class Head:
-    """The card of a head. layer_weights: the share of each hidden state, CNN output first; they
+    """A head has this card. layer_weights: the share of each hidden state, CNN output first; they
     sum to 1."""
 
     layer_weights: list[float] | None = None
@@ -65,7 +65,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Errors:
-    """Shares of impostors accepted and of speakers rejected, threshold by threshold."""
+    """Errors are shares of impostors accepted and of speakers rejected, threshold by threshold."""
 
     false_alarms: list[float]
     misses: list[float]
@@ -73,7 +73,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The turns of speakers in one recording, in truth and as predicted."""
+    """A timeline has the turns of speakers in one recording, in truth and as predicted."""
 
     id: str
     seconds: float
@@ -83,7 +83,8 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Recognised:
-    """A recording of the test set, and what a head made of it: a text, or phones one by one."""
+    """A recording of the test set is shown with what a head made of it: a text, or phones one by
+    one."""
 
     id: str
     truth: str | list[str]
@@ -103,7 +104,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Details:
-    """The details of one head on the test set."""
+    """Details are of one head on the test set."""
 
     encoder: str
     task: str

@@ -1,4 +1,4 @@
-"""A task of SUPERB (arXiv 2105.01051) is defined here, and the data that its head is trained on.
+"""Define what a task of SUPERB (arXiv 2105.01051) is, and the data that its head is trained on.
 
 A task (`Task`) knows its data and its head: utterances in, a loss, predictions, and measures of
 them. It knows nothing of encoders, caches, learning rates or noise. Loaders give batches of hidden

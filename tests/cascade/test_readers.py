@@ -13,13 +13,8 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTraine
 
 from speechssl.artifacts import hash_files, read_json
 from speechssl.cascade.options import ReaderOptions, TrainTextQa
-from speechssl.cascade.readers import (
-    cut_at_words,
-    join_text,
-    load_huggingface,
-    load_text_qa,
-)
-from speechssl.cascade.train import train_text_qa
+from speechssl.cascade.readers import cut_at_words, join_text, load_huggingface, load_text_qa
+from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.checkpoints import MODELS, model_folder
 from speechssl.data.records import (
     Answer,

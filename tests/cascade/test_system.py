@@ -6,7 +6,7 @@ import pytest
 
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import load_cascade, load_simulated
-from speechssl.cascade.train import text_examples
+from speechssl.cascade.train_text_qa import text_examples
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.system import AnswerSpan, TimedAnswer
 from speechssl.textlm.tokenizers import TextCodec

@@ -14,7 +14,8 @@ from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
 from speechssl.cascade.ngrams import SPECIAL
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
-from speechssl.cascade.train import CropBatches, choose_ngram, fit_ctc, spell
+from speechssl.cascade.train import CropBatches, fit_ctc
+from speechssl.cascade.train_ngram import choose_ngram, spell
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.train import describe_best
 from speechssl.metrics import word_error_rate

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speechssl.cascade import train as cascade_train
+from speechssl.cascade import train_text_qa as cascade_train
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train import answer_words, train_text_qa
+from speechssl.cascade.train_text_qa import answer_words, train_text_qa
 from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from speechssl.audio import read_audio
-from speechssl.cascade import train as qa_train
+from speechssl.cascade import train_text_qa as qa_train
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train import train_text_qa
+from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.cli import main
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import ExampleBatches

@@ -18,7 +18,8 @@ which gains over scratch and their intervals are computed.
     lm, words   language models of units, and the spoken words that they are asked (2305.13009)
     runs        what a run leaves; scores and gains, drawn over seeds and items
     tables      gains over scratch, and all tables
-    published   what the papers and the lectures have
+    published   what the papers and the lectures have (published.yaml)
+    claims      does what was run agree with them?
     section     the page
 
 Which weights are trained is a matter of `speechssl.finetuning`. Spoken and written question

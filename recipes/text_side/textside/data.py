@@ -54,8 +54,8 @@ _MUST = ("shuffle", "dyck")
 
 
 def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stream:
-    """The stream of a name. symbols: V; text: (N,) ids of a real text, which unigram and bigram
-    imitate.
+    """Return the stream of a name. symbols: V; text: (N,) ids of a real text, which unigram and
+    bigram imitate.
 
     Raises InputError for a name that there is not, a number that does not fit V, or an imitation
     without a text.
@@ -88,7 +88,7 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
 
 
 def imitates(name: str) -> bool:
-    """Whether a stream, or a part of a mixture, takes its frequencies from a text."""
+    """Say whether a stream, or a part of a mixture, takes its frequencies from a text."""
     return any(
         (match := _PART.fullmatch(part.strip())) is not None and match[2] in OF_TEXT
         for part in name.split("+")
@@ -155,8 +155,8 @@ class BigramSampler:
 
 
 def brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """A sequence of nested pairs: the number of the pair at every place (L,), and whether the pair
-    opens there (L,).
+    """Return a sequence of nested pairs: the number of the pair at every place (L,), and whether
+    the pair opens there (L,).
 
     An even number of places is filled with whole pairs; of an odd one the last place opens a pair
     that is cut off.
@@ -358,8 +358,8 @@ def check_specials(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
 
 
 def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast:
-    """A WordPiece vocabulary of at most V entries, lower case, fitted to a text; the same text
-    gives the same ids.
+    """Return a WordPiece vocabulary of at most V entries, lower case, fitted to a text; the same
+    text gives the same ids.
 
     The trainer gives ids to letters within words (##e) as a hash table has them, in another order
     each time, and decides between pieces that are equally frequent by their ids. Named to it as
@@ -391,7 +391,7 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
 
 
 def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A vocabulary of symbols, which have no blanks in them, behind the specials."""
+    """Return a vocabulary of symbols, which have no blanks in them, behind the specials."""
     from transformers import PreTrainedTokenizerFast
 
     listed = [*SPECIALS.values(), *symbols]
@@ -435,7 +435,7 @@ class TokenText:
 
 
 def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
-    """Raises InputError for a slow tokeniser, which does not say where words begin, or one that
+    """Raise InputError for a slow tokeniser, which does not say where words begin, or one that
     knows nothing of the text."""
     if not tokenizer.is_fast:
         raise InputError(

@@ -69,7 +69,7 @@ class Body:
 
 
 def load_body(name: str) -> Body:
-    """A text encoder, or a reader of `train text-qa`. Raises InputError where it cannot be
+    """Return a text encoder, or a reader of `train text-qa`. Raises InputError where it cannot be
     loaded."""
     config = Path(name) / "config.json"
     if config.is_file() and "symbols" in read_json(config):
@@ -170,8 +170,8 @@ def unit_sequences(
     room: int,
     most: int,
 ) -> list[Sequence_]:
-    """The same of spoken passages. tokens: (K,) of the units. Raises InputError where no word has a
-    time."""
+    """Return the same of spoken passages. tokens: (K,) of the units. Raises InputError where no
+    word has a time."""
     data, runs, find = load_corpus(corpus, split), load_units(units / split), finder(words)
     pieces: list[Sequence_] = []
     grid = FrameGrid(**units_card(units / split)["grid"])
@@ -274,7 +274,7 @@ class Two:
 
 
 def two_languages(o: TwoLanguages) -> Two:
-    """Raises InputError where a text or units are missing."""
+    """Raise InputError where a text or units are missing."""
     written = tuple(load_text(path, o.split) for path in (o.first, o.second))
     texts = (written[0].first(o.documents), written[1].first(o.documents).spelt(o.letters))
     pairs = read_lexicon(o.lexicon, texts, o.letters)

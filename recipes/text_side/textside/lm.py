@@ -20,7 +20,7 @@ from speechssl.errors import InputError
 from speechssl.textlm.encoders import longest_sequence, reason_of
 from speechssl.units.storage import UtteranceUnits, iterate_units, units_card
 from textside.objectives import CausalModel, padded
-from textside.runs import encoder_named
+from textside.runs import describe_encoder
 
 WHAT = "unit language model"
 TOGETHER = 16  # sequences scored at a time
@@ -32,7 +32,7 @@ def check_same(
     place: Path,
     what: str = ("the units that come first"),
 ) -> None:
-    """Raises InputError where units are not those of a model, or of other units: another K, or
+    """Raise InputError where units are not those of a model, or of other units: another K, or
     another codebook.
 
     card, model: cards with "K" and "codebooks"; what: whose they should be.
@@ -232,7 +232,7 @@ def load_unit_lm(folder: Path) -> UnitLm:
         raise InputError(
             f"cannot load {folder / 'model'} ({reason_of(error)}); train the model again"
         ) from error
-    if encoder_named(str(folder / "model")).get("weights") != card.get("weights"):
+    if describe_encoder(str(folder / "model")).get("weights") != card.get("weights"):
         raise InputError(
             f"the weights in {folder / 'model'} do not match their card; train the model again"
         )

@@ -80,7 +80,7 @@ def keep_filled(sequences: Sequence[np.ndarray], place: Path) -> list[np.ndarray
 def choose_tokens(
     rng: np.random.Generator, words: np.ndarray, share: float, objective: str
 ) -> list[np.ndarray]:
-    """The places to predict, in pieces that are masked alike: tokens, words or spans.
+    """Return the places to predict, in pieces that are masked alike: tokens, words or spans.
 
     words: (L,) bool, where a word begins. Pieces do not overlap; spans do not touch, so that both
     edges of each are seen. They hold about a share of the tokens, and at least one.
@@ -457,9 +457,8 @@ def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
 
 
 def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest: int = 2) -> None:
-    """Raises InputError for sequences of symbols or tokens (`of`) longer than the positions of a
-    model (`name`), or shorter than `fewest`, which leave no room beside specials.
-    """
+    """Raise InputError for sequences of symbols or tokens (`of`) longer than the positions of a
+    model (`name`), or shorter than `fewest`, which leave no room beside specials."""
     if length < fewest:
         raise InputError(
             f"--length {length} is too short, specials included; give {fewest} {of} or more"

@@ -66,15 +66,15 @@ class Puzzle:
         return self.train[0][numbers], self.train[1][numbers]
 
     def tested(self, count: int) -> Examples:
-        """The same for all arms and seeds."""
+        """Return the same for all arms and seeds."""
         if self.make is not None:
             return self.make(np.random.default_rng(ANSWERED), count)
         assert self.test
         return self.test
 
     def with_dev(self, count: int) -> tuple[Puzzle, Examples]:
-        """The task without what is then dev, and dev: a tenth of the images to train on, or so many
-        other generated examples."""
+        """Return the task without what is then dev, and dev: a tenth of the images to train on, or
+        so many other generated examples."""
         if self.make is not None:
             return self, self.make(np.random.default_rng(ANSWERED + 1), count)
         assert self.train
@@ -268,7 +268,7 @@ def _listops(rng: np.random.Generator, n: int, places: int) -> tuple[np.ndarray,
 
 
 def written_signs(shown: np.ndarray) -> list[str]:
-    """The expression of one example (T, F)."""
+    """Return the expression of one example (T, F)."""
     return [_SIGNS[i] for i in shown.argmax(1) if i < len(_SIGNS)]
 
 
@@ -283,13 +283,13 @@ def depth(signs: Sequence[str]) -> int:
 
 
 def operated(shown: np.ndarray) -> np.ndarray:
-    """The outer operator over all digits; the brackets within are ignored."""
+    """Return the outer operator over all digits; the brackets within are ignored."""
     guesses = [evaluate(signs[0][1:], digits(signs)) for signs in map(written_signs, shown)]
     return np.array(guesses, np.int64)[:, None]
 
 
 def nearest_means(train: Examples) -> Floor:
-    """The class whose mean image is the nearest."""
+    """Return the class whose mean image is the nearest."""
     shown, labels = train[0].reshape(len(train[0]), -1), train[1][:, 0]
     classes = np.unique(labels)
     means = np.stack([shown[labels == label].mean(0) for label in classes])
@@ -342,8 +342,8 @@ def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
 
 
 def _idx(path: Path) -> np.ndarray:
-    """An idx file: two zero bytes, the type (8: bytes), the number of dimensions, each of them in
-    four bytes, the values."""
+    """Return an idx file: two zero bytes, the type (8: bytes), the number of dimensions, each of
+    them in four bytes, the values."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         dimensions = content[3]

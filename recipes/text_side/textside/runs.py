@@ -94,12 +94,12 @@ def value(metric: str, means: np.ndarray) -> np.ndarray:
 
 
 def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
-    """Raises InputError for a name of an arm that is no name of a folder."""
+    """Raise InputError for a name of an arm that is no name of a folder."""
     return results / "runs" / task / f"{arm_name(arm)}-{seed}"
 
 
 def arm_name(arm: str) -> str:
-    """The arm. Raises InputError for one that is no name of a folder."""
+    """Return the arm. Raises InputError for one that is no name of a folder."""
     if not _ARM.fullmatch(arm):
         raise InputError(
             f"--arm {arm!r} is no name; take letters, digits, and . + * - _ behind the first"
@@ -108,9 +108,8 @@ def arm_name(arm: str) -> str:
 
 
 def decisive(options: Any) -> dict[str, Any]:
-    """The options that decide what comes out, as a stage and a card have them: not the device, and
-    not the places on this machine of what is read, whose hashes a stage has.
-    """
+    """Return the options that decide what comes out, as a stage and a card have them: not the
+    device, and not the places on this machine of what is read, whose hashes a stage has."""
 
     def kept(values: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -122,7 +121,7 @@ def decisive(options: Any) -> dict[str, Any]:
     return kept(settings(options))
 
 
-def encoder_named(encoder: str) -> dict[str, str]:
+def describe_encoder(encoder: str) -> dict[str, str]:
     """What a card says of a text encoder: its name, not where it lies on this machine, and the hash
     of weights that lie here."""
     path = Path(encoder)

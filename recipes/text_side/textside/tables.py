@@ -480,7 +480,7 @@ def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
 
 @dataclass
 class Measures:
-    """What a model thinks of a continuation, see `continuations.measures`."""
+    """What a model thinks of a continuation, see `continuations.measure_continuation`."""
 
     units: float
     surprise: float | None

@@ -54,7 +54,7 @@ class TextTask:
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """The symbols that training has; none of a task of text."""
+        """Return the symbols that training has; none of a task of text."""
         return tuple(sorted({symbol for e in self.splits["train"] for symbol in e.symbols}))
 
 

@@ -30,7 +30,7 @@ Listed = Sequence[tuple[SpokenWord, np.ndarray]]  # with its units
 
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:
-    """The manifest. Raises InputError where there is none, or it is damaged."""
+    """Return the manifest. Raises InputError where there is none, or it is damaged."""
     words = []
     for number, values in read_lines(folder / MANIFEST):
         place = f"{folder / MANIFEST}:{number}"

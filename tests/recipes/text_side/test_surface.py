@@ -15,7 +15,7 @@ import plateau as program
 from gains import Gains, gains_tables
 from speechssl.artifacts import read_json, write_json
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train import train_text_qa
+from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions, TrainDual

@@ -21,8 +21,8 @@ from symbols import (
     SymbolExample,
     Symbols,
     _excerpts,
-    divided,
-    folded,
+    divide_examples,
+    fold_pitch,
     make_symbols,
     promoters,
 )
@@ -308,7 +308,7 @@ def test_what_is_alike_or_of_one_work_is_in_one_split() -> None:
     some = [SymbolExample(s, "x") for s in SEQUENCES for _ in range(3)] + [
         SymbolExample(s, "y", group="one work") for s in SEQUENCES
     ]
-    parts = divided(some, np.random.default_rng(0))
+    parts = divide_examples(some, np.random.default_rng(0))
     for a, b in (("train", "dev"), ("train", "test"), ("dev", "test")):
         assert not {e.symbols for e in parts[a] if not e.group} & {
             e.symbols for e in parts[b] if not e.group
@@ -362,6 +362,6 @@ def test_notes_of_a_score_sound_in_order(tmp_path: Path) -> None:
         EXCERPT
     }
     assert list(found[0].symbols[:10]) == ["60", "|", "62", "|", "64", "67", "|", "84", "|", "60"]
-    assert [folded(pitch) for pitch in (20, 36, 60, 84, 85, 100)] == [44, 36, 60, 84, 73, 76]
+    assert [fold_pitch(pitch) for pitch in (20, 36, 60, 84, 85, 100)] == [44, 36, 60, 84, 73, 76]
     (score.parent / "broken.mxl").write_text("no score")
     assert _excerpts(score.parent / "broken.mxl") == []

@@ -28,7 +28,6 @@ from speechssl.superb.tasks.diarisation import (
 )
 from speechssl.timing import FrameGrid
 
-from ...files import refused
 from ..heads import alone
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -149,11 +148,6 @@ def test_threshold_and_filter_are_chosen_on_dev():
         (m, t) for m in (1, 11) for t in (0.3, 0.4, 0.5, 0.6, 0.7)
     ]
     assert decisions[0]["der"] < decisions[5]["der"]  # perfect frames need no filter
-
-
-def test_a_split_without_speech_is_refused():
-    silent = data(dev=(Utterance("x", "x.flac", 1.0),))
-    refused(r"dev.jsonl has no speech; add the turns", Diarisation, silent, GRID)
 
 
 def head_of(states=3, width=6, speakers=2, hidden=8, layers=1):

@@ -1,0 +1,136 @@
+"""Train the n-gram that a CTC head decodes with: `speechssl train ngram`.
+
+`choose_ngram` trains it on the texts of a split and chooses its weights on dev
+(`choose_weights`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from speechssl.artifacts import hash_files, stage
+from speechssl.audio import read_audio
+from speechssl.cascade.decode import (
+    NGRAM_FILE,
+    NGRAM_FOLDER,
+    NGRAM_THRESHOLD,
+    BeamDecoder,
+    BeamOptions,
+)
+from speechssl.cascade.model import CtcRecogniser, CtcVocabulary, greedy_decode
+from speechssl.cascade.ngrams import NgramModel, load_ngrams, save_ngrams, train_ngram
+from speechssl.cascade.options import TrainNgram
+from speechssl.cascade.train import recorded_texts
+from speechssl.data.records import Corpus, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.load import load_encoder
+from speechssl.metrics import word_error_rate
+from speechssl.textlm.encoders import licences
+
+
+def train_ctc_ngram(o: TrainNgram) -> None:
+    """Train the n-gram that a CTC head decodes with, and choose its weight."""
+    card = choose_ngram(o, load_encoder(o.encoder))
+    decoding, dev = card["decoding"], card["dev"]
+    print(
+        f"{o.ctc}/ngram: {o.order}-gram, weight {decoding['lm_weight']:g}, word score "
+        f"{decoding['word_score']:g}; WER {card['wer']:.1f} % on {card['recordings']} recordings "
+        f"of {dev['split']}, {card['wer_greedy']:.1f} % without it"
+    )
+
+
+def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
+    """Train (once) an n-gram on the texts of a split, and choose its weights on recordings of dev;
+    returns its card. encoder: `o.encoder`, loaded.
+
+    Raises InputError where no text can be spelt by the head, or dev has no recordings with texts.
+    """
+    recogniser, dev_corpus = CtcRecogniser.load(o.ctc, encoder), o.dev or o.corpus
+    inputs = {
+        "data": data_hash(o.corpus, o.split),
+        "eval_data": data_hash(dev_corpus, o.dev_split),
+        **recogniser.card,
+    }
+    choices: dict[str, Any] = {
+        "order": o.order,
+        "passages": o.passages,
+        "dev_passages": o.dev_passages,
+        "beam": o.beam,
+        "lm_weights": o.lm_weights,
+        "word_scores": o.word_scores,
+    }
+    with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
+        if step.done:
+            return dict(step.card)
+        vocabulary, path = recogniser.vocabulary, o.ctc / NGRAM_FOLDER / NGRAM_FILE
+        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        texts = [spell(r.text, vocabulary) for r in data.records]
+        save_ngrams(train_ngram(texts, o.order), path)
+        model = load_ngrams(path)  # rounded, as it will decode
+        dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
+        card = {
+            "what": "n-gram",
+            "corpus": corpus_card(o.corpus),
+            "words": len(model.words),
+            "ngrams": [len(ngrams.keys) for ngrams in model.ngrams],
+            "dev": {
+                "corpus": corpus_card(dev_corpus),
+                "split": o.dev_split,
+                "passages": o.dev_passages,
+            },
+            "weights": hash_files([path]),
+            **choose_weights(recogniser, model, dev, o),
+        }
+        return step.finish(card | inputs | licences(o.corpus))
+
+
+def choose_weights(
+    recogniser: CtcRecogniser, model: NgramModel, dev: Corpus, o: TrainNgram
+) -> dict[str, Any]:
+    """Return the weights with the lowest word error rate on dev, in %, and all that were tried."""
+    records, vocabulary = recorded_texts(dev), recogniser.vocabulary
+    texts = [record.text for record in records]
+    outputs = []
+    for record in tqdm(records, desc="recognising dev", unit="recording"):
+        outputs.append(recogniser.log_probs(read_audio(dev.path(record))))
+
+    def error_rate(decode: Callable[[torch.Tensor], str]) -> float:
+        written = [decode(log_probs) for log_probs in outputs]
+        return 100 * word_error_rate(texts, written, dev.language).rate
+
+    tried = []
+    for lm_weight in tqdm(o.lm_weights, desc="choosing weights", unit="weight"):
+        for word_score in o.word_scores:
+            beam = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
+            wer = error_rate(BeamDecoder(model, vocabulary, beam).decode)
+            tried.append({"lm_weight": lm_weight, "word_score": word_score, "wer": wer})
+    best = min(tried, key=lambda row: row["wer"])
+    chosen = BeamOptions(o.beam, best["lm_weight"], best["word_score"], NGRAM_THRESHOLD)
+    return {
+        "decoding": asdict(chosen),
+        "recordings": len(texts),
+        "wer": best["wer"],
+        "wer_greedy": error_rate(partial(greedy_decode, vocabulary=vocabulary)),
+        "tried": tried,
+    }
+
+
+def spell(text: str, vocabulary: CtcVocabulary) -> str:
+    """Write a text in the symbols of a head: small letters where it has no capitals, without what
+    it cannot write.
+
+    Words stay separated by spaces; where the head separates none, every character is a word.
+    """
+    known = set(vocabulary.symbols) - {vocabulary.separator}
+    if not any(symbol.lower() != symbol for symbol in known):
+        text = text.lower()
+    if not vocabulary.separator:
+        return " ".join(character for character in text if character in known)
+    words = ["".join(c for c in word if c in known) for word in text.split()]
+    return " ".join(word for word in words if word.strip("'"))

@@ -1,0 +1,212 @@
+"""Train text QA on words: `speechssl train text-qa`.
+
+`train_text_qa` makes examples of a corpus's texts (`text_examples`) and trains a span model on
+them, from a text encoder or from another reader, evaluated by F1 of words (`word_evaluation`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from speechssl.artifacts import stage
+from speechssl.cascade.options import TrainTextQa
+from speechssl.cascade.readers import TextQa, TrainedReader
+from speechssl.cascade.system import given_words, load_text
+from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
+from speechssl.dual.data import Example, Layout, answer_times
+from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.options import QaOptions
+from speechssl.dual.system import Reader
+from speechssl.dual.train import (
+    STEPS,
+    answer_in_batches,
+    describe_best,
+    fit_spans,
+    hash_inputs,
+    load_held_out,
+    make_layout,
+    mean_f1,
+    reader_facts,
+    save_trained,
+    select_questions,
+    sweep_learning_rates,
+)
+from speechssl.errors import InputError, report_set_aside
+from speechssl.options import find_shipped, settings
+from speechssl.processes import is_main
+from speechssl.text import pieces
+from speechssl.textlm.encoders import load_text_encoder
+from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.symbols import character_encoder, subword_units
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.training import Evaluation, check_share
+
+
+def train_text_qa(o: TrainTextQa) -> None:
+    """Train text QA on the words of a split; once. The tokeniser is saved beside the model, and so
+    is `o.shift`, which is added whenever the model reads.
+
+    Questions whose answer has neither times nor an offset with words of the passage there are
+    listed and left out. Raises InputError where OUT holds a reader that was made from other inputs,
+    or `o.start` is no text QA.
+    """
+    if o.learning_rates:
+        sweep_learning_rates(o, train_text_qa)
+        return
+    check_share(o.qa.batch, o.qa.short_batch)
+    o = replace(o, start=find_shipped(o.start))
+    added, shifted = load_shift(o.shift) if o.shift else (None, {})
+    made_from = hash_inputs(o, o.qa.split) | {
+        "passages": o.passages,
+        "shift": shifted.get("hash"),
+    }
+    with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
+        if not step.done:
+            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+            if o.start:
+                model, tokenizer, qa = go_on_with_text(o.start, o.qa)
+                o = replace(o, qa=qa)
+            else:
+                model, tokenizer = begin_text(data, o.qa)
+            if added:
+                added.attach(model.encoder)
+            codec = TextCodec(tokenizer)
+            examples, left_out = text_examples(data, codec)
+            report_set_aside(left_out, "training of text QA", "question")
+
+            layout = make_layout(o.qa, *special_tokens(tokenizer))
+            evaluation = word_evaluation(o, model, layout, codec)
+            results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
+
+            if is_main():
+                tokenizer.save_pretrained(o.out)
+                if added:
+                    added.save(o.out / SHIFT)
+            card: dict[str, Any] = {
+                "what": "text QA",
+                "text_encoder": o.qa.text_encoder,
+                "subwords": o.qa.subwords,
+                "characters": o.qa.characters,
+                "passages": len(data.passages),
+                "left_out": len(left_out),
+            }
+            if shifted:
+                card["shift"] = shifted
+            card |= results | reader_facts(o, made_from, o.qa.text_encoder)
+            save_trained(o.out, model, layout, card)
+    print(f"{o.out}: text QA{describe_best(o.out)}")
+
+
+def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
+    """Make one example a question, from what is written of its passage; and say which questions are
+    left out: id -> why."""
+    examples, left_out = [], {}
+    for question in data.answerable:
+        passage = data.passages[question.passage]
+        words, span = answer_words(passage, question)
+        if span is None:
+            left_out[question.id] = (
+                f"no word of passage {passage.id} lies within the times, or "
+                "at the offset, of its answer"
+            )
+            continue
+        asked = [word for word, _ in pieces(question.written, question.language)]
+        question_ids, _ = codec.encode(asked)
+        ids, owners = codec.encode(words)
+        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
+        if len(inside):
+            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
+        else:
+            left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
+    return examples, left_out
+
+
+def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
+    """Find the passage's words, and the first and last of the answer: those within its times, where
+    words have times; else those at its offset; None where there are none."""
+    times = answer_times(question)
+    if passage.words and times is not None:
+        words = [w.text for w in passage.words]
+        middles = [(w.start + w.end) / 2 for w in passage.words]
+        inside = [i for i, middle in enumerate(middles) if times[0] <= middle < times[1]]
+    else:
+        placed = pieces(passage.written, passage.language)
+        words = [word for word, _ in placed]
+        start = end = 0
+        for answer in question.answers:
+            if answer.char_start is not None:
+                start, end = answer.char_start, answer.char_start + len(answer.text)
+                break
+        inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]
+    return words, (inside[0], inside[-1]) if inside else None
+
+
+def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:
+    """Make text QA before training, and its tokeniser: the text encoder of the options, and a head
+    that their seed draws."""
+    encoder, tokenizer = load_text_encoder(options.text_encoder)
+    if options.characters:  # these get rows of the encoder's embedding table
+        texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
+        encoder, table, tokenizer = character_encoder(
+            encoder, tokenizer, texts, options.training.seed
+        )
+    else:
+        rows = encoder.get_input_embeddings().weight.detach()
+        table = nn.Embedding.from_pretrained(rows.clone(), freeze=options.trained != "all")
+    torch.manual_seed(options.training.seed)
+    units = subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim)
+    return SpanModel(encoder, table, units), tokenizer
+
+
+def go_on_with_text(
+    start: Path, options: QaOptions
+) -> tuple[SpanModel, PreTrainedTokenizerBase, QaOptions]:
+    """Load text QA that is trained further, its tokeniser, and the options with its text encoder
+    and vocabulary. Raises InputError where it is no text QA."""
+    model, _, card = load_reader(start)
+    if card.get("what") != "text QA":
+        raise InputError(
+            f"{start} is a {card.get('what')}, not text QA; give --start a folder of "
+            "`speechssl train text-qa`"
+        )
+    options = replace(
+        options,
+        text_encoder=card["text_encoder"],
+        subwords=card.get("subwords", "none"),
+        characters=card.get("characters", False),
+    )
+    model.train().requires_grad_(True)
+    model.embedding.requires_grad_(options.trained == "all" or options.characters)
+    torch.manual_seed(options.training.seed)  # of dropout
+    return model, load_tokenizer(start, model.embedding.num_embeddings), options
+
+
+def word_evaluation(
+    o: TrainTextQa, model: SpanModel, layout: Layout, codec: TextCodec
+) -> Evaluation | None:
+    """Make the evaluation by F1 on held-out questions, by what the system `text` reads. Raises
+    InputError where there are none with a text."""
+    data = load_held_out(o.corpus, o.qa.evaluation)
+    if data is None:
+        return None
+    usable = []
+    for q in data.answerable:
+        if q.text.strip() and data.passages[q.passage].text.strip():
+            usable.append(q)
+    data = select_questions(data, usable, o.qa.evaluation, "a text")
+    words = {r.id: given_words("text", r) for r in data.records}
+    items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
+
+    def score() -> float:
+        reader = TrainedReader(codec, Reader(model, layout, device=str(model.head.weight.device)))
+        answers = answer_in_batches(load_text(TextQa(reader), "text").answer_all, items)
+        return mean_f1(data, {name: answer.text for name, answer in answers.items()})
+
+    return Evaluation(o.qa.evaluation, "f1", len(items), score)
