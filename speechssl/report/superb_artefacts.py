@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from speechssl.artifacts import read_json
@@ -42,14 +42,20 @@ class SweepTrial:
 
 
 @dataclass(frozen=True)
-class Head:
-    """A head has this card. layer_weights: the share of each hidden state, CNN output first; they
-    sum to 1."""
+class HeadCard:
+    """This is read of a head's card. layer_weights: the share of each hidden state, CNN output
+    first; they sum to 1."""
 
     layer_weights: list[float] | None = None
     learning_rate: float | None = None
     default_learning_rate: float | None = None
     sweep: list[SweepTrial] | None = None
+
+
+@dataclass(frozen=True)
+class Head(HeadCard):
+    """A head has a card, and is known by the encoder, task and seed that it was trained for."""
+
     encoder: str = ""
     task: str = ""
     seed: int = 0
@@ -141,9 +147,9 @@ def read_artefacts(out: Path, rows: Iterable[Row] = ()) -> Artefacts:
         *folders, task, name_of_seed = parts
         encoder = "/".join(folders)
         name = names.get(simplify(encoder), encoder)
-        head = convert(read_json(path), Head, path, AGAIN)
+        card = convert(read_json(path), HeadCard, path, AGAIN)
         seed = int(name_of_seed.removeprefix("seed-"))
-        heads.append(replace(head, encoder=name, task=task, seed=seed))
+        heads.append(Head(**vars(card), encoder=name, task=task, seed=seed))
     for path in sorted(out.glob("details/**/*.json")):
         details.append(convert(read_json(path), Details, path, AGAIN))
     order = list(names.values())

@@ -144,6 +144,9 @@ def card(seed):
         for rate, value in values.items()
     ]
     found = {
+        "encoder": {"encoder": "0123", "width": 4},
+        "task": {"name": "ks"},
+        "seed": seed,
         "layer_weights": [0.1, 0.2, 0.4, 0.3],
         "states": 4,
         "learning_rate": 1e-3,
