@@ -95,6 +95,13 @@ def test_blocks_leave_no_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(read_audio(path), whole)
 
 
+@pytest.mark.parametrize("n", [0, 1, 7, 12_345, 30_000])
+@pytest.mark.parametrize("source", [8000, 11025, 16000, 22050, 24000, 44100, 48000])
+@pytest.mark.parametrize("target", [8000, 16000, 22050, 44100])
+def test_resample_length_is_exact(n: int, source: int, target: int) -> None:
+    assert resample(np.zeros(n, np.float32), source, target).shape == (-(-n * target // source),)
+
+
 def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
     assert resample(np.zeros(11_025, np.float32), 44_100, 16_000).shape == (4_000,)
     assert np.abs(resample(tone(1.0, 48000, 12_000.0), 48000, 16000)[800:-800]).max() < 1e-3

@@ -48,6 +48,13 @@ def test_measured_snr_is_the_asked_one(n: int, m: int, snr: float, level: float,
     assert rms_db(speech) - rms_db(added) == pytest.approx(snr, abs=0.1)
 
 
+def test_pauses_do_not_change_the_noise() -> None:
+    speech, noise = steady(16000, 1, 0.01), steady(48000, 2)
+    paused = np.concatenate([speech, np.zeros(32000, np.float32)])
+    added = [mix(s, noise[: len(s)], 5.0) - s for s in (speech, paused)]
+    assert rms_db(added[0]) == pytest.approx(rms_db(added[1]), abs=0.1)
+
+
 @given(spoken=st.integers(3, 60), silent=st.integers(0, 100), snr=st.floats(-20, 40))
 def test_an_snr_over_the_whole_signal_counts_its_silence(
     spoken: int, silent: int, snr: float

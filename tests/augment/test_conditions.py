@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,18 @@ def test_every_noise_has_the_asked_snr_and_is_the_same_at_each(kind: str) -> Non
         np.mean(samples.astype(np.float64) ** 2) / np.mean(added[0] ** 2)
     ) == pytest.approx(5, abs=0.1)
     np.testing.assert_allclose(added[0], added[1] * np.sqrt(10), atol=1e-6)
+
+
+def test_order_and_threads_do_not_matter(voices: tuple[Path, ...]) -> None:
+    texts = ("pink@10", "babble@5", "reverb@0.4")
+    jobs = [(parse_condition(text), f"u{i}") for text in texts for i in range(3)]
+    distorter, samples = Distorter(3, voices), steady(4000)
+    forwards = [distorter.apply(samples, *job) for job in jobs]
+    backwards = [Distorter(3, voices).apply(samples, *job) for job in reversed(jobs)]
+    with ThreadPoolExecutor(2) as pool:
+        parallel = list(pool.map(lambda job: distorter.apply(samples, *job), jobs))
+    np.testing.assert_array_equal(forwards, backwards[::-1])
+    np.testing.assert_array_equal(forwards, parallel)
 
 
 def test_a_set_gives_each_utterance_one_member() -> None:

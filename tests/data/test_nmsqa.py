@@ -321,6 +321,19 @@ def test_a_recording_of_the_whole_stands_in_where_its_sentences_are_not_there(de
 # ---- times
 
 
+def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
+    """People pause between sentences: what counts in the recording of the whole is wrong in the
+    joined sentences."""
+    pause = np.zeros(RATE // 2, np.float32)
+    whole = np.concatenate([x for k in range(4) for x in (sentence(k), pause)])
+    write_clip(dev / "dev_audios/context-0_0.wav", whole, 0.0, 99.0, RATE)
+    _, start, end = ANSWERS[2]
+    moved = (before(2) + 1.0 + start, before(2) + 1.0 + end)
+    write_table(dev / "dev.parquet", [row(2, answers=times([moved], [(start, end)]))])
+    _, corpus, _ = prepared(dev, tmp_path)
+    assert timed(corpus, corpus.questions[0])
+
+
 def times(full, segment):
     """Cells of a row's answers: (start, end) in either reading."""
     readings = {"audio_full_answer": full, "audio_segment_answer": segment}
