@@ -33,14 +33,13 @@ from speechssl.options import PLAIN, TrainingOptions
 from speechssl.superb.data import (
     TRAINING,
     CachedLoader,
-    CacheOptions,
     HeadSettings,
     cache_states,
     encoder_card,
     list_split_recordings,
 )
-from speechssl.superb.tasks.classification import METRIC, Classification
-from speechssl.superb.train import HeadRun, train_head
+from speechssl.superb.tasks.classification import Classification
+from speechssl.superb.train import HeadRun, train_heads
 from speechssl.systems import load_systems
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
@@ -131,25 +130,18 @@ def train_classifier(
     improves no more.
 
     The hidden states of the set are kept in `out`-features. Raises InputError as `cache_states` and
-    `train_head`.
+    `train_heads`.
     """
     folder = out.with_name(f"{out.name}-features") / "train-dev"
     if not (out / "card.json").is_file():
-        cache_states(
-            encoder,
-            list_split_recordings(data, TRAINING),
-            folder,
-            CacheOptions(pooled=True),
-            workers=workers,
-        )
-    task, settings = (
-        Classification(data.task, data, encoder.grid),
-        HeadSettings(HEAD_RATES[0], steps, 32, 100, patience=8),
+        recordings = list_split_recordings(data, TRAINING)
+        cache_states(encoder, recordings, folder, pooled=True, workers=workers)
+    task = Classification(data.task, data, encoder.grid)
+    settings = HeadSettings(HEAD_RATES[0], steps, 32, 100, patience=8)
+    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
+    train_heads(
+        [HeadRun(task, loader, settings, seed, out, rates=HEAD_RATES)], encoder_card(encoder)
     )
-    run = HeadRun(
-        task, CachedLoader(data, folder, task.pooled, task.wants_waves), settings, seed, out
-    )
-    train_head(run, encoder_card(encoder), HEAD_RATES, METRIC)
 
 
 def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:

@@ -296,15 +296,9 @@ def test_separation_is_evaluated_in_the_better_order_against_the_mixture(tmp_pat
 
 def test_bad_sets_and_grids(tmp_path):
     task = made(tmp_path, "ss")
-    refused(
-        r"train\.jsonl, utterance train0, has 2 sources; name 1 clean "
-        r"recording as",
-        Enhancement,
-        task.data,
-        GRID,
-    )
+    refused(r"train\.jsonl, utterance train0, has 2 sources; name 1", Enhancement, task.data, GRID)
     one = made(tmp_path)
-    refused(r"has 1 sources; name 2 clean recordings as", Separation, one.data, GRID)
+    refused(r"has 1 sources; name 2", Separation, one.data, GRID)
     refused("hop", Enhancement, one.data, FrameGrid(16_000, 400, 400))
 
 

@@ -116,23 +116,17 @@ def embeddings(task, split, noise=0.1):
     return {u.id: own[u.speaker] + noise * rng.normal(size=16) for u in task.data.splits[split]}
 
 
-@pytest.mark.parametrize("broken", [None, np.full(16, np.nan), np.full(16, np.inf)])
-def test_unreadable_recordings_are_wrong_at_any_threshold(made, broken):
+def test_unreadable_recordings_are_wrong_at_any_threshold(made):
     task = Verification(made(), GRID)
     found = embeddings(task, "test")
     assert task.evaluate("test", found, 0).measures[0].value == 0
-    lost = task.data.splits["test"][0].id
-    found = {name: e for name, e in found.items() if name != lost} | (
-        {} if broken is None else {lost: broken}
-    )
-    evaluated, count = task.evaluate("test", found, 0), 18 * 17 // 2
-    eer = evaluated.measures[0]
-    assert eer.n == count
+    del found[task.data.splits["test"][0].id]
+    eer = task.evaluate("test", found, 0).measures[0]
+    assert eer.n == 18 * 17 // 2
     assert eer.low == eer.value == eer.high
     # 2 of the 18 trials of one person; 15 of 135 of two, as many
     assert eer.value == pytest.approx(100 * 2 / 18)
-    assert task.evaluate("test", {}, 0).measures[0].value == 100
-    assert task.evaluate("test", {}, 0).measures[1].value == 1
+    assert [m.value for m in task.evaluate("test", {}, 0).measures] == [100, 1]
 
 
 @pytest.mark.parametrize(
