@@ -109,11 +109,8 @@ class HeadEvaluation:
     values that figures are drawn from.
 
     classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions
-    of each class]]}}};
-    asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200 points; sd:
-    {"timeline": {"id", "seconds", "truth": [{"speaker", "start", "end"}], "predicted": [the same]}}
-    of the first recording; qbe: {"layers": [MTWV of each on dev]};
-    pr, asr, sf: {"examples": [{"id", "truth", "predicted"}]}, the first five.
+    of each class]]}}}; asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200
+    points; qbe: {"layers": [MTWV of each on dev]}.
     """
 
     measures: tuple[Measure, ...]
@@ -158,39 +155,28 @@ class HeadSettings:
     balanced: bool = False  # recordings are drawn so that all classes come equally often
 
 
-class Task(Protocol):
-    """A task is a frozen dataclass: `Verification(data: UtteranceSet, grid: FrameGrid, ...sizes of
-    the head...)`."""
+class Task:
+    """A task is a frozen dataclass: `Verification(data, grid, ...sizes of the head...)`."""
 
-    @property
-    def name(self) -> str:
-        """Return pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss."""
-
-    @property
-    def data(self) -> UtteranceSet: ...
-
-    @property
-    def pooled(self) -> bool:
-        """Say whether the head uses the mean over time alone, (S, D) a recording."""
-
-    @property
-    def wants_waves(self) -> bool:
-        """Say whether batches contain the encoder's input."""
-
-    @property
-    def grid(self) -> FrameGrid:
-        """Return the encoder's grid, which says for which samples a frame stands."""
+    name: str  # pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss
+    data: UtteranceSet
+    grid: FrameGrid  # of the encoder: for which samples a frame stands
+    pooled = False  # the head uses the mean over time alone, (S, D) a recording
+    wants_waves = False  # batches contain the encoder's input
 
     def build(self, states: int, width: int) -> nn.Module:
         """Make a head for S states of width D, with `featurizer: Featurizer`. Random weights come
         from torch's generator."""
+        raise NotImplementedError
 
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, head: Any, batch: Batch) -> Tensor:
         """Return the training loss, a scalar."""
+        raise NotImplementedError
 
-    def predict(self, head: nn.Module, batch: Batch) -> list[Any]:
+    def predict(self, head: Any, batch: Batch) -> Sequence[Any]:
         """Predict JSON values or numpy arrays, one a recording, independent of padding and of the
         rest of the batch."""
+        raise NotImplementedError
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """Evaluate predictions, which are by the utterance's id. An utterance without one could not
@@ -199,6 +185,7 @@ class Task(Protocol):
         resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for
         evaluations on dev, which must be fast.
         """
+        raise NotImplementedError
 
 
 # ---- hidden states of a frozen encoder in the feature store

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from speechssl.data.superb import LabelledSet, Utterance
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, rate_measure
 from speechssl.timing import FrameGrid
 
 METRIC = "acc"
@@ -57,7 +57,7 @@ class UtteranceClassifier(nn.Module):
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Task):
     """Classification counts an utterance as right when all its slots are (IC: three)."""
 
     name: str
@@ -66,7 +66,6 @@ class Classification:
     projection: int = 256
 
     pooled = True
-    wants_waves = False
 
     def build(self, states: int, width: int) -> UtteranceClassifier:
         classes = tuple(map(len, self.data.classes.values()))

@@ -30,7 +30,14 @@ from torch.nn.functional import pad, softplus
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, random_crops, rate_measure
+from speechssl.superb.data import (
+    Batch,
+    Featurizer,
+    HeadEvaluation,
+    Task,
+    random_crops,
+    rate_measure,
+)
 from speechssl.timing import FrameGrid, RunLength
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -75,7 +82,7 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
 
 
 @dataclass(frozen=True)
-class Diarisation:
+class Diarisation(Task):
     """Diarisation is the task `sd`. Raises InputError where nobody speaks in a split."""
 
     data: UtteranceSet
@@ -86,8 +93,6 @@ class Diarisation:
     median: int = 11  # frames of the filter, odd; 1: none
 
     name = "sd"
-    pooled = False
-    wants_waves = False
 
     def build(self, states: int, width: int) -> SpeakerActivity:
         # as many outputs as a training recording has speakers at most (Libri2Mix: 2)

@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, rate_measure
 from speechssl.timing import FrameGrid
 
 RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
@@ -151,7 +151,7 @@ def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Masking:
+class Masking(Task):
     """This is what both tasks share. Raises InputError for an utterance with another number of
     sources."""
 
@@ -161,7 +161,6 @@ class Masking:
     layers: int = 3
     dropout: float = 0.1
 
-    pooled = False
     wants_waves = True
     sources: ClassVar[int]  # M
     stft: ClassVar[Any]  # a Stft

@@ -24,7 +24,7 @@ from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_de
 from speechssl.cascade.ngrams import NgramModel, train_ngram
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, rate_measure
 from speechssl.text import spell_letters
 from speechssl.timing import FrameGrid
 
@@ -129,13 +129,10 @@ def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
 # ---- tasks
 
 
-class Transcription:
+class Transcription(Task):
     """This is what the three tasks share: CTC on the symbols of the training split."""
 
-    pooled = False
-    wants_waves = False
     separator = SEPARATOR
-    data: UtteranceSet
     symbols: Callable[[Utterance], Sequence[str]]
 
     @cached_property

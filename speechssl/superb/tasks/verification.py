@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy, normalize, relu
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Interval, draw_weights, interval_ends
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, random_crops
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, random_crops
 from speechssl.timing import FrameGrid
 
 # of every TDNN layer: frames in its window, how far apart
@@ -119,7 +119,7 @@ def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Task):
     """Verification is the task `asv`. Raises InputError for training data without two speakers, or
     a split without trials of both kinds."""
 
@@ -132,8 +132,6 @@ class Verification:
     crop: float = 8.0  # seconds of a training recording in a step
 
     name = "asv"
-    pooled = False
-    wants_waves = False
 
     def __post_init__(self) -> None:
         _ = self._speakers, self._trials  # their errors are raised now rather than after hours
