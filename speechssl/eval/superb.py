@@ -7,7 +7,6 @@ the heads of all tasks (`train_parts`), scores them (`superb_scores`), and write
 features/<encoder>/<key>: hidden states; may be deleted
 noise.jsonl: the mixtures, frozen before anything is encoded
 heads/<encoder>/<part>/seed-<n>
-scores/<encoder>/<part>/...: a file a condition
 details/<encoder>/<task>.json: what figures are drawn from
 results.jsonl, superb.md
 
@@ -19,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from tqdm import tqdm
@@ -28,15 +27,16 @@ from speechssl.artifacts import write_text
 from speechssl.cascade.ngrams import read_arpa
 from speechssl.eval.superb_plan import (
     Benchmarked,
+    HeadName,
     Heads,
     Plan,
     freeze_audio,
     load_benchmarked,
     make_plan,
 )
-from speechssl.eval.superb_scores import evaluate_task
+from speechssl.eval.superb_scores import score_task
 from speechssl.eval.superb_tables import superb_tables
-from speechssl.results import Row, append_rows, list_rows, read_rows, snr_note
+from speechssl.results import list_rows, read_rows, snr_note
 from speechssl.superb.data import OnlineLoader
 from speechssl.superb.options import Superb
 from speechssl.superb.tasks import ABOUT, QBE
@@ -70,26 +70,14 @@ def run_superb(o: Superb) -> str:
         names.append(encoder.name)
         heads = train_parts(encoder, plan)
         for task, parts in plan.parts.items() if audio else ():
-            rows = evaluate_task(encoder, parts, heads, audio, plan)
-            first = rows[0]
-            old = partial(is_outdated, first)
-            append_rows(o.out / "results.jsonl", rows, any_card=True, outdated=old)
-            ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
-            score = f"{first.metric} {first.value:.2f}{ends}"
-            tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) {score}", file=sys.stderr)
+            score_task(encoder, parts, heads, audio, plan)
+            tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) is evaluated", file=sys.stderr)
     if o.train_only:
         return (
             "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test "
             "set was not used"
         )
     return write_tables(plan, names)
-
-
-def is_outdated(new: Row, old: Row) -> bool:
-    """Return whether an older row of the same task and encoder is of other data, heads or decoding,
-    so that no mean may be over both. Speed (a card that is no hash) has none of these."""
-    same = (new.task, new.encoder) == (old.task, old.encoder)
-    return same and isinstance(old.card, str) and old.card != new.card
 
 
 def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
@@ -122,14 +110,14 @@ def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
         rates = o.learning_rates or (settings.learning_rate,)
         run = HeadRun(task, loader, settings, 0, folder, encoder.device, encoder.tuning, rates)
         runs.append(run)
-    heads: dict[str, dict[str, TrainedHead]] = {part.label: {} for part in parts}
+    heads: dict[str, dict[HeadName, TrainedHead]] = {part.label: {} for part in parts}
     for seed in o.seed:
         of_seed = [replace(run, seed=seed, folder=run.folder / f"seed-{seed}") for run in runs]
         tuned = train_heads(of_seed, encoder.card, o.sets.workers)
         for part, run, head in zip(parts, of_seed, tuned, strict=True):
             default = load_head(run.folder, run.task, encoder.card, "default")
-            heads[part.label][f"seed-{seed}"] = tune_decoding(encoder, plan, run, head)
-            heads[part.label][f"seed-{seed}-default"] = tune_decoding(encoder, plan, run, default)
+            heads[part.label][seed, "tuned"] = tune_decoding(encoder, plan, run, head)
+            heads[part.label][seed, "default"] = tune_decoding(encoder, plan, run, default)
         if seed == o.seed[0]:
             best = [float(head.card["learning_rate"]) for head in tuned]
             runs = [replace(run, rates=(rate,)) for run, rate in zip(runs, best, strict=True)]

@@ -115,8 +115,8 @@ class Benchmarked:
 
 
 _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
-# label of a part -> name of a head ("seed-0", "seed-0-default") -> head
-Heads = Mapping[str, Mapping[str, TrainedHead]]
+HeadName = tuple[int, str]  # the seed, and "tuned" or "default": of the task's own learning rate
+Heads = Mapping[str, Mapping[HeadName, TrainedHead]]  # by the label of a part
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,12 @@ class ConditionAudio:
         names = [self.names[os.path.abspath(item.path)] for item in items]
         condition = self.setting.condition
         return hash_json([condition.text, self.mixtures.made_from(condition, names)])
+
+    def snr_over(self, plan: Plan) -> str:
+        """Return what the SNR is over, as rows have it."""
+        if self.mixtures is None:
+            return ""
+        return str(plan.distorter.card(self.setting.condition).get("snr_over", ""))
 
 
 # ---- making them

@@ -1,17 +1,15 @@
 """Score the heads of SUPERB on test sets, under every condition.
 
-`evaluate_task` is called for each encoder and task once its heads are trained. It evaluates the
-heads of every part (`evaluate_heads`; QbE has no head and is searched: `evaluate_terms`), takes the
-mean over folds, and makes the rows. The evaluations of a part under a condition are a file, which a
-resumed run reads.
+`score_task` is called for each encoder and task once its heads are trained. It evaluates the heads
+of every part (`evaluate_heads`; QbE has no head and is searched: `evaluate_terms`), takes the mean
+over folds, and adds the rows to results.jsonl, condition by condition. A run that resumes evaluates
+what has no row yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +19,8 @@ from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.superb_plan import Benchmarked, ConditionAudio, Heads, Plan, TaskPart
-from speechssl.results import DEFAULT, HEAD, Row
+from speechssl.eval.superb_plan import Benchmarked, ConditionAudio, HeadName, Heads, Plan, TaskPart
+from speechssl.results import DEFAULT, HEAD, Row, append_rows, read_rows
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
     FeatureCache,
@@ -34,93 +32,99 @@ from speechssl.superb.data import (
 )
 from speechssl.superb.tasks import QBE
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.train import TrainedHead, one_thread, predict, task_card
+from speechssl.superb.train import TrainedHead, one_thread, predict
 
 RESAMPLES = 1000
 # the rules of `stats`; a result keeps intervals and no items
 DRAWN = f"voices from {FEWEST} on, width by t"
-# evaluations by the name of the head, and recordings that could not be encoded, with the reason
-Scored = tuple[dict[str, HeadEvaluation], dict[str, str]]
+# of rows: task, system, encoder, condition and SNR
+Cell = tuple[str, str, str, str, float | None]
 
 
-def evaluate_task(
+def score_task(
     encoder: Benchmarked,
     parts: Sequence[TaskPart],
     heads: Heads,
     audio: Sequence[ConditionAudio],
     plan: Plan,
-) -> list[Row]:
-    """Return the rows of a task: every seed under every condition, and the task's own rate on clean
-    speech. Writes the details.
+) -> None:
+    """Add the rows of a task that are missing: of every seed under every condition, and of the
+    task's own rate on clean speech, which has only the first measure, called `<metric>_default`.
+    Writes the details.
 
-    Rows of the task's own rate have only the first measure, called `<metric>_default`.
+    The card of a row is the hash of what made the heads, that of what was done to the recordings,
+    and how many of these could not be read, which are tried again. Rows of other heads go, so that
+    no mean is over both.
     """
-    task = parts[0].task
-    facts = [[part.data.hash, part.preset, _settings(part, heads, plan)] for part in parts]
-    card = hash_json([encoder.card, facts])
-    rows = []
+    o, task = plan.options, parts[0].task
+    results = o.out / "results.jsonl"
+    facts: list[object] = [encoder.card, RESAMPLES, DRAWN, str(o.lm), list(o.learning_rates)]
+    for part in parts:
+        facts += [part.data.hash, part.preset]
+        for head in heads.get(part.label, {}).values():
+            facts += [head.card["settings"], head.card["task"]]
+            break  # all seeds have the same
+    made_from = hash_json(facts)
+
+    def is_outdated(row: Row) -> bool:
+        """Say whether a row is of other heads; speed, whose card is no text, is of none."""
+        same = (row.task, row.encoder) == (task, encoder.name)
+        return same and isinstance(row.card, str) and row.card.split()[0] != made_from
+
     for one in audio:
-        setting = one.setting
-        clean = setting.group == "clean"
+        card = f"{made_from} {hash_json([one.hash(part.items) for part in parts])}"
+        cell = (task, HEAD, encoder.name, one.setting.name, one.setting.snr_db)
+        names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
+        scored = list_scored(results, cell, card)
+        missing = [name for name in names if name not in scored]
+        if one.setting.group != "clean":
+            missing = [name for name in missing if name[1] == "tuned"]
+        if not missing:
+            continue
         folds = []
+        failed: dict[str, str] = {}
         for part in parts:
             if task == QBE:
                 folds.append(evaluate_terms(encoder, part, one, plan))
-                continue
-            of_part = heads[part.label].items()
-            chosen = {name: h for name, h in of_part if clean or h.which == "tuned"}
-            folds.append(evaluate_heads(encoder, part, chosen, one, plan))
-        means = {name: combine_folds([fold[name] for fold in folds]) for name in folds[0]}
-        if clean:
-            detail = {
-                "task": task,
-                "encoder": encoder.name,
-                "detail": next(iter(means.values())).detail,
-            }
-            write_json(plan.options.out / "details" / encoder.name / f"{task}.json", detail)
-        over = "" if clean else plan.distorter.card(setting.condition).get("snr_over", "")
+            else:
+                chosen = {name: heads[part.label][name] for name in missing}
+                evaluations, unreadable = evaluate_heads(encoder, part, chosen, one, plan)
+                folds.append(evaluations)
+                failed |= unreadable
+        if failed:
+            card += f" {len(failed)} unreadable"
+        means = {name: combine_folds([fold[name] for fold in folds]) for name in missing}
+        rows = []
         for name, evaluation in means.items():
-            seed, _, default = name.removeprefix("seed-").partition("-")
-            for m in evaluation.measures[:1] if default else evaluation.measures:
-                # fewer groups say too little of the spread
-                low, high = (m.low, m.high) if m.groups >= FEWEST else (None, None)
-                metric = f"{m.metric}{DEFAULT}" if default else m.metric
-                cell = (task, HEAD, encoder.name, setting.name, setting.snr_db, metric)
-                drawn = (m.drawn, m.groups, over)
-                rows.append(Row(*cell, m.value, low, high, m.n, int(seed), card, *drawn))
+            rows += make_rows(cell, name, evaluation, card, one.snr_over(plan))
+        if one.setting.group == "clean" and names[0] in means:
+            detail = {"task": task, "encoder": encoder.name, "detail": means[names[0]].detail}
+            write_json(o.out / "details" / encoder.name / f"{task}.json", detail)
+        append_rows(results, rows, any_card=True, outdated=is_outdated)
+
+
+def list_scored(results: Path, cell: Cell, card: str) -> set[HeadName]:
+    """List the heads that have rows of this cell and card."""
+    scored = set()
+    for row in read_rows(results) if results.is_file() else ():
+        if row.cell[: len(cell)] == cell and row.card == card:
+            scored.add((row.seed, "default" if row.metric.endswith(DEFAULT) else "tuned"))
+    return scored
+
+
+def make_rows(
+    cell: Cell, name: HeadName, evaluation: HeadEvaluation, card: str, snr_over: str
+) -> list[Row]:
+    """Make the rows of one head under one condition."""
+    seed, which = name
+    rows = []
+    for m in evaluation.measures if which == "tuned" else evaluation.measures[:1]:
+        # fewer groups say too little of the spread
+        low, high = (m.low, m.high) if m.groups >= FEWEST else (None, None)
+        metric = m.metric if which == "tuned" else f"{m.metric}{DEFAULT}"
+        drawn = (m.drawn, m.groups, snr_over)
+        rows.append(Row(*cell, metric, m.value, low, high, m.n, seed, card, *drawn))
     return rows
-
-
-def _settings(part: TaskPart, heads: Heads, plan: Plan) -> Any:
-    """Return what decides the heads of a part, and how they decode; None without heads."""
-    if part.task == QBE:
-        return None
-    head = next(iter(heads[part.label].values()))  # all seeds have the same settings
-    return [head.card["task"], head.card["settings"], str(plan.options.lm)]
-
-
-def evaluate_once(
-    path: Path, facts: Any, evaluate: Callable[[], Scored]
-) -> dict[str, HeadEvaluation]:
-    """Read evaluations from a file, or make them where it is not there, was made from other facts,
-    or some recording could not be encoded."""
-    made_from = hash_json([facts, RESAMPLES, DRAWN])
-    stored = read_json(path) if path.is_file() else {}
-    if stored.get("made_from") != made_from or stored["failed"]:
-        evaluations, failed = evaluate()
-        stored = {"made_from": made_from, "failed": failed}
-        stored["heads"] = {name: asdict(evaluation) for name, evaluation in evaluations.items()}
-        write_json(path, stored)
-    evaluations = {}
-    for name, values in stored["heads"].items():
-        measures = tuple(Measure(**values_of) for values_of in values["measures"])
-        evaluations[name] = HeadEvaluation(measures, values["detail"])
-    return evaluations
-
-
-def score_path(encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan) -> Path:
-    file = f"{audio.setting.file}.json"
-    return plan.options.out / "scores" / encoder.name / part.label / file
 
 
 # ---- heads
@@ -129,51 +133,42 @@ def score_path(encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan
 def evaluate_heads(
     encoder: Benchmarked,
     part: TaskPart,
-    heads: Mapping[str, TrainedHead],
+    heads: Mapping[HeadName, TrainedHead],
     audio: ConditionAudio,
     plan: Plan,
-) -> dict[str, HeadEvaluation]:
-    """Evaluate the heads of one part on its test split.
+) -> tuple[dict[HeadName, HeadEvaluation], dict[str, str]]:
+    """Evaluate the heads of one part on its test split; return why some recordings cannot be read
+    too, by id. These are reported, and count as wrong.
 
     Every recording is encoded once for all heads (seeds, tuned and default rate), or once a head
-    where each has an encoder of its own. Recordings that cannot be read are set aside, reported,
-    and count as wrong.
+    where each has an encoder of its own.
     """
     what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
-    facts: list[Any] = [encoder.card, audio.hash(part.items), str(plan.options.lm)]
-    for name, head in heads.items():
-        # with its task as it is evaluated: the threshold that dev chose
-        facts.append([name, head.weights, task_card(head.task)])
-    groups: dict[Path | None, dict[str, TrainedHead]] = {}
+    groups: dict[Path | None, dict[HeadName, TrainedHead]] = {}
     for name, head in heads.items():
         groups.setdefault(head.upstream, {})[name] = head
-
-    def evaluate() -> Scored:
-        evaluations, failed = {}, {}
-        for group in groups.values():
-            first = next(iter(group.values()))
-            task, batch = first.task, int(first.card["settings"]["batch"])
-            loader: Loader = OnlineLoader(
-                encoder.encoder_of(first, plan), audio.read, task, cache.pool
-            )
-            if audio.setting.group == "clean" and first.upstream is None:
-                loader = cache.loader(task, ("test",))
-            on = {name: (head.task, head.head.to(encoder.device)) for name, head in group.items()}
-            test = task.data.splits["test"]
-            bar = what if isinstance(loader, OnlineLoader) else ""
-            with one_thread():
-                predicted = predict(on, loader, test, batch, encoder.device, bar)
-            usable = {u.id for u in loader.usable(test)}
-            reasons = loader.failed if isinstance(loader, OnlineLoader) else {}
-            for u in test:
-                if u.id not in usable:
-                    failed[u.id] = reasons.get(u.id, "it could not be cached")
-            for name, head in group.items():
-                evaluations[name] = head.task.evaluate("test", predicted[name], RESAMPLES)
-        report_set_aside(failed, what)
-        return evaluations, failed
-
-    return evaluate_once(score_path(encoder, part, audio, plan), facts, evaluate)
+    evaluations = {}
+    unreadable: dict[str, str] = {}
+    for group in groups.values():
+        first = next(iter(group.values()))
+        task, batch = first.task, int(first.card["settings"]["batch"])
+        test = task.data.splits["test"]
+        speech_encoder = encoder.encoder_of(first, plan)
+        loader: Loader = OnlineLoader(speech_encoder, audio.read, task, cache.pool)
+        if audio.setting.group == "clean" and first.upstream is None:
+            loader = cache.loader(task, ("test",))
+        on = {name: (head.task, head.head.to(encoder.device)) for name, head in group.items()}
+        with one_thread():
+            predicted = predict(on, loader, test, batch, encoder.device, what)
+        reasons = loader.failed if isinstance(loader, OnlineLoader) else {}
+        usable = {u.id for u in loader.usable(test)}
+        for u in test:
+            if u.id not in usable:
+                unreadable[u.id] = reasons.get(u.id, "it could not be cached")
+        for name, head in group.items():
+            evaluations[name] = head.task.evaluate("test", predicted[name], RESAMPLES)
+    report_set_aside(unreadable, what)
+    return evaluations, unreadable
 
 
 # ---- query by example: the layer is chosen on clean dev queries
@@ -181,19 +176,14 @@ def evaluate_heads(
 
 def evaluate_terms(
     encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan
-) -> dict[str, HeadEvaluation]:
+) -> dict[HeadName, HeadEvaluation]:
     """Evaluate query by example. Raises InputError as the search and the cache of states do."""
     terms, cache = SpokenTerms(part.data), encoder.cache
     layer_file = plan.options.out / "heads" / encoder.name / QBE / "card.json"
     layer, layers = choose_layer(terms, cache, layer_file)
-
-    def evaluate() -> Scored:
-        states_of = term_states(cache, terms, "test", audio)
-        evaluation = terms.evaluate(states_of, "test", layer, RESAMPLES, cache.workers)
-        return {"seed-0": replace(evaluation, detail={"layers": layers})}, {}
-
-    facts = [part.data.hash, audio.hash(part.items), encoder.card, layer]
-    return evaluate_once(score_path(encoder, part, audio, plan), facts, evaluate)
+    states_of = term_states(cache, terms, "test", audio)
+    evaluation = terms.evaluate(states_of, "test", layer, RESAMPLES, cache.workers)
+    return {(0, "tuned"): HeadEvaluation(evaluation.measures, {"layers": layers})}
 
 
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:

@@ -24,37 +24,38 @@ GROUPS = ("clean", "seen", "unseen")
 def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
     """Make the tables: clean speech; learning rates; noise. at: dB, the SNR that stands for noise.
     Tables without rows are left out."""
-    every = [row for row in rows if row.task in ORDER and row.encoder in encoders]
     cells: dict[tuple[str, ...], list[Row]] = {}  # by task, metric, encoder and group
-    for row in every:
-        group = row.condition.partition("-")[0]
-        cells.setdefault((row.task, row.metric, row.encoder, group), []).append(row)
-    measured = dict.fromkeys((row.task, row.metric) for row in every)
-    in_order = sorted(measured, key=lambda pair: ORDER.index(pair[0]))
-    # without those at the task's own rate and those of the gain of caching
-    main = [m for m in in_order if not m[1].endswith(DEFAULT) and not m[1].startswith("ratio")]
-
-    scores, rates, noise = [], [], []
+    metrics = set()
+    for row in rows:
+        if row.task in ORDER and row.encoder in encoders:
+            group = row.condition.partition("-")[0]
+            cells.setdefault((row.task, row.metric, row.encoder, group), []).append(row)
+            # without those at the task's own rate and those of the gain of caching
+            if not row.metric.endswith(DEFAULT) and not row.metric.startswith("ratio"):
+                metrics.add((row.task, row.metric))
     groups = [g for g in GROUPS if any(key[3] == g for key in cells)]
-    for task, metric in main:
+    scores, rates, noise, clean = [], [], [], []
+    in_order = list(dict.fromkeys((task, metric) for task, metric, *_ in cells))
+    for task, metric in sorted(in_order, key=lambda pair: ORDER.index(pair[0])):
+        if (task, metric) not in metrics:
+            continue
+        tuned, compared, averaged = [], [], []
+        for encoder in encoders:
+            of_clean = cells.get((task, metric, encoder, "clean"), [])
+            own = seeds_text(cells.get((task, f"{metric}{DEFAULT}", encoder, "clean"), []))
+            tuned.append(seeds_text(of_clean))
+            compared.append(f"{tuned[-1].partition(' ')[0]} / {own.partition(' ')[0]}")
+            of_groups = [cells.get((task, metric, encoder, g), []) for g in groups]
+            averaged.append(" | ".join(mean_text(some, metric, at) for some in of_groups))
+            clean += of_clean
         name = measure_name(task, metric)
-        texts = [seeds_text(cells.get((task, metric, e, "clean"), [])) for e in encoders]
-        if set(texts) != {"-"}:
-            scores.append((name, *texts))
-        if (task, f"{metric}{DEFAULT}") in measured:
-            line = []
-            for encoder, tuned in zip(encoders, texts, strict=True):
-                own = seeds_text(cells.get((task, f"{metric}{DEFAULT}", encoder, "clean"), []))
-                line.append(f"{tuned.partition(' ')[0]} / {own.partition(' ')[0]}")
-            rates.append((name, *line))
+        if set(tuned) != {"-"}:
+            scores.append((name, *tuned))
+        if any(not text.endswith("/ -") for text in compared):
+            rates.append((name, *compared))
         if len(groups) > 1:
-            line = []
-            for encoder in encoders:
-                of_groups = [cells.get((task, metric, encoder, g), []) for g in groups]
-                line.append(" | ".join(mean_text(rows, metric, at) for rows in of_groups))
-            noise.append((name, *line))
+            noise.append((name, *averaged))
 
-    clean = [row for row in every if row.condition == "clean" and (row.task, row.metric) in main]
     seeds = len({row.seed for row in clean})
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
     note += drawn_sentence((row.task, row.drawn, row.groups) for row in clean)
@@ -65,10 +66,10 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads "
         f"were trained on clean speech{but}."
     )
-    head, compared = ("task", *encoders), "Learning rate tuned on dev / the task's own"
+    head, title = ("task", *encoders), "Learning rate tuned on dev / the task's own"
     tables = [
         Table("SUPERB", head, tuple(scores), note.strip()),
-        Table(compared, head, tuple(rates), "Test sets, clean speech."),
+        Table(title, head, tuple(rates), "Test sets, clean speech."),
         Table(" | ".join(groups), head, tuple(noise), legend),
     ]
     return [table for table in tables if table.rows]

@@ -285,13 +285,13 @@ class Trainer:
 
 @torch.no_grad()
 def predict(
-    heads: Mapping[str, tuple[Task, nn.Module]],
+    heads: Mapping[Any, tuple[Task, nn.Module]],
     loader: Loader,
     utterances: Sequence[Utterance],
     batch: int,
     device: str = "cpu",
     what: str = "",
-) -> dict[str, dict[str, Any]]:
+) -> dict[Any, dict[str, Any]]:
     """Predict for all recordings that can be read: by head, then by id; every recording is encoded
     once for all heads.
 
@@ -299,7 +299,7 @@ def predict(
     is none of without it.
     """
     ordered = sorted(loader.usable(utterances), key=lambda u: u.seconds)
-    by_head: dict[str, dict[str, Any]] = {name: {} for name in heads}
+    by_head: dict[Any, dict[str, Any]] = {name: {} for name in heads}
     for at in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
         part = loader.batch(ordered[at : at + batch])
         if part is None:

@@ -141,13 +141,9 @@ def make_tuning(o: Superb) -> Tuning | None:
     return Tuning(training=training, distort=distort, adversary=o.adversary, bf16=bf16)
 
 
-@dataclass(frozen=True)
-class Waves:
-    """A batch that is being read has the encoder's input, (N,) float32, and the domain of every
-    recording."""
-
-    utterances: Sequence[Utterance]
-    waves: Sequence[Future[tuple[Tensor, int]]]
+# a batch that is being read: its utterances, and for each the encoder's input, (N,) float32, and
+# the domain
+Waves = tuple[Sequence[Utterance], list[Future[tuple[Tensor, int]]]]
 
 
 class TuningTrainer(Trainer):
@@ -207,7 +203,7 @@ class TuningTrainer(Trainer):
         loss = self.run.task.loss(self.head, batch)
         if "adversary" not in self.models:
             return loss
-        domains = torch.tensor([wave.result()[1] for wave in waves.waves], device=self.run.device)
+        domains = torch.tensor([wave.result()[1] for wave in waves[1]], device=self.run.device)
         progress = torch.tensor((step - 1) / self.run.settings.steps)
         facts = {"domains": domains, "progress": progress, "step": torch.tensor(step - 1)}
         features = self.head.featurizer(means)[:, None]
@@ -217,7 +213,8 @@ class TuningTrainer(Trainer):
     def encode(self, batch: Waves) -> tuple[Batch, Tensor]:
         """Encode by the upstream as it is now: the head's input, and the mean over time of every
         hidden state, (B, S, D)."""
-        waves = [wave.result()[0] for wave in batch.waves]
+        utterances = tuple(batch[0])
+        waves = [wave.result()[0] for wave in batch[1]]
         samples = torch.tensor([len(wave) for wave in waves], device=self.run.device)
         # lengths in steps: oneDNN keeps a program for every length that it meets, gigabytes of them
         padded = pad_sequence(waves, batch_first=True)
@@ -229,15 +226,14 @@ class TuningTrainer(Trainer):
         states = states.masked_fill(~before_end(lengths, states.shape[2])[:, None, :, None], 0)
         means = states.sum(2) / lengths[:, None, None]
         if self.run.task.pooled:
-            return Batch(tuple(batch.utterances), means, torch.ones_like(lengths)), means
-        return Batch(tuple(batch.utterances), states, lengths), means
+            return Batch(utterances, means, torch.ones_like(lengths)), means
+        return Batch(utterances, states, lengths), means
 
     def dev_loaders(self) -> list[Loader]:
-        loaders: list[Loader] = [DevLoader(self, None)]
-        if self.tuning.distort is not None:
-            always = replace(self.tuning.distort, probability=(1.0, 1.0))
-            loaders.append(DevLoader(self, always))
-        return loaders
+        distort = self.tuning.distort
+        if distort is None:
+            return [DevLoader(self, None)]
+        return [DevLoader(self, None), DevLoader(self, replace(distort, probability=(1.0, 1.0)))]
 
     def read(
         self,
@@ -262,7 +258,7 @@ class TuningTrainer(Trainer):
                 ) from error
 
         pairs = zip(utterances, keys, strict=True)
-        return Waves(utterances, [self.loader.pool.submit(read_one, *pair) for pair in pairs])
+        return utterances, [self.loader.pool.submit(read_one, *pair) for pair in pairs]
 
 
 @dataclass(frozen=True)

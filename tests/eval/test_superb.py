@@ -110,7 +110,7 @@ def made(out):
     """What costs something, and when it was written."""
     return {
         p: p.stat().st_mtime_ns
-        for kind in ("heads", "scores", "features")
+        for kind in ("heads", "details", "features")
         for p in (out / kind).rglob("*.*")
         if p.name != "card.json" or kind == "heads"
     }
@@ -214,7 +214,7 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     )
     run_superb(changed(tuned, train_only=True))
     assert not any(
-        (tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl")
+        (tmp_path / made).exists() for made in ("results.jsonl", "details", "noise.jsonl")
     )
     before = made(tmp_path)
     printed = run_superb(tuned)

@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.audio import read_audio, write_flac
-from speechssl.data.recordings import Recording
+from speechssl.audio import read_audio
 from speechssl.data.superb import Utterance, load_labelled
-from speechssl.encoders.store import FeatureStore
-from speechssl.superb import data as features
 from speechssl.superb.data import (
     TRAINING,
     Batch,
@@ -105,43 +102,3 @@ def test_a_crop_is_of_the_recording():
         assert found.states[2, 0, :, 0].tolist() == [1, 2, 3, 0, 0]
         seen.add(starts[0])
     assert seen == set(range(8))  # every one there is
-
-
-# ---- hidden states on disk
-
-
-@pytest.fixture
-def recordings(tmp_path):
-    rng, found = np.random.default_rng(0), []
-    for i, length in enumerate((8_000, 16_123, 5_001, 12_345)):
-        write_flac(tmp_path / f"{i}.flac", rng.uniform(-0.5, 0.5, length))
-        found.append(Recording(f"r{i}", tmp_path / f"{i}.flac", length / 16_000))
-    return found
-
-
-def test_means_are_the_means_of_the_hidden_states(encoder, recordings, tmp_path):
-    cached = cache_states(encoder, recordings, tmp_path / "c", True)
-    for r in recordings:
-        assert torch.equal(cached[r.id][0], encoder.hidden_states(read_audio(r.path)).mean(1))
-
-
-def test_a_finished_cache_computes_nothing(encoder, recordings, tmp_path, monkeypatch, dies_in):
-    with dies_in(features, "read_audio", 3):
-        cache_states(encoder, recordings, tmp_path / "c", False, workers=1)
-    assert not (tmp_path / "c/card.json").exists()
-    cache_states(encoder, recordings, tmp_path / "c", False, workers=1)
-    monkeypatch.delattr(features, "read_audio")
-    cache_states(encoder, recordings, tmp_path / "c", False)
-    monkeypatch.undo()
-    fresh = cache_states(encoder, recordings, tmp_path / "fresh", False)
-    stored = FeatureStore.load(tmp_path / "c")
-    assert all(torch.equal(fresh[r.id], stored[r.id]) for r in recordings)
-
-
-def test_what_cannot_be_read_is_set_aside_and_tried_again(encoder, recordings, tmp_path, capsys):
-    whole = recordings[1].path.read_bytes()
-    recordings[1].path.write_bytes(bytes(len(whole)))  # of the same size
-    assert "r1" not in cache_states(encoder, recordings, tmp_path / "c", True)
-    assert "set aside r1" in capsys.readouterr().err
-    recordings[1].path.write_bytes(whole)
-    assert "r1" in cache_states(encoder, recordings, tmp_path / "c", True)

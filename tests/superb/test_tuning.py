@@ -141,7 +141,7 @@ def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels):
         training=FINETUNED, distort=NOISE, adversary=replace(DAT, domain_adversary=labels)
     ).trainer()
     _, waves = first_batch(trainer)
-    domains = torch.tensor([wave.result()[1] for wave in waves.waves])
+    domains = torch.tensor([wave.result()[1] for wave in waves[1]])
     assert len(set(domains.tolist())) > 1
     upstream, adversary = (
         list(trainer.upstream.encoder.layers.parameters()),

@@ -38,10 +38,11 @@ from speechssl.superb.data import (
     random_crops,
     rate_measure,
 )
-from speechssl.timing import FrameGrid, RunLength
+from speechssl.timing import FrameGrid
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 MEDIANS = (1, 11)
+CHUNK = 2_000  # frames of a training recording in a step
 
 
 class SpeakerActivity(nn.Module):
@@ -88,7 +89,6 @@ class Diarisation(Task):
     data: UtteranceSet
     grid: FrameGrid
     hidden: int = 512
-    chunk: int = 2_000  # frames of a training recording in a step
     threshold: float = 0.5
     median: int = 11  # frames of the filter, odd; 1: none
 
@@ -105,7 +105,7 @@ class Diarisation(Task):
             active_frames(u.turns, self.grid, int(n))
             for u, n in zip(batch.utterances, batch.lengths, strict=True)
         ]
-        batch, starts = random_crops(batch, self.chunk)
+        batch, starts = random_crops(batch, CHUNK)
         frames = batch.states.shape[2]
         speakers = max(truth.shape[1] for truth in whole)
         crops = [
@@ -186,14 +186,15 @@ def active_intervals(
     The last frame owns all up to the end of the recording, at `seconds` as far as T frames leave it
     open.
     """
-    if not len(active):
-        return []
-    runs = RunLength.of_frames(active)
+    change = np.diff(np.r_[False, active, False].astype(int))
+    starts, ends = np.flatnonzero(change == 1).tolist(), np.flatnonzero(change == -1).tolist()
     least = grid.samples_for(len(active)) / grid.sample_rate
     most = grid.samples_for(len(active) + 1) / grid.sample_rate
-    borders = [grid.seconds(int(frame)) for frame in runs.borders[:-1]]
-    borders.append(min(max(seconds, least), most))
-    return [(borders[i], borders[i + 1]) for i, speaks in enumerate(runs.units) if speaks]
+    last = min(max(seconds, least), most)
+    intervals = []
+    for start, end in zip(starts, ends, strict=True):
+        intervals.append((grid.seconds(start), last if end == len(active) else grid.seconds(end)))
+    return intervals
 
 
 # ---- diarisation error rate

@@ -33,6 +33,7 @@ from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Ta
 from speechssl.timing import FrameGrid
 
 RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
+DROPOUT = 0.1
 EPSILON = 1e-10  # beside a magnitude that is divided by
 
 # ---- head
@@ -97,15 +98,13 @@ class Masker(nn.Module):
         sources: int,
         hidden: int = 256,
         layers: int = 3,
-        dropout: float = 0.1,
     ) -> None:
         super().__init__()
         self.featurizer = Featurizer(states)
-        between = dropout * (layers > 1)
         self.recurrent = nn.LSTM(
-            width, hidden, layers, batch_first=True, bidirectional=True, dropout=between
+            width, hidden, layers, batch_first=True, bidirectional=True, dropout=DROPOUT
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(DROPOUT)
         self.outputs = nn.ModuleList(nn.Linear(2 * hidden, bins) for _ in range(sources))
 
     def forward(self, states: Tensor, lengths: Tensor, frames: Tensor, repeat: int = 1) -> Tensor:
@@ -159,7 +158,6 @@ class Masking(Task):
     grid: FrameGrid
     hidden: int = 256
     layers: int = 3
-    dropout: float = 0.1
 
     wants_waves = True
     sources: ClassVar[int]  # M
@@ -176,7 +174,7 @@ class Masking(Task):
 
     def build(self, states: int, width: int) -> Masker:
         bins = self.stft.bins
-        return Masker(states, width, bins, self.sources, self.hidden, self.layers, self.dropout)
+        return Masker(states, width, bins, self.sources, self.hidden, self.layers)
 
     def predict_masks(self, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return masks (B, M, F, K), the complex spectrum of the mixture (B, F, K), and real frames

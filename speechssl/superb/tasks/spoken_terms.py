@@ -75,7 +75,7 @@ class SpokenTerms:
         """
         scores = self.scores(states_of, "dev", range(layers), workers)
         truth = self.truth("dev")
-        mtwvs = [100 * term_curves(layer_scores, truth).mtwv for layer_scores in scores]
+        mtwvs = [100 * max_term_value(term_values(of_layer, truth)) for of_layer in scores]
         return int(np.argmax(mtwvs)), mtwvs
 
     def evaluate(
@@ -87,7 +87,7 @@ class SpokenTerms:
         truth = self.truth(split)
         units = recording_units(self.data, self.queries(split), "query")
         actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))  # more than 2, not 2
-        mtwv = max_term_value(term_curves(scores, truth), units, resamples)
+        mtwv = max_term_interval(term_values(scores, truth), units, resamples)
         atwv = mean_interval(actual, units, resamples=resamples)
         return HeadEvaluation((Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent)))
 
@@ -220,25 +220,6 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
 # ---- term-weighted values (NIST STD 2006), with the costs and trials of QUESST 2014
 
 
-@dataclass(frozen=True)
-class TwvCurves:
-    """Curves hold the value of every query at every threshold at which the mean can be highest,
-    highest threshold first."""
-
-    thresholds: np.ndarray  # (K,), the first is inf
-    values: np.ndarray  # (Q, K)
-
-    @property
-    def best(self) -> int:
-        """Return the number of the best threshold; of equals the highest."""
-        return int(self.values.mean(0).argmax())
-
-    @property
-    def mtwv(self) -> float:
-        """Return the mean over the queries at the best threshold; no detection at all has 0."""
-        return float(self.values[:, self.best].mean())
-
-
 def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float) -> np.ndarray:
     """Return 1 - P_miss - β P_fa of every query: (Q,) or, of (K,) thresholds, (Q, K). scores: (Q,
     R); truth: (Q, R) bool.
@@ -259,27 +240,35 @@ def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | fl
     return np.stack(values)
 
 
-def term_curves(scores: np.ndarray, truth: np.ndarray) -> TwvCurves:
-    """Make the curves of scores (Q, R) and truth (Q, R) bool. Thresholds between two true scores
-    add false alarms alone, so those at true ones do.
+def term_values(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the value of every query at every threshold at which the mean can be highest, (Q, K),
+    highest threshold first. scores: (Q, R); truth: (Q, R) bool.
 
-    Queries that no document holds are left out beforehand, as NIST does.
+    Thresholds between two true scores add false alarms alone, so those at true ones do; the first
+    is above all of them. Queries that no document holds are left out beforehand, as NIST does.
     """
     thresholds = np.concatenate([[np.inf], np.unique(scores[truth & np.isfinite(scores)])[::-1]])
-    return TwvCurves(thresholds, values_at(scores, truth, thresholds))
+    return values_at(scores, truth, thresholds)
 
 
-def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> Interval:
+def max_term_value(values: np.ndarray) -> float:
+    """Return MTWV of (Q, K) values: the mean over the queries at the best threshold, of equals the
+    highest; no detection at all has 0."""
+    return float(values[:, values.mean(0).argmax()].mean())
+
+
+def max_term_interval(values: np.ndarray, units: BootstrapUnits, resamples: int) -> Interval:
     """Return MTWV with the interval of a bootstrap, each resample at its own best threshold.
 
     units: what is drawn of the Q queries, such as their speakers.
     """
-    queries, thresholds = curves.values.shape
-    by_group = pd.DataFrame(curves.values).groupby(list(units.labels), sort=False)
+    queries, thresholds = values.shape
+    by_group = pd.DataFrame(values).groupby(list(units.labels), sort=False)
     sums = by_group.sum().to_numpy()
     sizes = by_group.size().to_numpy()
     blocks = draw_counts(len(sizes), (queries + thresholds) / 2, 0, resamples)
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
+    mtwv = max_term_value(values)
     # nothing found is worth 0
-    ends = interval_ends(curves.mtwv, resampled, len(sizes), within=(0.0, 1.0))
-    return Interval(curves.mtwv, *ends, queries, drawn=units.text, groups=len(sizes))
+    ends = interval_ends(mtwv, resampled, len(sizes), within=(0.0, 1.0))
+    return Interval(mtwv, *ends, queries, drawn=units.text, groups=len(sizes))

@@ -36,6 +36,7 @@ CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))
 # 14 frames fewer come out than go in
 CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)
 LEAST = CONTEXT + 2  # a standard deviation needs two
+SCALE, MARGIN = 30.0, 0.4  # s and m of the softmax
 DET_POINTS = 200
 TARGET = 0.01
 
@@ -59,12 +60,8 @@ class XVector(nn.Module):
         speakers: int,
         projection: int = 512,
         last: int = 1500,
-        scale: float = 30.0,
-        margin: float = 0.4,
     ) -> None:
         super().__init__()
-        self.scale = scale
-        self.margin = margin
         self.featurizer = Featurizer(states)
         self.projection = nn.Linear(width, projection)
         outputs = [projection] * (len(CONTEXTS) - 1) + [last]
@@ -91,7 +88,7 @@ class XVector(nn.Module):
         m, in nats. speakers: (B,) numbers."""
         cosines = normalize(relu(self.second(embeddings)), dim=1) @ normalize(self.speakers, dim=0)
         right = nn.functional.one_hot(speakers, self.speakers.shape[1])
-        return cross_entropy(self.scale * (cosines - self.margin * right), speakers)
+        return cross_entropy(SCALE * (cosines - MARGIN * right), speakers)
 
 
 def repeat_short(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tensor]:
@@ -127,8 +124,6 @@ class Verification(Task):
     grid: FrameGrid
     projection: int = 512  # its width is that of an embedding too
     last: int = 1500  # width of the last layer of the TDNN
-    scale: float = 30.0  # s of the softmax
-    margin: float = 0.4  # m
     crop: float = 8.0  # seconds of a training recording in a step
 
     name = "asv"
@@ -153,9 +148,7 @@ class Verification(Task):
         return {split: load_trials(self.data, split) for split in ("dev", "test")}
 
     def build(self, states: int, width: int) -> XVector:
-        return XVector(
-            states, width, len(self._speakers), self.projection, self.last, self.scale, self.margin
-        )
+        return XVector(states, width, len(self._speakers), self.projection, self.last)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
         """Return the loss of a random crop of every recording, in nats. Raises KeyError for a

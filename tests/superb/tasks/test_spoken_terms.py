@@ -19,10 +19,11 @@ from speechssl.superb.tasks import spoken_terms
 from speechssl.superb.tasks.spoken_terms import (
     BETA,
     SpokenTerms,
+    max_term_interval,
     max_term_value,
     side_by_side,
     subsequence_costs,
-    term_curves,
+    term_values,
     values_at,
 )
 
@@ -220,25 +221,18 @@ def drawn(queries, documents, seed, ties=False, informed=2.0):
 )
 def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
     scores, truth = drawn(queries, documents, seed, ties, informed)
-    curves = term_curves(scores, truth)
-    assert curves.mtwv == pytest.approx(brute_force(scores, truth))
-    assert values_at(scores, truth, curves.thresholds[curves.best]).mean() == pytest.approx(
-        curves.mtwv
-    )
+    assert max_term_value(term_values(scores, truth)) == pytest.approx(brute_force(scores, truth))
 
 
 def test_values_by_hand():
     # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
     assert BETA == pytest.approx(12.49)
     truth = np.array([[True, False, False], [False, True, True]])
-    assert term_curves(truth * 2.0, truth).mtwv == 1
-    assert term_curves(-1.0 * truth, truth).mtwv == 0  # no detection is best
-    assert term_curves(-1.0 * truth, truth).thresholds[0] == np.inf
-    scores, truth = (
-        np.array([[3.0, 0.0, 0.0], [-np.inf] * 3]),
-        np.array([[True, False, False], [True, True, False]]),
-    )
-    assert term_curves(scores, truth).mtwv == 0.5
+    assert max_term_value(term_values(truth * 2.0, truth)) == 1
+    assert max_term_value(term_values(-1.0 * truth, truth)) == 0  # no detection is best
+    scores = np.array([[3.0, 0.0, 0.0], [-np.inf] * 3])
+    truth = np.array([[True, False, False], [True, True, False]])
+    assert max_term_value(term_values(scores, truth)) == 0.5
     # a score of minus infinity is missed even at the lowest threshold
     assert values_at(scores, truth, -1e9)[1] == 0
 
@@ -246,15 +240,13 @@ def test_values_by_hand():
 @pytest.mark.slow
 def test_the_interval_is_that_of_resampled_queries():
     scores, truth = drawn(40, 60, 1, informed=3.0)
-    curves = term_curves(scores, truth)
-    found = max_term_value(
-        curves, BootstrapUnits("query", tuple((str(i),) for i in range(40))), 500
-    )
+    units = BootstrapUnits("query", tuple((str(i),) for i in range(40)))
+    found = max_term_interval(term_values(scores, truth), units, 500)
     assert found.n == 40
     assert found.low < found.value < found.high
     rng = np.random.default_rng(9)
     again = []
     for _ in range(300):
         chosen = rng.integers(0, 40, 40)
-        again.append(term_curves(scores[chosen], truth[chosen]).mtwv)
+        again.append(max_term_value(term_values(scores[chosen], truth[chosen])))
     assert [found.low, found.high] == pytest.approx(np.quantile(again, [0.025, 0.975]), abs=0.04)
