@@ -199,7 +199,7 @@ def test_without_a_good_recording_nothing_is_written(folder, tmp_path):
     for path in folder.rglob("*.flac"):
         path.write_bytes(b"")
     out = tmp_path / "out/units.safetensors"
-    refused("none of 6 recordings can be used .*0 bytes", of_mfcc, folder, out)
+    refused("none of 6 recordings can be used", of_mfcc, folder, out)
     assert not out.parent.exists()
 
 
