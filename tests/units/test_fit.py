@@ -161,8 +161,6 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
         ("nothing", "mfcc", {}, "does not exist"),
         ("empty", "mfcc", {}, "has no recordings"),
         ("corpus", "mfcc", {"split": "dev"}, "dev is not a split"),
-        ("audio", "mfcc", {"layer": 6}, "leave out --layer"),
-        ("audio", "mfcc", {"precision": "bf16"}, "leave out --precision"),
         ("audio", "mfcc", {"share": 0.0}, "--share is above 0"),
         ("audio", "mfcc", {"share": 1.5}, "--share is above 0"),
         (
