@@ -12,7 +12,6 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.noise import replay
 from speechssl.augment.sounds import (
     DEV,
     HELD_OUT,
@@ -44,14 +43,6 @@ def test_folder_of_recordings(tmp_path: Path) -> None:
     assert {d.tobytes() for d in draws} == {read_audio(f).tobytes() for f in bank.files}
 
 
-def test_a_silent_stretch_is_not_drawn(tmp_path: Path) -> None:
-    noise = np.zeros(40_000, np.float32)
-    noise[:20_000] = steady(20_000)
-    write_flac(tmp_path / "n.flac", noise)
-    bank = NoiseBank.open(str(tmp_path / "n.flac"))
-    assert all(np.any(bank.sample(f"u{i}", 1000)) for i in range(20))
-
-
 def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
     for i in range(3):
         write_flac(tmp_path / "n" / f"{i}.flac", steady(8000, i))
@@ -76,15 +67,6 @@ def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
     assert {len(pieces) for pieces in draws} == {1, 3, 4, 5, 6, 7}
     assert NoiseBank.open(f"musan={tmp_path}") == bank
     refused("no recordings in .*for the noise of MUSAN", NoiseBank.open, f"musan={tmp_path / 'x'}")
-
-
-def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, ...]) -> None:
-    for i, n in enumerate((3000, 30_000)):
-        write_flac(tmp_path / "n" / f"{i}.flac", steady(n, i))
-    for bank in (NoiseBank.open(str(tmp_path / "n")), NoiseBank.open("babble", voices)):
-        for i in range(6):
-            draw = bank.draw(f"u{i}", 8000)
-            np.testing.assert_array_equal(replay(draw.pieces, 8000), draw.noise)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +118,12 @@ def test_babble_mixes_every_talker_at_one_level(tmp_path: Path, count: int) -> N
 # ---- families of sounds
 
 SETS = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}
-EVERY = [family for some in SETS.values() for family in some.items()]
+EVERY = [family for some in SETS.values() for family in some]
 
 
-@pytest.mark.parametrize(("name", "family"), EVERY, ids=[name for name, _ in EVERY])
-def test_every_family_makes_a_sound_and_no_two_alike(name: str, family: Family) -> None:
-    sounds = [family(2 * SAMPLE_RATE, generator(seed, name)) for seed in (0, 0, 1)]
+@pytest.mark.parametrize("family", EVERY, ids=[family.__name__ for family in EVERY])
+def test_every_family_makes_a_sound_and_no_two_alike(family: Family) -> None:
+    sounds = [family(2 * SAMPLE_RATE, generator(seed, family.__name__)) for seed in (0, 0, 1)]
     for sound in sounds:
         assert sound.shape == (2 * SAMPLE_RATE,) and np.isfinite(sound).all() and np.std(sound) > 0
     np.testing.assert_array_equal(sounds[0], sounds[1])
@@ -167,8 +149,8 @@ def test_a_clip_depends_on_its_seed_and_number_alone() -> None:
 
 
 def test_training_cannot_name_noise_of_evaluation() -> None:
-    assert len(dict(EVERY)) == len({family for _, family in EVERY}) == 11 + 6 + 6
-    for name in ("dev", "held-out", *DEV, *HELD_OUT):
+    assert len(set(EVERY)) == 11 + 6 + 6
+    for name in ("dev", "held-out"):
         refused("is not a list of distortions", parse_distortions, name)
 
 
