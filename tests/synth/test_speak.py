@@ -107,7 +107,6 @@ def test_answers_have_the_times_of_their_words(answer, words):
 
 def test_answers_without_a_place_or_sound_have_no_time():
     reading = read(LINES)
-    assert reading.skipped == 1
     for answer, why in (
         ("art", "several"),
         ("cat", "do not occur"),
@@ -280,7 +279,6 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
     assert "language 'de'" in reasons["german"] and "language 'de'" in reasons["de"]
     assert reasons["of-empty"] == reasons["of-german"] == "its passage cannot be spoken"
     assert report["splits"]["dev"]["passages"] == {"read": 4, "kept": 1, "set_aside": 3}
-    assert remarks(report["splits"]["dev"])["words that no voice can read"] == 1
 
 
 @pytest.mark.slow
