@@ -115,7 +115,7 @@ def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None
 
 
 def random_offset(m: int, n: int, rng: np.random.Generator) -> int:
-    """Draw where `fit_at` is to begin in noise of m samples, so that any n of them are as likely."""
+    """Draw where `fit_at` is to begin in noise of m samples; any n of them are as likely."""
     return int(rng.integers(m - n + 1 if m >= n else m - _fade(m)))
 
 
