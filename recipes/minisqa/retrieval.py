@@ -156,7 +156,7 @@ class Embedder:
         for ids in sequences:
             framed.append((np.array([cls, *ids, sep], np.int64), len(ids) + 2))
 
-        def run(ids: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        def run(ids: torch.Tensor, mask: torch.Tensor, segments: Any) -> torch.Tensor:
             return self.run(ids, mask)
 
         device, batch_up = choose_device("auto"), partial(collate, pad=pad)
