@@ -175,7 +175,7 @@ def test_a_bad_file_is_named_with_the_field(
 @pytest.mark.parametrize(
     ("verb", "typed", "required"),
     [
-        ("units evaluate", "--conditions pink@3 --picture p.png --span 1 2 --alignment x", "a b c"),
+        ("units evaluate", "--conditions pink@3 --violins p.png --noisy 2 --alignment x", "a b c"),
         ("train dual", "--start people-en/dual --random-units 0.1 --precision fp32", "a b c"),
         ("pretrain continue", "--start e --distort m+g+r --noise musan=m --no-same-masks", "a b"),
         ("prepare librispeech", "--lexicon c d --no-any-count", "a b"),
