@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -198,23 +199,16 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     places = [Path(name), SHIPPED / name]
     if on_hub:
         places.append(models_root() / name)
+    if on_hub and not any(map(_holds_models, places)):
+        with suppress(LookupError):
+            places.append(_hub_snapshot(name, nested=True))
     for folder in places:
         if _holds_models(folder):
             return folder
-    why = ""
-    if on_hub and not Path(name).exists():
-        try:
-            snapshot = _hub_snapshot(name, nested=True)
-        except LookupError as reason:
-            why = f"; as a name on the hub: {reason}"
-        else:
-            if _holds_models(snapshot):
-                return snapshot
-            why = "; what the hub has by this name is neither"
     names = sorted(path.parent.name for path in SHIPPED.glob("*/encoder"))
     raise InputError(
-        f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; "
-        f"shipped: {', '.join(names) or 'none'}{why}"
+        f"{name} is neither a folder with encoder/ or text-qa/ in it, nor such on the hub, nor a "
+        f"shipped model ({', '.join(names)})"
     )
 
 
