@@ -172,10 +172,11 @@ def train_classifier(
         recordings = list_split_recordings(data, TRAINING)
         cache_states(encoder, recordings, folder, pooled=True, workers=o.workers)
     task = Classification(data.task, data, encoder.grid)
-    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
     settings = HeadSettings(HEAD_RATES[0], o.head_steps, 32, 100, patience=8)
+    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
     run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_RATES)
-    return train_heads([run], encoder_card(encoder))[0]
+    (head,) = train_heads([run], encoder_card(encoder))
+    return head
 
 
 # ---- recognition
