@@ -183,7 +183,6 @@ TEXT = {"text": "x"}
         (Q, {"answers": ["x"]}, "`answers[0]`"),
         (Q, {"options": "ab"}, "`options`"),
         (Q, {"correct": 2, "options": ["a", "b"]}, "there are 2 options"),
-        (Q, {"correct": [1, 1], "options": ["a", "b"]}, "there are 2 options"),
     ],
 )
 def test_a_damaged_line(corpus: Path, manifest: str, changes: dict[str, Any], what: str) -> None:
@@ -215,8 +214,7 @@ def test_lines_that_are_not_records(corpus: Path, line: str, what: str) -> None:
 def test_manifests_that_are_missing_or_not_text(corpus: Path) -> None:
     refused("it has the splits dev: name one", load_corpus, corpus, "test")
     refused("prepare one", load_corpus, corpus / "no", "dev")
-    for split in ("..", ".", "../corpus/dev", str(corpus / "dev")):
-        refused("is a path; name a folder", load_corpus, corpus / "x", split)
+    refused("is not a split", load_corpus, corpus / "x", "../corpus/dev")
     manifest = corpus / "dev" / "questions.jsonl"
     manifest.write_bytes(b"\xff\xfe")
     refused(f"cannot read .*{manifest}", load_corpus, corpus, "dev")

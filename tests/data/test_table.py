@@ -213,7 +213,7 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(
         ("questions", "0.25,0.75", "4e3,12e3", "row 1: .* look like samples at 16 kHz"),
         ("passages", "wav/rome.wav", "", "row 1: .* does not lie in its passage rome"),
         ("passages", "id,audio", "id,id", "passages.csv has two columns called id"),
-        ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4; put a text"),
+        ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4"),
         ("passages", "text,speaker", "language,speaker", "row 1: there are no text rules for"),
         ("passages", ",", ";", "no rows with a column audio .* but id;audio;text;speaker;"),
         ("passages", PASSAGES, "id,audio\n", "passages.csv has no rows"),
