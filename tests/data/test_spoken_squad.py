@@ -119,4 +119,3 @@ def test_the_real_clean_test(shared, tmp_path):
     assert facts["questions"]["kept"] == 5_351
     assert facts["passages"]["kept"] == 2_067
     assert remarks(facts) == {"empty answers": 3}
-    assert facts["answer_in_letters"] == 1
