@@ -313,15 +313,15 @@ class RecordMaker:
                 return str(path.resolve()), length(path)
             except InputError:
                 return None
+        where = f"{place}, audio"
         try:
             if isinstance(cell, Mapping) and cell.get("bytes"):
-                samples = decode_cell(cell["bytes"], f"{place}, audio")
+                samples = decode_cell(cell["bytes"], where)
             else:  # a dict, or the decoder of newer versions of `datasets`
-                samples = as_recording(cell["array"], int(cell["sampling_rate"]), f"{place}, audio")
-        except (TypeError, KeyError, ValueError) as error:
+                samples = as_recording(cell["array"], int(cell["sampling_rate"]), where)
+        except (TypeError, KeyError) as error:
             raise InputError(
-                f"{place} has an audio that is no path and has no array with its "
-                "sampling_rate; give one"
+                f"{where} is no path and has no array with its sampling_rate; give one"
             ) from error
         except InputError:
             return None
