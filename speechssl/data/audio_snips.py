@@ -14,7 +14,6 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
-from speechssl.errors import InputError
 
 VOICES = {
     "train": ("Ivy", "Joanna", "Joey", "Justin", "Kendra", "Kimberly", "Matthew", "Salli"),
@@ -27,15 +26,9 @@ TEXTS = "all.iob.snips.txt"
 LAYOUT = f"give the folder SNIPS, which holds train, valid, test and {TEXTS}"
 
 
-def parse_slots(
-    place: str, words: Sequence[str], tags: Sequence[str]
-) -> tuple[str, tuple[Slot, ...]]:
+def parse_slots(words: Sequence[str], tags: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
     """Parse the text and the slots of an utterance. words, tags: of equal number, without the marks
-    of beginning and end. place: for the message."""
-    if len(words) != len(tags):
-        raise InputError(
-            f"{place} has {len(words)} words and {len(tags)} tags; prepare Audio SNIPS again"
-        )
+    of beginning and end."""
     text: list[str] = []
     slots: list[tuple[str, list[str]]] = []
     before = "O"
@@ -62,13 +55,13 @@ def _read(order: Order) -> dict[str, Prepared]:
     splits: dict[tuple[str, str], str] = {}
     for split, voices in VOICES.items():
         splits |= {(voice, folders[split]): split for voice in voices}
-    for place, (annotated, tagged, *_) in read_fields(order.find(TEXTS), 2, "\t"):
+    for _, (annotated, tagged, *_) in read_fields(order.find(TEXTS), 2, "\t"):
         name, *words = annotated.split()
         voice, _, rest = name.partition("-snips-")
         key = (voice, rest.partition("-")[0])
         if key not in splits:
             continue
-        text, slots = parse_slots(place, words[1:-1], tagged.split()[1:-1])
+        text, slots = parse_slots(words[1:-1], tagged.split()[1:-1])
         path = order.source / folders[splits[key]] / f"{name}.wav"
         utterance = Utterance(name, str(path), 0.0, voice, text=text, slots=slots)
         utterances[splits[key]].append(utterance)

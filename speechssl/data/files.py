@@ -19,6 +19,7 @@ from speechssl.errors import InputError, first_line
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
 SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+SEGMENT = re.compile(r"(.+)(?:_|(?<=-c)-)(\d+)")
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -48,16 +49,34 @@ def audio_files(folder: Path) -> list[Path]:
     )
 
 
-def enter(recordings: dict[Key, Path], key: Key, path: Path, copies: bool = False) -> None:
-    """Enter a recording under its key. Raises InputError where another file has the same name.
+def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Group the names of parts ("PASSAGE_2", in NMSQA's test "PASSAGE-c-2"): whole -> number ->
+    name."""
+    segments: dict[str, dict[int, str]] = {}
+    for name in names:
+        match = SEGMENT.fullmatch(name)
+        if match:
+            segments.setdefault(match[1], {})[int(match[2])] = name
+    return segments
 
-    copies: one of the same contents may lie elsewhere (a release may hold recordings sorted by
-    speakers, too); the first counts.
-    """
+
+def enter(recordings: dict[Key, Path], key: Key, path: Path) -> None:
+    """Enter a recording under its key. Raises InputError where another file has the same name."""
     other = recordings.setdefault(key, path)
-    if other != path and not (copies and digest(other) == digest(path)):
+    if other != path:
         raise InputError(
             f"{other} and {path} are both called {path.stem}; rename or remove one of them"
+        )
+
+
+def check_shards(split: str, paths: Sequence[Path]) -> None:
+    """Raise InputError where several files are all of one split, and not numbered as the parts of
+    one."""
+    parts = {path for path in paths if not ("-of-" in path.name or path.stem.isdecimal())}
+    if parts and len(set(paths)) > 1:
+        one, other = sorted(set(paths))[:2]
+        raise InputError(
+            f"both {one} and {other} look like {split}; leave one of them in the folder"
         )
 
 

@@ -41,29 +41,19 @@ def prepare_fsdd(o: Fsdd) -> Cards:
     InputError where there are no such recordings, one cannot be read, a split has none, or `o.out`
     holds something else.
     """
-    source, out = o.source, o.out
-    folder = source / "recordings" if (source / "recordings").is_dir() else source
-    paths = (
-        sorted(path for path in folder.iterdir() if DIGIT.fullmatch(path.name))
-        if folder.is_dir()
-        else []
-    )
-    if not paths:
-        raise InputError(
-            f"{source} has no recordings like 7_jackson_32.wav; give the folder of "
-            "the Free Spoken Digit Dataset"
-        )
+    out = o.out
     where: dict[Path, str] = {}
-    for path in paths:
-        index = int(path.stem.rpartition("_")[2])
-        where[path] = "test" if index < 5 else "dev" if index < 10 else "train"
-    empty = [split for split in SPLITS if split not in where.values()]
-    if empty:
+    for path in sorted(o.source.rglob("*.wav")):
+        match = DIGIT.fullmatch(path.name)
+        if match:
+            index = int(match[3])
+            where[path] = "test" if index < 5 else "dev" if index < 10 else "train"
+    if set(where.values()) != set(SPLITS):
         raise InputError(
-            f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the "
-            "rest); give the whole dataset"
+            f"{o.source} has not the recordings of the Free Spoken Digit Dataset, like "
+            "7_jackson_32.wav (test: 0 to 4, dev: 5 to 9, train: the rest); give the whole dataset"
         )
-    made_from = {"corpus": "fsdd", "recordings": hash_files(paths)}
+    made_from = {"corpus": "fsdd", "recordings": hash_files(list(where))}
     with stage(out, made_from, record=CORPUS_RECORD, card=f"{[*LABELS][-1]}/{CARD}") as step:
         if not step.done:
             _write_fsdd(out, where, made_from)

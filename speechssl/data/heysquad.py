@@ -35,7 +35,7 @@ ABOUT = {
     "source": "huggingface.co/datasets/yijingwu/HeySQuAD_human, arXiv 2304.13689",
     "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
 }
-SPLIT = re.compile(r"(train|validation|dev|test)")
+SPLIT = re.compile("train|validation|dev|test")
 COUNTED = re.compile(r"(.+?)-(\d+)")
 COLUMNS = ("id", "context", "question", "answers", "transcription", "is_impossible")
 AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
@@ -54,16 +54,13 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
     HeySQuAD, or damaged."""
     source = o.source.resolve()
     splits = _find_splits(source)
-    published: Mapping[str, Mapping[str, int]] = PUBLISHED
+    published: dict[str, dict[str, int]] = {}  # JSON files have their count in their names
     files: dict[str, Path] = {}
-    counted: dict[str, dict[str, int]] = {}
     for split, paths in splits.items():
         files |= {f"{split}/{path.name}": path for path in paths}
-        match = COUNTED.fullmatch(paths[0].stem)
-        if match and paths[0].suffix == ".json":
-            counted[split] = {"questions": int(match[2])}
-    if counted:
-        published = counted
+        counted = COUNTED.fullmatch(paths[0].stem)
+        if counted and paths[0].suffix == ".json":
+            published[split] = {"questions": int(counted[2])}
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         records: dict[str, SplitRecords] = {}
@@ -77,7 +74,7 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
         return records
 
     settings = {"files": prepare.stamp_files(files), "audio": o.audio}
-    return prepare.prepare_corpus("heysquad", o, settings, read, published, ABOUT)
+    return prepare.prepare_corpus("heysquad", o, settings, read, published or PUBLISHED, ABOUT)
 
 
 def _find_splits(source: Path) -> dict[str, list[Path]]:
@@ -89,12 +86,12 @@ def _find_splits(source: Path) -> dict[str, list[Path]]:
         counted = COUNTED.fullmatch(path.stem)
         if not match or path.suffix not in (".parquet", ".json"):
             continue
+        split = "dev" if match[0] == "validation" else match[0]
+        # ".../HeySQuAD_machine/data/train-0.parquet"
+        if "machine" in "/".join(path.parts[-3:]).lower():
+            split += "-machine"
         if path.suffix == ".json" and counted:
             split = counted[1]
-        else:
-            split = match[1] if match[1] in ("train", "test") else "dev"
-            # ".../HeySQuAD_machine/data/train-0.parquet"
-            split += "-machine" * ("machine" in "/".join(path.parts[-3:]).lower())
         splits.setdefault(split, []).append(path)
     if not splits:
         raise InputError(f"{source} has no file of HeySQuAD; {LAYOUT}")
@@ -123,12 +120,11 @@ def _read_tables(
     records, _ = make_records(split, paragraphs, Style("en"), report)
     if not o.audio:
         return records
-    question_ids = {q.id for q in records.questions}
+    used = {q.id for q in records.questions}
     jobs = {}
     for path, ids in places.items():
-        used = {number: name for number, name in ids.items() if name in question_ids}
-        if used:
-            jobs[path] = (o.out, split, path, used)
+        of_used = {number: name for number, name in ids.items() if name in used}
+        jobs[path] = (o.out, split, path, of_used)
     written = prepare.run_parallel(_write_recordings, jobs, o.workers, f"writing {split}", "table")
     attached: dict[str, Attached] = {}
     for by_id in written.values():
@@ -159,12 +155,9 @@ def _write_recordings(
         name, audio = ids[number], prepare.audio_name(split, "questions", ids[number])
         try:
             if not (out / audio).is_file():
-                if not cell.get("bytes"):
-                    recordings[name] = prepare.NOT_RECORDED
-                    continue
                 samples = decode_cell(cell["bytes"], f"{table}: question {name}")
                 write_flac(out / audio, samples)
             recordings[name] = audio, duration(out / audio)
         except InputError as error:
-            recordings[name] = prepare.damage_reason(error)
+            recordings[name] = {"reason": prepare.UNUSABLE, "why": str(error)}
     return recordings

@@ -80,15 +80,7 @@ def subsample(paths: Sequence[Path]) -> list[Path]:
 
 def _read_diarization(folder: Path) -> Iterator[Utterance]:
     """Read mixtures with turns: the recordings of wav.scp, its paths from the folder on where they
-    are relative, or else those in wav/."""
-    recordings: dict[str, Path] = {}
-    if (folder / "wav.scp").is_file():
-        for _, (name, *rest) in read_fields(folder / "wav.scp", 2):
-            recordings[name] = folder / " ".join(rest)
-    elif (folder / "wav").is_dir():
-        recordings = {path.stem: path for path in wavs(folder / "wav")}
-    else:
-        raise InputError(f"{folder} has neither wav.scp nor wav/; {LAYOUT}")
+    are relative."""
     turns: dict[str, list[Turn]] = {}
     remedy = "run prepare_diarization.py again"
     for place, name, speaker, times in _read_turns(folder):
@@ -97,11 +89,11 @@ def _read_diarization(folder: Path) -> Iterator[Utterance]:
             end = round(start + end, 6)
         turn = convert({"speaker": speaker, "start": start, "end": end}, Turn, place, remedy)
         turns.setdefault(name, []).append(turn)
-    for name, path in recordings.items():
+    for _, (name, *path) in read_fields(folder / "wav.scp", 2):
         if name not in turns:
             raise InputError(f"{folder} has no speaker in {name}; {remedy}")
         in_order = sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))
-        yield Utterance(name, str(path), 0.0, turns=tuple(in_order))
+        yield Utterance(name, str(folder / " ".join(path)), 0.0, turns=tuple(in_order))
 
 
 def _read_turns(folder: Path) -> Iterator[tuple[str, str, str, Sequence[str]]]:

@@ -25,7 +25,7 @@ from speechssl.data.prepare import (
     split_files,
     stamp_files,
 )
-from speechssl.data.squad import Style, collect_originals, make_records, question_texts, read_squad
+from speechssl.data.squad import Style, collect_originals, make_records, read_squad
 
 PUBLISHED = {
     "test-spokenq": {"passages": 606, "questions": 1_465},
@@ -43,13 +43,12 @@ ABOUT = {
     "source": "github.com/Chia-Hsuan-Lee/ODSQA, arXiv 1808.02280",
     "licence": "CC BY-SA 3.0 (DRCD's texts); see the release for the recordings",
 }
-PARTS = re.compile(r"dev|test")
 KINDS = {
-    "tts": re.compile(r"tts"),
-    "backtrans": re.compile(r"back.?trans"),
-    "test-textq": re.compile(r"odsqa.*text"),
-    "test-spokenq": re.compile(r"odsqa.*spoken"),
-    "original": re.compile(r"drcd"),
+    "tts": "tts",
+    "backtrans": "back.?trans",
+    "test-textq": "odsqa.*text",
+    "test-spokenq": "odsqa.*spoken",
+    "original": "drcd",
 }
 # of a paragraph, a sentence of one, or a question
 RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")
@@ -70,7 +69,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         paragraphs = {name: read_squad(path) for name, path in files.items()}
         drcd = [p for name in files if name.startswith("original") for p in paragraphs[name]]
-        texts = collect_originals(drcd, question_texts(paragraphs.get("test-textq", ())))
+        texts = collect_originals(drcd, paragraphs.get("test-textq", ()))
         splits: dict[str, SplitRecords] = {}
         for split in files:
             if split.startswith("original"):
@@ -88,12 +87,6 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
                 takes = {name: make_take(numbers, first) for name, numbers in found.items()}
                 asked = {name: Take(tuple(of.values())) for name, of in questions.items()}
                 records = attach_takes(o, split, records, report, takes, asked)
-                unused = passages.keys() - found.keys() | asked.keys() - {
-                    q.id for q in records.questions
-                }
-                if unused:
-                    what = "recordings of no passage or question that is kept"
-                    report.remark(split, what, "not used", len(unused))
             splits[split] = records
         return splits
 
@@ -104,15 +97,15 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
 def split_of(path: Path) -> str:
     """Name the split of a file, or "original-..." for one of DRCD, by its name or else that of the
     folder it lies in; "" for another."""
+    part = re.search("dev|test", path.name.lower())
     for name in (path.name.lower(), path.parent.name.lower()):
         for kind, pattern in KINDS.items():
-            if not pattern.search(name):
+            if not re.search(pattern, name):
                 continue
             if kind == "original":
                 return f"original-{path.name}"
             if kind.startswith("test"):
                 return kind
-            part = PARTS.search(path.name.lower())
             return f"{part[0] if part else 'train'}-{kind}"
     return ""
 

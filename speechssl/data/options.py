@@ -316,7 +316,7 @@ class Libri2Mix(SuperbSet):
       CORPORA/Libri2Mix/wav16k/max/metadata
 
       ss: Libri2Mix/wav16k/min/train-100|dev|test/mix_clean|s1|s2/*.wav
-      sd: CORPORA/diarization/train|dev|test/wav.scp (or wav/*.wav) and rttm (or segments and
+      sd: CORPORA/diarization/train|dev|test/wav.scp and rttm (or segments and
       utt2spk)
 
       speechssl prepare libri2mix CORPORA/Libri2Mix superb --diarization CORPORA/diarization

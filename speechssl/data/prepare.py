@@ -15,19 +15,30 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from itertools import accumulate, groupby
+from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 from tqdm import tqdm
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
-from speechssl.audio import SAMPLE_RATE, duration
-from speechssl.data.files import files_below, safe_name
+from speechssl.audio import (
+    SAMPLE_RATE,
+    check_audio,
+    duration,
+    read_audio,
+    read_native,
+    resample,
+    write_flac,
+)
+from speechssl.data.files import check_shards, files_below, manifest_path, safe_name
 from speechssl.data.options import SpokenQA
-from speechssl.data.pieces import write_joined
 from speechssl.data.records import (
     INVENTED,
     Passage,
@@ -47,14 +58,10 @@ KINDS: tuple[Kind, ...] = ("passages", "questions")
 PARTS = "parts"
 Done = tuple[str, str]  # what was found, and what was done about it
 # remarks, and reasons why an item is set aside, of several corpora
-NO_RECORDINGS = (
-    "questions of a split without recordings",
-    "text only unless --speak reads them; times are kept as released, in released_times.json",
-)
+NO_RECORDINGS = ("questions of a split without recordings", "text only unless --speak reads them")
 RENAMED = ("ids that occur twice", "the later one has a number behind it")
 EMPTY = ("empty answers", "left out")
 BY_TEXT = ("answers whose offset does not match", "kept without it")
-TWICE = "it repeats another row"
 UNTIMED = "no times; scored by text only"
 NO_QUESTION = "its question is empty and there is no recording of it"
 NO_TEXT = "there is neither a recording nor a text of it"
@@ -65,6 +72,10 @@ STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may 
 FEW = 8  # recordings that are done sooner than other processes are there
 # audio and seconds of a record, or why there is none: fields of set_aside.jsonl
 Attached = tuple[str, float] | dict[str, Any]
+Measured = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
+Interval = tuple[float, float]  # seconds
+# seconds by which a time may lie beyond its recording, whose decoders differ; it then ends with it
+SLACK = 0.1
 NOT_RECORDED: Attached = {"reason": "it has no recording, and others have"}
 K = TypeVar("K")
 R = TypeVar("R")
@@ -157,20 +168,21 @@ class PrepareReport:
         by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
             records = splits.get(split, SplitRecords((), ()))
+            published = {} if self.invented else self.published.get(split, {})
             facts: dict[str, Any] = {"hours": {}}
             for kind in KINDS:
-                published = None if self.invented else self.published.get(split, {}).get(kind)
                 items = getattr(records, kind)
                 read, aside = self.read[split, kind], self.reasons(split=split, kind=kind).total()
-                if not read and published is None:
+                if not read and kind not in published:
                     continue
                 assert len(items) + aside == read, (
                     f"{self.corpus}, {split}: of {read} {kind} {len(items)} "
                     f"were kept and {aside} set aside"
                 )
                 facts[kind] = {"read": read, "kept": len(items), "set_aside": aside}
-                if published is not None:
-                    facts[kind] |= {"published": published, "agrees": read == published}
+                if kind in published:
+                    number = published[kind]
+                    facts[kind] |= {"published": number, "agrees": read == number}
                 facts["hours"][kind] = round(sum(item.seconds for item in items) / 3600, 4)
             facts["found"] = [
                 {"what": what, "count": number, "done": done}
@@ -211,10 +223,6 @@ def audio_name(split: str, kind: Kind, name: str) -> str:
     return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
 
 
-def damage_reason(error: InputError) -> Attached:
-    return {"reason": "its recording is damaged", "why": str(error)}
-
-
 def attach(
     split: str,
     kind: Kind,
@@ -239,12 +247,10 @@ def attach(
     if kind == "questions":
         return SplitRecords(records.passages, with_audio)
     passage_ids = {p.id for p in with_audio}
-    questions = []
     for question in records.questions:
-        if question.passage in passage_ids:
-            questions.append(question)
-        else:
+        if question.passage not in passage_ids:
             report.set_aside(split, "questions", question.id, ITS_PASSAGE)
+    questions = [q for q in records.questions if q.passage in passage_ids]
     return SplitRecords(with_audio, questions)
 
 
@@ -285,7 +291,121 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
             return str(paths[0].resolve()), duration(paths[0])
         return audio, write_joined(paths, out / audio).samples / SAMPLE_RATE
     except InputError as error:
-        return damage_reason(error)
+        return {"reason": UNUSABLE, "why": str(error)}
+
+
+# ---- recordings in pieces
+#
+# Pieces are decoded at their own rate and joined before they are resampled to 16 kHz: the beginning
+# of a piece is the exact sum of the lengths before it. Pieces that are resampled (or cut into
+# frames) one by one each gain or lose a little (fault 4 of the released DUAL code). Lengths are
+# those of the decoded samples; the header of an MP3 may only guess.
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A joined recording knows where its pieces lie."""
+
+    lengths: tuple[int, ...]  # (K,) samples of every piece, at its own rate
+    rates: tuple[int, ...]  # (K,) Hz
+    samples: int  # of the whole, at 16 kHz
+
+    @cached_property
+    def starts(self) -> tuple[Fraction, ...]:
+        """The seconds before every piece, and of all, exactly; (K + 1,)."""
+        return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))
+
+    def length(self, piece: int) -> float:
+        """Return the seconds of a piece."""
+        return float(self.starts[piece + 1] - self.starts[piece])
+
+    def move_to_whole(self, piece: int, seconds: float) -> float:
+        """Move a time in a piece to the whole."""
+        return float(self.starts[piece] + Fraction(seconds))
+
+
+def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
+    """Join the pieces (at least one) one after another at 16 kHz: float32 (N,), and where they lie.
+
+    Pieces of one rate are resampled as a whole. Where rates change there is one resampling for
+    every run of one rate, and each run begins at the exact sum of the lengths before it, to the
+    nearest sample: an error of half a sample that does not add up.
+    """
+    runs = [
+        (rate, np.concatenate([samples for samples, _ in run]))
+        for rate, run in groupby(pieces, key=lambda piece: piece[1])
+    ]
+    if len(runs) == 1:
+        whole = resample(runs[0][1], runs[0][0], SAMPLE_RATE)
+    else:
+        seconds = [Fraction(len(samples), rate) for rate, samples in runs]
+        ends = list(accumulate(seconds, initial=Fraction(0)))
+        borders = [*(round(end * SAMPLE_RATE) for end in ends[:-1]), ceil(ends[-1] * SAMPLE_RATE)]
+        whole = np.zeros(borders[-1], np.float32)
+        for (rate, samples), start, end in zip(runs, borders, borders[1:], strict=False):
+            # may end a sample before the next begins
+            piece = resample(samples, rate, SAMPLE_RATE)[: end - start]
+            whole[start : start + len(piece)] = piece
+    lengths = tuple(len(samples) for samples, _ in pieces)
+    return whole, Joined(lengths, tuple(rate for _, rate in pieces), len(whole))
+
+
+def write_joined(paths: Sequence[Path], out: Path) -> Joined:
+    """Join recordings into one FLAC; `out` with the suffix .json, written last, has where they lie.
+    A file that is there is left alone.
+
+    Raises InputError naming the recording that cannot be read, and where the whole is silent or
+    shorter than `read_audio` takes.
+    """
+    made_from = [
+        {"file": path.name, "bytes": path.stat().st_size if path.is_file() else -1}
+        for path in paths
+    ]
+    description = out.with_suffix(".json")
+    if out.is_file() and description.is_file():
+        card = read_json(description)
+        if card.get("made_from") == made_from:
+            return Joined(tuple(card["lengths"]), tuple(card["rates"]), card["samples"])
+    samples, joined = join([read_native(path) for path in paths])
+    check_audio(samples, SAMPLE_RATE, f"what was joined of {paths[0]} and {len(paths) - 1} more")
+    write_flac(out, samples)
+    write_json(description, {**asdict(joined), "made_from": made_from})
+    return joined
+
+
+def decoded_seconds(path: Path) -> float:
+    """Return the seconds of a recording that `read_audio` takes. Raises InputError for another."""
+    return len(read_audio(path)) / SAMPLE_RATE
+
+
+def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict[K, Measured]:
+    """Decode recordings, to know their seconds."""
+    jobs = {key: (path,) for key, path in paths.items()}
+    seconds = run_parallel(partial(attempt, decoded_seconds), jobs, workers, what)
+    return {key: (path, seconds[key]) for key, path in paths.items()}
+
+
+def choose_audio(
+    recording: Measured | None, text: str, textless: str, text_will_do: bool, out: Path
+) -> Attached:
+    """Choose the recording of an item, or its text where that will do: ("", 0); or say why there is
+    neither. textless: the reason for one without a text either."""
+    path, seconds = recording or (out, None)
+    if isinstance(seconds, float):
+        return manifest_path(path, out), seconds
+    if text_will_do:
+        return ("", 0.0) if text.strip() else {"reason": textless}
+    if seconds is None:
+        return {"reason": NOT_FOUND}
+    return {"reason": UNUSABLE, "why": str(seconds)}
+
+
+def clip_time(start: float | None, end: float | None, seconds: float) -> Interval | None:
+    """Clip a released time to a recording of so many seconds; None for one that is not in it."""
+    if start is None or end is None:
+        return None
+    fits = 0 <= start < min(end, seconds) and end <= seconds + SLACK
+    return (start, min(end, seconds)) if fits else None
 
 
 # ---- a corpus
@@ -307,10 +427,15 @@ def prepare_corpus(
     is none, none can be used, or as `read` does.
     """
     source = o.source.resolve()
-    settings = content_settings(o) | dict(settings)
+    made_from = {"passages": o.passages, "speak": o.speak} | dict(settings)
+    if o.speak:
+        made_from |= {"seed": o.seed, "synthesiser": o.synthesiser}
 
     def make() -> dict[str, Any]:
-        report = PrepareReport(corpus, published, o.passages, is_invented(source))
+        # a miniature says so in the title of its README
+        readme = (source if source.is_dir() else source.parent) / "README.md"
+        title = readme.read_text(encoding="utf-8").partition("\n")[0] if readme.is_file() else ""
+        report = PrepareReport(corpus, published, o.passages, INVENTED in title)
         splits = read(report)
         _check_used(splits, report, source)
         if o.speak:
@@ -321,10 +446,10 @@ def prepare_corpus(
             passages = {p.id: p for p in records.passages}
             for question in records.questions:
                 check_question(question, passages, f"{source}, {split}, question {question.id}")
-        card = {**about, "settings": settings}
+        card = {**about, "settings": made_from}
         return write_corpus(o.out, splits, report, card, o.synthesiser)
 
-    return make_once(o.out, {"corpus": corpus, "source": str(source), **settings}, make)
+    return make_once(o.out, {"corpus": corpus, "source": str(source), **made_from}, make)
 
 
 def stamp_files(files: Mapping[str, Path]) -> dict[str, str]:
@@ -346,12 +471,8 @@ def split_files(
     paths = [path for _, path in files_below([source], suffix)] if source.is_dir() else [source]
     for path in paths:
         split = split_of(path) if path.is_file() else ""
-        if split and split in files:
-            raise InputError(
-                f"both {files[split]} and {path} look like {split}; leave one of them there"
-            )
         if split:
-            files[split] = path
+            check_shards(split, [files.setdefault(split, path), path])
     if not files:
         raise InputError(f"{source} has no file of this corpus; {layout}")
     return files
@@ -369,36 +490,19 @@ def make_once(
             report = dict(read_json(out / "data_report.json"))
         else:
             report = make()
-    print_report(report, out)
-    return report
-
-
-def content_settings(o: SpokenQA) -> dict[str, Any]:
-    """Return the options that decide the content. `audio` is seen by the recordings that were
-    taken."""
-    speech = {"seed": o.seed, "synthesiser": o.synthesiser} if o.speak else {}
-    return {"passages": o.passages, "speak": o.speak, **speech}
-
-
-def is_invented(source: Path) -> bool:
-    """Tell whether a source is a miniature, which says so in the title of its README."""
-    readme = (source if source.is_dir() else source.parent) / "README.md"
-    if not readme.is_file():
-        return False
-    return INVENTED in readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-
-
-def print_report(report: Mapping[str, Any], out: Path) -> None:
-    """Print the data report of a corpus, and what to do next."""
     print(format_report(report))
     print(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
     )
-    advice = alignment_advice(report, out)
-    if advice:
-        print(advice)
+    untimed = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
+    if untimed:
+        print(
+            f"{out}: answers without times: {untimed:,}, on which DUAL cannot be trained; "
+            f"give them times with `speechssl align {out} {out}-aligned`"
+        )
     count_set_aside(count_set_aside_items(report))
+    return report
 
 
 def run_parallel(
@@ -432,18 +536,14 @@ def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
         return error
 
 
-def _check_used(
-    splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path | str
-) -> None:
+def _check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path) -> None:
     """Raise InputError where nothing was read, or questions were and none of them can be used: the
-    layout is another one. Questions that are there and empty do not speak of another layout."""
+    layout is another one."""
     questions = sum(number for (_, kind), number in report.read.items() if kind == "questions")
     for records in splits.values():
         if records.questions or (records.passages and not questions):
             return
     reasons = report.reasons(kind="questions").most_common(3)
-    if any(reason.startswith("empty") for reason, _ in reasons):
-        return
     why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons)
     raise InputError(
         f"{source} has no usable question of {report.corpus} ({why or 'its files are empty'}); "
@@ -483,8 +583,7 @@ def write_corpus(
 def _count_answers(records: SplitRecords) -> dict[str, Any]:
     """Count the answers that have times, and those that `speechssl align` could give some (of
     passages with a recording, where it is known which words they are), and the share of questions
-    with an answer that occurs in the transcripts, else texts: in whole words (zh: characters), and
-    as a string of letters, which "art" is in "part"."""
+    with an answer that occurs in the transcripts, else texts, in whole words (zh: characters)."""
     answerable = [q for q in records.questions if q.answers]
     if not answerable:
         return {}
@@ -503,17 +602,11 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
     def words(text: str, language: str) -> str:
         return f" {' '.join(answer_tokens(text, language, digits=False))} "
 
-    def letters(text: str, language: str) -> str:
-        return " ".join(text.casefold().split())
-
-    shares: dict[str, float] = {}
-    for name, normalise in (("answer_in_context", words), ("answer_in_letters", letters)):
-        texts = {p.id: normalise(p.transcript or p.text, p.language) for p in passages.values()}
-        found = 0
-        for q in answerable:
-            found += any(normalise(a.text, q.language) in texts[q.passage] for a in q.answers)
-        shares[name] = found / len(answerable)
-    return facts | shares
+    texts = {p.id: words(p.transcript or p.text, p.language) for p in records.passages}
+    found = 0
+    for q in answerable:
+        found += any(words(a.text, q.language) in texts[q.passage] for a in q.answers)
+    return facts | {"answer_in_context": found / len(answerable)}
 
 
 def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> str:
@@ -533,10 +626,10 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     notes = []
     if invented:
         recorded = any(p.audio and not p.synthetic for p in passages)
-        recorded = recorded or any(q.audio and not q.synthetic for q in questions)
         notes.append(INVENTED + (", its recordings spoken by espeak-ng" if recorded else ""))
     if kinds:
-        listed = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+        *others, last = kinds
+        listed = f"{', '.join(others)} and {last}" if others else last
         notes.append(f"{listed} spoken by {synthesiser}")
     return "; ".join(notes)
 
@@ -550,19 +643,6 @@ def count_set_aside_items(report: Mapping[str, Any]) -> int:
             if not reason.endswith("(--passages)"):
                 total += number
     return total
-
-
-def alignment_advice(report: Mapping[str, Any], out: Path) -> str:
-    """Advise on answers without times in a corpus, in one sentence; "" where nothing can be
-    done."""
-    number = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
-    if not number:
-        return ""
-    subject = "1 answer has" if number == 1 else f"{number:,} answers have"
-    return (
-        f"{out}: {subject} no times, so DUAL cannot be trained on them; "
-        f"give them times with `speechssl align {out} {out}-aligned`"
-    )
 
 
 def format_report(report: Mapping[str, Any]) -> str:
@@ -590,8 +670,7 @@ def format_report(report: Mapping[str, Any]) -> str:
         if "answer_in_context" in facts:
             lines.append(
                 f"    {facts['answer_in_context']:.1%} of the questions have an answer that occurs "
-                f"in what is read ({facts['answer_in_letters']:.1%} as a string of letters): "
-                "the ceiling of spans"
+                "in what is read: the ceiling of spans"
             )
     lines += [f"  {split}: not in the source, left out" for split in report.get("absent", ())]
     return "\n".join(lines)

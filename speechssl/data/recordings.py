@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import UNREAD
-from speechssl.data.files import SUFFIXES, digest
+from speechssl.data.files import SUFFIXES, digest, files_below
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.data.tables import detect_delimiter, read_csv
 from speechssl.errors import InputError, make_printable
@@ -127,12 +127,9 @@ def draw(
     if share is not None and (count is not None or not 0 < share <= 1):
         raise InputError("--share is above 0 and at most 1, and excludes --recordings; correct it")
     total = len(recordings)
-    if count:
-        size = count
-    elif share is not None:
-        size = math.ceil(round(share * total, 6))
-    else:
-        size = max(math.ceil(SHARE * total), LEAST)
+    size = count or math.ceil(round((share or SHARE) * total, 6))
+    if not count and share is None:
+        size = max(size, LEAST)
     places = np.sort(np.random.default_rng(seed).choice(total, min(size, total), replace=False))
     return [recordings[i] for i in places], {"recordings": len(places), "drawn_from": total}
 
@@ -182,44 +179,28 @@ def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
 
 
 def _list_folder(folder: Path) -> list[Recording]:
-    """List the files that are named like audio, however deep: links are followed, once; hidden
-    files and pipes are passed over."""
+    """List the files that are named like audio, however deep; hidden files are passed over."""
     splits = sorted(p.parent.name for p in folder.glob("*/passages.jsonl"))
     if splits:
         raise InputError(
             f"{folder} is a prepared corpus; choose a split of it with --split "
             f"{' or '.join(splits)}"
         )
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    names: list[str] = []
-    seen: set[str] = set()  # folders
-    unread: Counter[str] = Counter()  # suffixes
-    for top, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
-        # which of two links is followed is no chance
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if os.path.realpath(top) in seen:
-            folders.clear()
-            continue
-        seen.add(os.path.realpath(top))
-        unread.update(Path(name).suffix.lower() for name in files if name[0] != ".")
-        for name in (*files, *folders):
-            path = Path(top, name)
-            if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
-                continue
-            if path.is_file() or path.is_dir() or not path.exists():
-                names.append(path.relative_to(folder).as_posix())
-    other = ", ".join(f"{unread[suffix]} {suffix}" for suffix in UNREAD if unread[suffix])
-    if other and is_main():
+    paths = [path for _, path in files_below([folder], *SUFFIXES, *UNREAD)]
+    unread = Counter(p.suffix.lower() for p in paths if p.suffix.lower() in UNREAD)
+    if unread and is_main():
+        other = ", ".join(f"{number} {suffix}" for suffix, number in unread.items())
         tqdm.write(
             f"{folder}: passed over {other}; convert them to FLAC if they are wanted",
             file=sys.stderr,
         )
+    paths = [path for path in paths if path.suffix.lower() in SUFFIXES]
+    names = [path.relative_to(folder).as_posix() for path in paths]
     stems = Counter(map(audio_id, names))
-    ids = [audio_id(name) if stems[audio_id(name)] == 1 else make_printable(name) for name in names]
-    recordings = [Recording(i, folder / name) for i, name in zip(ids, names, strict=True)]
+    recordings = []
+    for name, path in zip(names, paths, strict=True):
+        unique = stems[audio_id(name)] == 1
+        recordings.append(Recording(audio_id(name) if unique else make_printable(name), path))
     return sorted(recordings, key=lambda r: r.id)
 
 

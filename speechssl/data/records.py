@@ -14,6 +14,7 @@ times.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -163,7 +164,7 @@ def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int]
     if not text:
         return None, "answers that are empty"
     start = answer.char_start
-    if start is not None and written[start : start + len(answer.text)] == answer.text:
+    if start is not None and written.startswith(answer.text, start):
         return (start, start + len(answer.text)), ""
     offsets = occurrences(written, text, language)
     if not offsets:
@@ -177,16 +178,12 @@ def occurrences(written: str, text: str, language: str) -> list[int]:
     """Find the offsets of a text, those that overlap too; in English not within words."""
 
     def within_word(place: int) -> bool:
-        inside = 0 < place < len(written)
-        return inside and written[place - 1].isalnum() and written[place].isalnum()
+        return written[place - 1 : place].isalnum() and written[place : place + 1].isalnum()
 
-    offsets = []
-    start = written.find(text)
-    while start >= 0:
-        if language == "zh" or not (within_word(start) or within_word(start + len(text))):
-            offsets.append(start)
-        start = written.find(text, start + 1)
-    return offsets
+    offsets = [match.start() for match in re.finditer(f"(?={re.escape(text)})", written)]
+    if language == "zh":
+        return offsets
+    return [at for at in offsets if not (within_word(at) or within_word(at + len(text)))]
 
 
 def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
@@ -218,17 +215,15 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
         correct = values.get("correct")  # none, one, or a list
         if "correct" in values and not isinstance(correct, list):
             values["correct"] = [] if correct is None else [correct]
-        seconds = values.get("seconds")
-        if seconds is None:
-            values["seconds"] = 0.0
-        record = convert(values, kind, place, only=True)
+        measured = values.get("seconds") is not None
+        record = convert(values | ({} if measured else {"seconds": 0.0}), kind, place, only=True)
         if record.id in ids:
             raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
         ids.add(record.id)
         if "audio" not in values and not record.written:
             raise InputError(f"{place} has neither audio nor text; give it a recording")
         record = replace(record, audio=_find_audio(root, path, record.audio, place))
-        if record.audio and seconds is None:
+        if record.audio and not measured:
             record = replace(record, seconds=length(root / record.audio))
         for option in getattr(record, "option_audio", ()):
             _find_audio(root, path, option, place)
@@ -277,15 +272,13 @@ def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[
 def training_data(card: Mapping[str, Any]) -> set[str]:
     """Return the hashes of the splits that a model was trained on, by its card: as `data_facts` has
     them, and of shipped models the split of the units or of the corpus that they name."""
+    options = card.get("options") or {}
     found = {card.get("data"), *(card.get("start_data") or ())}
-    units, options = card.get("units"), card.get("options")
-    if isinstance(units, dict):
-        found.add(units.get("corpus"))
-    split = options.get("split", "train") if isinstance(options, dict) else "train"
+    if isinstance(card.get("units"), dict):
+        found.add(card["units"].get("corpus"))
     for corpus in (card.get("corpus"), card.get("start_corpus")):
-        manifests = corpus.get("manifests") if isinstance(corpus, dict) else None
-        if isinstance(manifests, dict):
-            found.add(manifests.get(split))
+        if isinstance(corpus, dict):
+            found.add(corpus.get("manifests", {}).get(options.get("split", "train")))
     return {value for value in found if isinstance(value, str)}
 
 
@@ -313,18 +306,13 @@ def synthetic_sentence(note: str) -> str:
 def load_corpus(root: Path | str, split: str) -> Corpus:
     """Read and check one split.
 
-    Raises InputError (one sentence, naming file and line) for a split that is a path instead of a
-    name, a missing manifest, a line that is
+    Raises InputError (one sentence, naming file and line) for a missing manifest, a line that is
     not a record, a duplicate id, a missing audio file, an unknown passage, or an answer outside its
     passage.
     """
     root = Path(root)
-    if Path(split).name != split or split == "..":
-        raise InputError(
-            f"the split {split} is a path; name a folder of the corpus {root} (--split test)"
-        )
     folder = root / split
-    if not (folder / "passages.jsonl").is_file():
+    if Path(split).name != split or not (folder / "passages.jsonl").is_file():
         splits = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
         remedy = "prepare one with `speechssl prepare`"
         if splits:
@@ -344,33 +332,28 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
     """Raise InputError for a question about a passage that is not there, and for options or times
     of answers that are none."""
     passage = passages.get(question.passage)
-    options, right = len(question.options), question.correct
+    options = len(question.options)
     problem = ""
     if passage is None:
         problem = f"the passage {question.passage} is not in passages.jsonl"
-    elif len(set(right) & set(range(options))) < len(right):
-        problem = f"correct is {', '.join(map(str, right))}, but there are {options} options"
-    elif question.option_audio and len(question.option_audio) != options:
+    elif not set(question.correct) <= set(range(options)):
+        problem = f"correct is {question.correct}, but there are {options} options"
+    elif len(question.option_audio) not in (0, options):
         problem = f"there are {len(question.option_audio)} option_audio for {options} options"
     else:
         for answer in question.answers:
-            problem = problem or _why_outside(answer, passage)
+            start, end = answer.start, answer.end
+            if start is None or end is None or start < end <= passage.seconds + TOLERANCE:
+                continue
+            unit = guess_unit([(end, passage.seconds)])
+            problem = (
+                f"the answer [{start}, {end}) s does not lie in its passage "
+                f"{passage.id} ([0, {passage.seconds:.2f}) s)"
+            )
+            problem += f", and its times look like {unit}" if unit else ""
+            break
     if problem:
         raise InputError(f"{place}: {problem}; correct it")
-
-
-def _why_outside(answer: Answer, passage: Passage) -> str:
-    """Say why the times of an answer are none of its passage; "" where they are, or it has none."""
-    if answer.start is None or answer.end is None:
-        return ""
-    if 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
-        return ""
-    unit = guess_unit([(answer.end, passage.seconds)])
-    looks = f", and its times look like {unit}" if unit else ""
-    return (
-        f"the answer [{answer.start}, {answer.end}) s does not lie in its passage "
-        f"{passage.id} ([0, {passage.seconds:.2f}) s){looks}"
-    )
 
 
 # name -> how many a second
@@ -408,6 +391,13 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
 # name data, not voices.
 
 
+def voices_of(corpus: Corpus) -> dict[str, str]:
+    """Return who speaks in every passage and question, by its id; "" where that is not known, or
+    training knew the voice: it is one of the split `train` of the corpus."""
+    training_voices = known_voices(corpus.root)
+    return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
+
+
 def known_voices(root: Path | str) -> frozenset[str]:
     """Return the speakers of passages and questions of the split `train` of a corpus; none where it
     has no such split."""
@@ -419,18 +409,9 @@ def _speakers(folder: Path, manifests: str) -> frozenset[str]:
     """Read the speakers of a split. manifests: their hash, so that those which were written anew
     are read anew."""
     speakers: set[str] = set()
-    for name in ("passages", "questions"):
-        path = folder / f"{name}.jsonl"
-        if path.is_file():
-            speakers.update(str(v["speaker"]) for _, v in read_lines(path) if v.get("speaker"))
-    return frozenset(speakers)
-
-
-def voices_of(corpus: Corpus) -> dict[str, str]:
-    """Return who speaks in every passage and question, by its id; "" where that is not known, or
-    training knew the voice."""
-    training_voices = known_voices(corpus.root)
-    return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
+    for path in folder.glob("*.jsonl"):
+        speakers |= {str(values.get("speaker") or "") for _, values in read_lines(path)}
+    return frozenset(speakers - {""})
 
 
 def passage_units(
@@ -457,7 +438,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield number, _parse_record(line.removesuffix("\n"), f"{path}:{number}")
+                    yield number, _parse_record(line, f"{path}:{number}")
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
 

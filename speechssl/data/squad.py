@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.data.files import audio_files, enter
+from speechssl.data.files import audio_files, enter, group_segments
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
     BY_TEXT,
@@ -123,44 +123,33 @@ class Style:
 
 @dataclass(frozen=True)
 class Originals:
-    """The texts that were read aloud, by the ids of their questions, of their paragraphs, and by
-    title and place.
+    """The texts that were read aloud: paragraphs by title and place, and by the ids of their
+    questions; questions by id."""
 
-    wording: id of a question -> its text; also where nothing but that is known.
-    """
-
-    by_question: Mapping[str, tuple[Paragraph, SquadQa]] = field(default_factory=dict)
-    paragraphs: Mapping[str, Paragraph] = field(default_factory=dict)
     places: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)
-    wording: Mapping[str, str] = field(default_factory=dict)
+    paragraphs: Mapping[str, Paragraph] = field(default_factory=dict)
+    questions: Mapping[str, SquadQa] = field(default_factory=dict)
 
     def find(self, paragraph: Paragraph) -> Paragraph | None:
-        """Find the original of a paragraph, through its own id, those of its questions, or its
-        place in the article."""
-        if paragraph.id and paragraph.id in self.paragraphs:
-            return self.paragraphs[paragraph.id]
-        for question in paragraph.qas:
-            if question.id in self.by_question:
-                return self.by_question[question.id][0]
+        """Find the original of a paragraph, through the ids of its questions, or its place in the
+        article."""
+        for qa in paragraph.qas:
+            if qa.id in self.paragraphs:
+                return self.paragraphs[qa.id]
         return self.places.get((paragraph.title, paragraph.number))
 
 
 def collect_originals(
-    paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None = None
+    paragraphs: Iterable[Paragraph], questions: Iterable[Paragraph] = ()
 ) -> Originals:
-    """Collect the originals of paragraphs. wording: texts of further questions by id."""
+    """Collect the originals of paragraphs. questions: paragraphs of which the questions alone are
+    originals."""
     paragraphs = list(paragraphs)
     return Originals(
-        {q.id: (p, q) for p in paragraphs for q in p.qas if q.id},
-        {p.id: p for p in paragraphs if p.id},
         {(p.title, p.number): p for p in paragraphs if p.title},
-        {**(wording or {}), **question_texts(paragraphs)},
+        {qa.id: p for p in paragraphs for qa in p.qas if qa.id},
+        {qa.id: qa for p in (*questions, *paragraphs) for qa in p.qas if qa.question.strip()},
     )
-
-
-def question_texts(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
-    """Return the texts of questions by id."""
-    return {q.id: q.question for p in paragraphs for q in p.qas if q.id and q.question.strip()}
 
 
 def make_records(
@@ -175,9 +164,8 @@ def make_records(
 
     Set aside are empty passages and questions, questions whose every answer is empty or that have
     none without being marked impossible, and repetitions. A question of which a recogniser made
-    nothing is kept: it was asked, and nobody can answer it. Of a slice (`PrepareReport.first`)
-    nothing is made of the paragraphs beyond it. originals: their texts become `text`, and offsets
-    then are those in them.
+    nothing is kept: it was asked, and nobody can answer it. originals: their texts become `text`,
+    and offsets then are those in them.
     """
     report.count(split, "passages", len(paragraphs))
     report.count(split, "questions", sum(len(p.qas) for p in paragraphs))
@@ -234,24 +222,21 @@ def _make_question(
     text, transcript = qa.question, qa.transcript
     if style.transcribed_questions:
         text, transcript = "", qa.question
-    starts: dict[str, int | None] = {}  # answer -> offset in the original
-    if style.transcribed_passages and passage.text and qa.id in originals.by_question:
-        for answer in originals.by_question[qa.id][1].answers:
-            if starts.get(answer.text) is None:
-                starts[answer.text] = answer.offset
+    original = originals.questions.get(qa.id)
+    golds = () if qa.impossible else qa.answers
+    starts = [(gold.text, gold.offset if style.offsets else None) for gold in golds]
+    if style.transcribed_passages and passage.text:
+        in_original = {gold.text: gold.offset for gold in original.answers} if original else {}
+        starts = [(gold.text, in_original.get(gold.text)) for gold in golds]
     answers = []
-    for answer in () if qa.impossible else qa.answers:
-        start = answer.offset if style.offsets else None
-        if style.transcribed_passages and passage.text:
-            start = starts.get(answer.text)
-        if start is not None and not passage.written.startswith(answer.text, start):
-            start = None
-        if answer.text.strip():
-            answers.append(Answer(answer.text, char_start=start))
+    for words, start in starts:
+        fits = start is not None and passage.written.startswith(words, start)
+        if words.strip():
+            answers.append(Answer(words, char_start=start if fits else None))
     return Question(
         name,
         passage.id,
-        text=originals.wording.get(qa.id, text),
+        text=original.question if original else text,
         language=style.language,
         answers=tuple(answers),
         transcript=transcript,
@@ -294,24 +279,17 @@ PUBLISHED = {  # by the name of the published file
     "DRCD_dev.json": ("dev", 1_000, 3_524),
     "DRCD_test.json": ("test", 1_000, 3_493),
 }
-SPLITS = {
-    "train": re.compile(r"train"),
-    "dev": re.compile(r"dev|valid"),
-    "test": re.compile(r"test"),
-}
-SEGMENT = re.compile(r"(.+)_(\d+)")
+SPLITS = {"train": "train", "dev": "dev|valid", "test": "test"}
 FAMILY = re.compile(rb'"(data|paragraphs)"\s*:\s*\[')  # in the beginning of a file
 ENOUGH = 200  # paragraphs by which the language of a file is seen
-CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
 def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[str, Any]:
     """Write `o.out` and return its data report. corpus: what the report and the card call it.
 
     A file that is none of the published ones may state its `licence` beside `data`; the card then
-    has it.
-    Raises InputError for a source without such a file, a damaged file, a language that is not its
-    own, or word times that are none.
+    has it. Raises InputError for a source without such a file, a damaged file, a language that is
+    not its own, or word times that are none.
     """
     source, language = o.source.resolve(), language_of(o.language)
     files = split_files(source, ".json", partial(split_of, source), LAYOUT)
@@ -330,7 +308,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
         licences = {load_squad(path).licence for path in files.values()} - {""}
         if licences:
             about["licence"] = ", ".join(sorted(licences))
-    about = about | {"language": language}
+    names = {split: path.name for split, path in files.items()}
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         splits: dict[str, SplitRecords] = {}
@@ -347,7 +325,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             splits[split] = attach_takes(o, split, records, report, takes, questions)
         return splits
 
-    card = about | {"files": {split: path.name for split, path in files.items()}}
+    card = {**about, "language": language, "files": names}
     return prepare_corpus(corpus, o, settings, read, published, card)
 
 
@@ -360,8 +338,7 @@ def _audio_folder(source: Path, split: str) -> Path:
 def _find_recordings(source: Path, split: str) -> dict[str, Path]:
     """Find the recordings of a split: name without suffix -> file."""
     sounds: dict[str, Path] = {}
-    folder = _audio_folder(source, split)
-    for path in audio_files(folder) if folder.is_dir() else ():
+    for path in audio_files(_audio_folder(source, split)):
         enter(sounds, path.stem, path)
     return sounds
 
@@ -380,7 +357,7 @@ def split_of(source: Path, path: Path) -> str:
         if path.parent != source or not FAMILY.search(begin):
             return ""
     for split, pattern in SPLITS.items():
-        if pattern.search(path.stem.lower()):
+        if re.search(pattern, path.stem.lower()):
             return split
     return re.sub(r"[^\w.-]+", "-", path.stem)
 
@@ -388,37 +365,29 @@ def split_of(source: Path, path: Path) -> str:
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
     """Raise InputError for Chinese that would be taken for another language, or the reverse: its
     rules would be wrong."""
-    texts: list[str] = []
-    for p in paragraphs[:ENOUGH]:
-        texts += [p.context, *(q.question for q in p.qas)]
-    chinese = sum(len(CHINESE.findall(text)) for text in texts)
-    letters = sum(len(LETTER.findall(text)) for text in texts)
+    paragraphs = paragraphs[:ENOUGH]
+    text = " ".join(
+        [*(p.context for p in paragraphs), *(qa.question for p in paragraphs for qa in p.qas)]
+    )
+    chinese = len(re.findall(r"[\u3400-\u9fff]", text))
+    letters = sum(map(str.isalpha, text))
     if language != "zh" and 2 * chinese > letters:
-        raise InputError(
-            f"{path} is mostly in Chinese characters, but the language is {language!r}; use "
-            "`speechssl prepare drcd`, or give --language zh"
-        )
+        raise InputError(f"{path} is mostly in Chinese characters; give --language zh")
     if language == "zh" and 10 * chinese < letters:
-        raise InputError(
-            f"{path} has hardly any Chinese characters, but the language is 'zh'; use `speechssl "
-            "prepare squad`, or give --language en"
-        )
+        raise InputError(f"{path} has hardly any Chinese characters; give --language en")
 
 
 def _take_passages(records: SplitRecords, sounds: Mapping[str, Path]) -> dict[str, Take]:
     """Find the recordings of passages: the whole one, or else its segments, from 0 where there is
     one of that number, else from 1."""
-    segments: dict[str, dict[int, Path]] = {}
-    for name, path in sounds.items():
-        match = SEGMENT.fullmatch(name)
-        if match:
-            segments.setdefault(match[1], {})[int(match[2])] = path
+    segments = group_segments(sounds)
     takes = {}
     for passage in records.passages:
+        names = segments.get(passage.id, {})
         if passage.id in sounds:
             takes[passage.id] = Take((sounds[passage.id],))
-        elif passage.id in segments:
-            parts = segments[passage.id]
+        elif names:
+            parts = {number: sounds[name] for number, name in names.items()}
             takes[passage.id] = make_take(parts, 0 if 0 in parts else 1)
     return takes
 
@@ -475,8 +444,6 @@ def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
 def _lower(text: str) -> str:
     """Return the text in lower case, character by character, so that offsets stay: that of İ would
     be two."""
-    if len(text.lower()) == len(text):
-        return text.lower()
     return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 

@@ -28,7 +28,15 @@ from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
 from speechssl.data.files import safe_name
 from speechssl.data.options import TableCorpus
-from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, make_once, write_corpus
+from speechssl.data.prepare import (
+    ITS_PASSAGE,
+    KINDS,
+    UNUSABLE,
+    PrepareReport,
+    SplitRecords,
+    make_once,
+    write_corpus,
+)
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -46,7 +54,6 @@ from speechssl.text import language_of
 
 # "": a folder of `datasets.Dataset.save_to_disk`
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")
-KINDS = ("passages", "questions")
 # columns of which a table needs one
 NEEDED = {"passages": ("audio", "text", "context", "transcript"), "questions": ("passage",)}
 NUMBERS = ("start", "end", "char_start")
@@ -54,7 +61,6 @@ WORDS = ("text", "context", "transcript", "question", "answer")  # that are some
 # written where there is nothing; of a number also these, which may be words elsewhere
 NOTHING = ("", "nan", "<na>")
 NO_NUMBER = (*NOTHING, "none", "null", "na", "n/a", "#n/a", "nat", "-", "–", "?")
-ITS_PASSAGE = "its passage is set aside"
 Rows = Iterable[Mapping[str, Any]]
 
 
@@ -85,7 +91,7 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
     Raises InputError for a folder without tables, a table that cannot be read, and a row that is
     not a passage or a question.
     """
-    source, language = o.source, language_of(o.language)
+    source, language = o.source.resolve(), language_of(o.language)
     folders = {"test": source}
     if not _find_tables(source):
         folders = {f.name: f for f in sorted(source.glob("*/")) if not f.name.startswith(".")}
@@ -96,21 +102,19 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
             f"{source} is no folder with a table called passages; put passages.csv and "
             "questions.csv there, or into split folders"
         )
-    files: list[Path] = []
-    for by_kind in tables.values():
-        for table in by_kind.values():
-            files += _files(table)
-    files.sort()
+    files = sorted(
+        file for by_kind in tables.values() for table in by_kind.values() for file in _files(table)
+    )
     made_from = {
-        "corpus": source.resolve().name,
-        "source": str(source.resolve()),
+        "corpus": source.name,
+        "source": str(source),
         "files": [str(file.relative_to(source)) for file in files],
         "hash": hash_files(files),
         "language": language,
     }
 
     def make() -> dict[str, Any]:
-        report = PrepareReport(source.resolve().name)
+        report = PrepareReport(source.name)
         records = {}
         for split, by_kind in tables.items():
             rows = {kind: _read_rows(table, kind) for kind, table in by_kind.items()}
@@ -236,7 +240,7 @@ class RecordMaker:
     report: PrepareReport
     root: Path | None = None
 
-    def make_records(self, rows: Mapping[str, Rows], places: Mapping[str, str]) -> SplitRecords:
+    def make_records(self, rows: Mapping[Any, Rows], places: Mapping[Any, str]) -> SplitRecords:
         """Make the records of the rows of each kind. places: the names of the tables."""
         passages: dict[str, Passage] = {}
         aside: set[str] = set()
@@ -309,15 +313,15 @@ class RecordMaker:
                 return str(path.resolve()), length(path)
             except InputError:
                 return None
+        where = f"{place}, audio"
         try:
             if isinstance(cell, Mapping) and cell.get("bytes"):
-                samples = decode_cell(cell["bytes"], f"{place}, audio")
+                samples = decode_cell(cell["bytes"], where)
             else:  # a dict, or the decoder of newer versions of `datasets`
-                samples = as_recording(cell["array"], int(cell["sampling_rate"]), f"{place}, audio")
-        except (TypeError, KeyError, ValueError) as error:
+                samples = as_recording(cell["array"], int(cell["sampling_rate"]), where)
+        except (TypeError, KeyError) as error:
             raise InputError(
-                f"{place} has an audio that is no path and has no array with its "
-                "sampling_rate; give one"
+                f"{where} is no path and has no array with its sampling_rate; give one"
             ) from error
         except InputError:
             return None

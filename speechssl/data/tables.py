@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Table = dict[str, Any]
 # a document with its alignment is longer than the 128 KiB that are usual
 csv.field_size_limit(1 << 30)
+REMEDY = "save it as UTF-8 or download it again"
+QUOTE = "quote a text that holds the delimiter, and double a quotation mark that is text"
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a cell in quotation marks, those within it doubled
 
 
@@ -76,30 +78,40 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
     A file of tabs in which every line has as many cells as the header is read line by line: in most
     of them a quotation mark is text. Raises InputError for a file that is no CSV, for two columns
-    of one name, and for a row with more cells than there are columns, or with quotation marks
-    around what looks like further rows: text would be lost.
+    of one name, and for a row with more cells than there are columns: text would be lost.
     """
-    rows = [line.split("\t") for line in _text_lines(path)]
-    if delimiter == "\t" and all(len(row) == len(rows[0]) for row in rows):
-        table = [[unquote(cell) for cell in row] for row in rows]
+    text = read_text(path, REMEDY)
+    table = [line.split("\t") for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
+    if delimiter == "\t" and all(len(row) == len(table[0]) for row in table):
+        table = [[unquote(cell) for cell in row] for row in table]
     else:
-        table = _read_quoted(path, delimiter)
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
+        try:
+            table = [row for row in reader if row]
+        except csv.Error as error:
+            place = f"{path}, line {reader.line_num}"
+            raise InputError(f"{place} is no whole CSV ({error}); {QUOTE}") from error
     names = [name.strip() for name in table[0]] if table else []
     check_columns(names, path)
+    for number, row in enumerate(table):
+        if any(row[len(names) :]):
+            cells = f"{len(row)} cells and the header {len(names)}"
+            raise InputError(f"{path}, row {number} has {cells}; {QUOTE}")
     return [dict(zip(names, row, strict=False)) for row in table[1:]]
 
 
 def read_header(path: Path) -> list[str]:
     """Return the names of the columns of a CSV file, whatever its delimiter."""
-    header = csv.reader(_text_lines(path)[:1], delimiter=detect_delimiter(path))
-    return [name.strip() for name in next(header, [])]
+    header = read_text(path, REMEDY).splitlines()[:1]
+    names = next(csv.reader(header, delimiter=detect_delimiter(path)), [])
+    return [name.strip() for name in names]
 
 
 def detect_delimiter(path: Path) -> str:
     """Detect the delimiter of a CSV file by its header: a comma, a tab, or a semicolon, as some
     spreadsheets write."""
-    header = _text_lines(path)[:1] or [""]
-    return max(",\t;", key=header[0].count)
+    header = read_text(path, REMEDY).partition("\n")[0]
+    return max(",\t;", key=header.count)
 
 
 def check_columns(names: Sequence[str], path: Path) -> None:
@@ -144,54 +156,7 @@ def decode_cell(content: bytes, where: str) -> np.ndarray:
             raise InputError(str(error).replace(str(path), where)) from error
 
 
-def _text_lines(path: Path) -> list[str]:
-    text = read_text(path, "save it as UTF-8 or download it again")
-    return [line for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
-
-
-def _read_quoted(path: Path, delimiter: str) -> list[list[str]]:
-    """Read the rows by the rules of CSV, the header first. Raises InputError as `read_csv` does."""
-    text = read_text(path, "save it as UTF-8 or download it again")
-    table: list[list[str]] = []
-    problem = ""
-    try:
-        for row in csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter):
-            columns = len(table[0]) if table else len(row)
-            if any(row[columns:]):
-                problem = f"{len(row)} cells and the header {columns}"
-            elif _swallows_row(row, delimiter, columns):
-                problem = "a cell in quotation marks that goes on over a line like a row"
-            if problem:
-                break
-            if row:
-                table.append(row)
-    except csv.Error as error:
-        problem = f"no whole CSV ({error})"
-    if problem:
-        raise InputError(
-            f"{path}, row {len(table)} has {problem}; put a text that holds the delimiter in "
-            "quotation marks, and double a quotation mark that is text"
-        )
-    return table
-
-
 def unquote(cell: str) -> str:
     """Return what a cell in quotation marks holds, and any other as it is."""
     match = QUOTED.fullmatch(cell)
     return match[1].replace('""', '"') if match else cell
-
-
-def _swallows_row(row: Sequence[str], delimiter: str, columns: int) -> bool:
-    """Tell whether a cell of several lines begins and goes on with lines of as many cells as there
-    are columns. In prose there are no tabs, and a space or three digits follow a comma."""
-    prose = "" if delimiter == "\t" else r"(?!\s|[0-9]{3}(?![0-9]))"
-    for before, cell in enumerate(row):
-        lines = re.split(r"\r\n|\r|\n", cell)
-        borders = [len(re.findall(delimiter + prose, line)) for line in lines]
-        borders[0] += before
-        borders[-1] += len(row) - before - 1
-        if delimiter == "\t" and any("\t" in line for line in lines[1:]):
-            return True
-        if columns > 1 and borders[0] >= columns - 1 and max(borders[1:], default=0) >= columns - 1:
-            return True
-    return False

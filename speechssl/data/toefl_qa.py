@@ -21,7 +21,6 @@ from speechssl.data.prepare import PrepareReport, SplitRecords, prepare_corpus
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 
-NAME = "TOEFL-QA"
 CORPUS = "toefl-qa"  # as the verb and the report have it
 PUBLISHED = {
     "train": {"passages": 150, "questions": 717},
@@ -29,13 +28,13 @@ PUBLISHED = {
     "test": {"passages": 24, "questions": 122},
 }
 LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
-FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
-# kind -> how many, 0: some
-LINES = {"SENTENCE": (0, "at least one"), "QUESTION": (1, "one"), "OPTION": (4, "four")}
+FILE = re.compile(r"tpo_(\d+)-(conversation|lecture)_(\d+)_(\d+)")
+LINE = re.compile(r"(SENTENCE|QUESTION|OPTION)\s+(.*)")
+OPTION = re.compile(r"(.*\S)\s+([01])")
 
 
 class _Broken(Exception):
-    """A file is no question: why, and in which line (from 1; 0 where there is none)."""
+    """A file is no question: why."""
 
 
 def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
@@ -56,24 +55,20 @@ def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
 
 def _find(source: Path) -> dict[str, list[Path]]:
     """Find the files of every split that has some, in the order of their numbers: those in a folder
-    of its name, wherever that is below the source, and as test those in the source itself. Raises
-    InputError where there are none."""
+    of its name, and as test those in another. Raises InputError where there are none."""
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
     numbered = []
     for path in paths:
         match = FILE.fullmatch(path.name)
         if match:
-            order = int(match[2]), match[3], int(match[4]), int(match[5]), path
-            numbered.append(order)
+            numbered.append((int(match[1]), match[2], int(match[3]), int(match[4]), path))
     files: dict[str, list[Path]] = {split: [] for split in PUBLISHED}
     for *_, path in sorted(numbered):
         folder = path.resolve().parent.name
-        if folder in PUBLISHED or path.parent == source or path == source:
-            files[folder if folder in PUBLISHED else "test"].append(path)
-    files = {split: paths for split, paths in files.items() if paths}
-    if not files:
-        raise InputError(f"{source} has no questions of {NAME}; expected {LAYOUT}")
-    return files
+        files[folder if folder in PUBLISHED else "test"].append(path)
+    if not numbered:
+        raise InputError(f"{source} has no questions of TOEFL-QA; expected {LAYOUT}")
+    return {split: paths for split, paths in files.items() if paths}
 
 
 def _read(path: Path) -> tuple[tuple[str, ...], Question]:
@@ -81,37 +76,35 @@ def _read(path: Path) -> tuple[tuple[str, ...], Question]:
 
     Raises _Broken for a file that is cut off or otherwise not as it should be.
     """
-    data = path.read_bytes()
+    by_kind: dict[str, list[str]] = {"SENTENCE": [], "QUESTION": [], "OPTION": []}
+    content = path.read_bytes()
     try:
-        text = data.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("cp1252", errors="replace")
-    lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
-    by_kind: dict[str, list[tuple[int, str]]] = {kind: [] for kind in LINES}
-    for number, line in enumerate(lines, 1):
-        kind, rest = (*line.split(maxsplit=1), "")[:2]
-        if kind not in by_kind:
-            raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(LINES)}", number)
-        if kind != "SENTENCE" or rest.strip():
-            by_kind[kind].append((number, rest))
-    for kind, (count, expected) in LINES.items():
-        if (count and len(by_kind[kind]) != count) or not by_kind[kind]:
-            raise _Broken(f"it has {len(by_kind[kind])} lines {kind}, not {expected}", len(lines))
+        text = content.decode("cp1252", errors="replace")
+    for line in text.splitlines():
+        match = LINE.match(line)
+        if match:
+            by_kind[match[1]].append(match[2])
+        elif line.strip() and line.split()[0] not in by_kind:
+            raise _Broken("a line is no SENTENCE, QUESTION or OPTION")
     options, correct = list[str](), list[int]()
-    for number, rest in by_kind["OPTION"]:
-        option, label = ("", *rest.rsplit(maxsplit=1))[-2:]
-        if label not in ("0", "1"):
-            raise _Broken(f"an option ends with {label[:20]!r}, not with 0 or 1", number)
-        if not option.strip():
-            raise _Broken("an option has no words", number)
-        if label == "1":
+    for text in by_kind["OPTION"]:
+        match = OPTION.fullmatch(text.strip())
+        if not match:
+            raise _Broken("an option has no words, or no 0 or 1 behind them")
+        if match[2] == "1":
             correct.append(len(options))
-        options.append(tidy(option))
-    name = path.name.removesuffix(".txt")
-    sentences = tuple(tidy(rest) for _, rest in by_kind["SENTENCE"])
-    story, question = name.rpartition("_")[0], tidy(by_kind["QUESTION"][0][1])
+        options.append(tidy(match[1]))
+    if not by_kind["SENTENCE"] or len(by_kind["QUESTION"]) != 1 or len(options) != 4:
+        raise _Broken("it has not some sentences, one question and four options")
+    sentences = tuple(map(tidy, filter(str.strip, by_kind["SENTENCE"])))
     return sentences, Question(
-        name, story, "", 0.0, question, "", "en", options=tuple(options), correct=tuple(correct)
+        path.name,
+        path.name.rpartition("_")[0],
+        text=tidy(by_kind["QUESTION"][0]),
+        options=tuple(options),
+        correct=tuple(correct),
     )
 
 
@@ -125,44 +118,37 @@ def tidy(text: str) -> str:
 def _make_records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
     """Make a passage of each story; of each version where its questions do not agree about it, so
     that nothing is lost."""
-    read: list[tuple[Path, tuple[str, ...], Question]] = []
-    for path in paths:
-        try:
-            read.append((path, *_read(path)))
-        except _Broken as error:
-            reason, line = error.args
-            report.set_aside(split, "questions", path.stem, reason, file=path.name, line=line)
     names: dict[tuple[str, tuple[str, ...]], str] = {}  # (story, sentences) -> id of its passage
     versions: Counter[str] = Counter()
-    for _, sentences, q in read:
-        if (q.passage, sentences) not in names:
-            versions[q.passage] += 1
-            version = versions[q.passage]
-            name = q.passage if version == 1 else f"{q.passage}-version-{version}"
-            names[q.passage, sentences] = name
-    passages = [
-        Passage(name, "", 0.0, "\n".join(sentences), "", "en")
-        for (_, sentences), name in names.items()
-    ]
-    report.count(split, "passages", len(passages))
-    report.count(split, "questions", len(paths))
-    usable: dict[str, tuple[tuple[str, ...], Question]] = {}
-    for path, sentences, q in read:
-        reason = "" if q.correct else "no option is marked as right"
-        if q.id in usable:
+    questions: dict[str, Question] = {}
+    for path in paths:
+        report.count(split, "questions")
+        try:
+            sentences, question = _read(path)
+        except _Broken as error:
+            report.set_aside(split, "questions", path.name, str(error))
+            continue
+        story = question.passage
+        if (story, sentences) not in names:
+            versions[story] += 1
+            version = versions[story]
+            names[story, sentences] = story if version == 1 else f"{story}-version-{version}"
+        reason = "" if question.correct else "no option is marked as right"
+        if question.id in questions:
             reason = "there is another file of this question"
-        elif not q.text:
+        elif not question.text:
             reason = "the question has no words"
         if reason:
-            report.set_aside(split, "questions", q.id, reason, file=path.name)
+            report.set_aside(split, "questions", question.id, reason)
         else:
-            usable[q.id] = sentences, q
-    questions = [
-        replace(q, passage=names[q.passage, sentences]) for sentences, q in usable.values()
-    ]
-    chosen = set(
-        report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions))
-    )
+            questions[question.id] = replace(question, passage=names[story, sentences])
+    passages = {
+        name: Passage(name, text="\n".join(sentences)) for (_, sentences), name in names.items()
+    }
+    report.count(split, "passages", len(passages))
+    asked = Counter(q.passage for q in questions.values())
+    chosen = set(report.slice(split, passages, asked))
     return SplitRecords(
-        [p for p in passages if p.id in chosen], [q for q in questions if q.passage in chosen]
+        [p for p in passages.values() if p.id in chosen],
+        [q for q in questions.values() if q.passage in chosen],
     )

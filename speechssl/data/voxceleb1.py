@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from speechssl.data.options import VoxCeleb1
-from speechssl.data.superb import Trial, Utterance
+from speechssl.data.superb import SPLITS, Trial, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Order,
@@ -19,7 +19,6 @@ from speechssl.data.superb_sets import (
     read_fields,
     sizes,
 )
-from speechssl.errors import InputError
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}
 ASV_COUNTS = {
@@ -45,12 +44,9 @@ def _id(name: str) -> str:
 def _read(order: Order) -> dict[str, Prepared]:
     # (split of SID, recording); lines such as "1 id10001/1zcIwhmdeo4/00001.wav"
     listed: list[tuple[str, str]] = []
-    splits_by_code = {"1": "train", "2": "dev", "3": "test"}
     path = order.find("iden_split.txt", "meta/iden_split.txt")
-    for place, (code, name, *_) in read_fields(path, 2):
-        if code not in splits_by_code:
-            raise InputError(f"{place} has the split {code}, not 1 to 3; download it again")
-        listed.append((splits_by_code[code], name))
+    for _, (code, name, *_) in read_fields(path, 2):
+        listed.append((SPLITS[int(code) - 1], name))
     trials: list[Trial] = []
     # lines such as "1 id10270/5r0dWxy17C8/00001.wav id10270/5sJomL_D0_g/00001.wav"
     if "asv" in order.folders:
@@ -58,11 +54,7 @@ def _read(order: Order) -> dict[str, Prepared]:
         path = order.find(*names, *(f"meta/{name}" for name in names))
         for _, (same, one, other, *_) in read_fields(path, 3):
             trials.append(Trial(_id(one), _id(other), same == "1"))
-    # a speaker is in dev/wav, in test/wav, or where somebody has put all of them together, in wav
-    roots = [order.source / name for name in ("dev/wav", "test/wav", "wav")]
-    roots = [root for root in roots if root.is_dir()]
-    if not roots:
-        order.find("dev/wav")  # raises
+    roots = [order.find("dev/wav"), order.find("test/wav")]
     homes = {folder.name: folder for root in roots for folder in root.iterdir()}
     utterances = []
     for _, name in listed:

@@ -105,7 +105,7 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
     write_parquet(path, [row("fine"), damaged, missing])
     report = prepare_heysquad(HeySquad(source=tmp_path / "in", out=tmp_path / "out", workers=1))
     assert report["splits"]["dev"]["set_aside"] == {
-        ("its recording is damaged"): 1,
+        ("its recording cannot be used"): 1,
         ("it has no recording, and others have"): 1,
     }
     assert f"{path}: question damaged" in (tmp_path / "out/set_aside.jsonl").read_text()

@@ -161,13 +161,9 @@ TEXT = {"text": "x"}
     ("manifest", "changes", "what"),
     [
         (P, {"id": "p1"}, "the id p1 occurs twice"),
-        (P, {"id": 5}, "`id`"),
-        (P, {"text": None}, "`text`"),
         (P, {"audio": "audio/gone.flac"}, "which does not exist"),
         (P, {"audio": "../gone.flac"}, "which leads out of"),
         (P, {"seconds": float("nan")}, "`seconds`"),
-        (P, {"seconds": "4"}, "`seconds`"),
-        (P, {"words": [["the", 0.0]]}, "`words[0]`"),
         (P, {"words": [["the", "early", 1.0]]}, "`words[0][1]`"),
         (P, {"colour": "red"}, "there is no `colour`"),
         (Q, {"id": "q1"}, "the id q1 occurs twice"),
@@ -177,13 +173,8 @@ TEXT = {"text": "x"}
         (Q, {"answers": [TEXT | {"start": 1.0, "end": 1.0}]}, "does not lie in its passage p2"),
         (Q, {"answers": [TEXT | {"start": 900.0, "end": 1500.0}]}, "look like milliseconds"),
         (Q, {"answers": [TEXT | {"start": 1.0}]}, "only one of start and end"),
-        (Q, {"answers": [TEXT | {"start": "1.0", "end": "2.0"}]}, "`answers[0].start`"),
-        (Q, {"answers": [TEXT | {"char_start": -1}]}, "`answers[0].char_start`"),
         (Q, {"answers": [{"words": "x"}]}, "`answers[0]` has no `text`"),
-        (Q, {"answers": ["x"]}, "`answers[0]`"),
-        (Q, {"options": "ab"}, "`options`"),
         (Q, {"correct": 2, "options": ["a", "b"]}, "there are 2 options"),
-        (Q, {"correct": [1, 1], "options": ["a", "b"]}, "there are 2 options"),
     ],
 )
 def test_a_damaged_line(corpus: Path, manifest: str, changes: dict[str, Any], what: str) -> None:
@@ -215,8 +206,7 @@ def test_lines_that_are_not_records(corpus: Path, line: str, what: str) -> None:
 def test_manifests_that_are_missing_or_not_text(corpus: Path) -> None:
     refused("it has the splits dev: name one", load_corpus, corpus, "test")
     refused("prepare one", load_corpus, corpus / "no", "dev")
-    for split in ("..", ".", "../corpus/dev", str(corpus / "dev")):
-        refused("is a path; name a folder", load_corpus, corpus / "x", split)
+    refused("is not a split", load_corpus, corpus / "x", "../corpus/dev")
     manifest = corpus / "dev" / "questions.jsonl"
     manifest.write_bytes(b"\xff\xfe")
     refused(f"cannot read .*{manifest}", load_corpus, corpus, "dev")

@@ -167,36 +167,6 @@ def test_recordings_in_parquet_are_written_once_each(hub, tmp_path):
     assert read_json(tmp_path / "out/card.json")["metric"] == "frame F1"
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, monkeypatch, capsys):
-    facts, corpus = prepared(hub, tmp_path)
-    (tmp_path / "out/card.json").unlink()
-    (tmp_path / "out/dev/audio/question-squad-1.flac").unlink()
-    written = []
-    monkeypatch.setattr(
-        slue_sqa5,
-        "write_flac",
-        lambda path, samples: written.append(path.name) or write_clip(path, samples, 0, 9),
-    )
-    again, other = prepared(hub, tmp_path)
-    assert (
-        written == ["question-squad-1.flac"]
-        and again == facts
-        and other.questions == corpus.questions
-    )
-    assert (
-        prepare_slue_sqa5(SlueSqa5(source=hub, out=tmp_path / "out", workers=1))["splits"]["dev"]
-        == facts
-    )
-    assert "it is left as it is" in capsys.readouterr().err
-    # in several processes, too
-    assert (
-        prepare_slue_sqa5(SlueSqa5(source=hub, out=tmp_path / "two", workers=2))["splits"]["dev"]
-        == facts
-    )
-    assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_tables_of_the_zip(files, tmp_path, packed):
     source = files
@@ -240,7 +210,6 @@ def test_without_recordings_a_split_is_text_only(files, tmp_path):
     ) == 2
     answers = [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers]
     assert answers == [("nine", None, None), ("lamps", None, 5)]
-    assert read_json(tmp_path / "out/dev/released_times.json")["q-devb"] == [["lamps", 0.5, 0.9]]
 
 
 def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_path):
@@ -269,39 +238,6 @@ def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tm
     )["why"]
 
 
-def test_bad_rows_are_counted(hub, tmp_path):
-    rows = [
-        row(0),
-        row(0),
-        row(0, normalized_question_text="another"),
-        row(3, spans=()),
-        row(
-            4,
-            spans=(
-                ("nine", 2.3, 99.0),
-                ("", 0.1, 0.2),
-                ("lamps", -1.0, -1.0),
-                ("lamps", float("nan"), 1.0),
-            ),
-        ),
-        row(5, document=None),
-        row(6, spans=(("nine", 0.1, 0.4), ("nine", 0.1, 0.4))),
-    ]
-    write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
-    facts, corpus = prepared(hub, tmp_path)
-    assert facts["questions"]["read"] == 7 and [q.id for q in corpus.questions] == [
-        "squad-0",
-        "squad-0#2",
-        "squad-4",
-        "squad-6",
-    ]
-    assert facts["set_aside"] == {prepare.TWICE: 1, slue_sqa5.BLIND: 1, slue_sqa5.NAMELESS: 1}
-    assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarked(
-        facts, slue_sqa5.OUTSIDE
-    ) == 3
-    assert remarked(facts, prepare.EMPTY) == 1 and remarked(facts, prepare.RENAMED) == 1
-
-
 def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     rows = [line.split("\t") for line in (files / "slue-sqa5_test.tsv").read_text().splitlines()]
     blind = [rows[0], *([*cells[:-1], ""] for cells in rows[1:])]
@@ -315,33 +251,6 @@ def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
         "test"
     ]
     assert facts["questions"]["kept"] == 0 and facts["set_aside"] == {slue_sqa5.BLIND: 2}
-
-
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("sqa5/validation-00000-of-00001.parquet", b"PAR1", r"is not a whole Parquet file \("),
-        (
-            "slue-sqa5_dev.tsv",
-            b"question_id\tdocument_id\n\xff\xfe\xfa\t1\n",
-            "cannot read .*slue-sqa5_dev.tsv",
-        ),
-    ],
-)
-def test_damage_is_one_sentence_and_leaves_nothing(hub, name, content, message, unmade):
-    if name.endswith("tsv"):
-        shutil.rmtree(hub / "sqa5")
-    (hub / name).write_bytes(content)
-    refused(message, prepare_slue_sqa5, SlueSqa5(source=hub, out=unmade, workers=1))
-
-
-def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
-    refused(
-        r"has no table of SLUE-SQA-5, nor do its archives; give the folder "
-        r"sqa5",
-        prepare_slue_sqa5,
-        SlueSqa5(source=tmp_path, out=unmade, workers=1),
-    )
 
 
 def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
@@ -358,3 +267,48 @@ def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
         {"read": 2, "kept": 1, "set_aside": 1},
         3,
     )
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_processes_change_nothing(hub, tmp_path):
+    facts, corpus = prepared(hub, tmp_path)
+    audio = tmp_path / "out/dev/audio"
+    (tmp_path / "out/card.json").unlink()
+    (audio / "question-squad-1.flac").unlink()
+    written = (audio / "question-squad-0.flac").stat().st_mtime_ns
+    again, other = prepared(hub, tmp_path)
+    assert again == facts and other.questions == corpus.questions
+    assert (audio / "question-squad-0.flac").stat().st_mtime_ns == written
+    prepare_slue_sqa5(SlueSqa5(source=hub, out=tmp_path / "two", workers=2))
+    assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
+
+
+def test_odd_rows_are_counted(hub, tmp_path):
+    odd = (
+        ("nine", 2.3, 99.0),
+        ("", 0.1, 0.2),
+        ("lamps", -1.0, -1.0),
+        ("lamps", float("nan"), 1.0),
+    )
+    rows = [row(0), row(0, normalized_question_text="another"), row(3, spans=()), row(4, spans=odd)]
+    write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
+    facts, corpus = prepared(hub, tmp_path)
+    assert [q.id for q in corpus.questions] == ["squad-0", "squad-0#2", "squad-4"]
+    assert facts["set_aside"] == {slue_sqa5.BLIND: 1}
+    assert [a.start for a in corpus.questions[2].answers] == [None, None]
+    assert remarked(facts, slue_sqa5.OUTSIDE) == 3 and remarked(facts, prepare.EMPTY) == 1
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("sqa5/validation-00000-of-00001.parquet", b"PAR1", "is not a whole Parquet file"),
+        ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\t1\n", "slue-sqa5_dev.tsv"),
+        ("notes.txt", b"", "has no table of SLUE-SQA-5"),
+    ],
+)
+def test_damage_is_one_sentence_and_leaves_nothing(hub, name, content, message, unmade):
+    if not name.startswith("sqa5"):
+        shutil.rmtree(hub / "sqa5")
+    (hub / name).write_bytes(content)
+    refused(message, prepare_slue_sqa5, SlueSqa5(source=hub, out=unmade, workers=1))

