@@ -12,6 +12,7 @@ import threading
 import zlib
 
 import numpy as np
+from numpy.random import Generator
 
 from speechssl.audio import SAMPLE_RATE, recode
 from speechssl.errors import MissingExtra
@@ -25,7 +26,7 @@ FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
 MARGIN_DB = 15.9
 
 
-def generator(seed: int, *keys: str) -> np.random.Generator:
+def generator(seed: int, *keys: str) -> Generator:
     """Make a random generator that depends on these values only, not on the process or on what was
     drawn before."""
     digest = hashlib.sha256(json.dumps([seed, *keys]).encode()).digest()
@@ -84,7 +85,7 @@ def mix(
     speech: np.ndarray,
     noise: np.ndarray,
     snr_db: float,
-    rng: np.random.Generator | None = None,
+    rng: Generator | None = None,
     over: str = ACTIVE,
 ) -> np.ndarray:
     """Add noise to speech at an SNR in dB: speech level over RMS level of the noise that is added.
@@ -104,7 +105,7 @@ def mix(
     return guard(np.asarray(speech, np.float64) + gain * noise)
 
 
-def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None) -> np.ndarray:
+def fit_length(noise: np.ndarray, n: int, rng: Generator | None = None) -> np.ndarray:
     """Fit noise (M,) to (n,): crop it at a random offset where longer, repeat it with cross-fades
     where shorter.
 
@@ -114,7 +115,7 @@ def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None
     return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng))
 
 
-def random_offset(m: int, n: int, rng: np.random.Generator) -> int:
+def random_offset(m: int, n: int, rng: Generator) -> int:
     """Draw where `fit_at` is to begin in noise of m samples; any n of them are as likely."""
     return int(rng.integers(m - n + 1 if m >= n else m - _fade(m)))
 
@@ -146,7 +147,7 @@ RT60_RANGE = (0.05, 5.0)  # seconds
 RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `draw_room`
 
 
-def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
+def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
     """Draw the impulse response (M,) of a room of 60 to 170 cubic metres; sample 0 is the direct
     path, of height about 1.
 
@@ -177,7 +178,7 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -
     return np.asarray(signal.sosfilt(highpass, impulse))
 
 
-def draw_room(rng: np.random.Generator) -> np.ndarray:
+def draw_room(rng: Generator) -> np.ndarray:
     """Draw the impulse response (M,) of a room, and its reverberation time and distance too."""
     return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 

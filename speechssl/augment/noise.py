@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment.sounds import GENERATED, VERSION, draw_clip, generate_spectrum
@@ -133,7 +134,7 @@ class NoiseBank:
             f"{self.files[0]} and similar recordings are mostly silent; give other noise recordings"
         )
 
-    def _choose_files(self, rng: np.random.Generator) -> list[Path]:
+    def _choose_files(self, rng: Generator) -> list[Path]:
         """Choose one recording, or the voices of babble: none speaks twice before each spoke
         once. Of generated noise there are none."""
         files, talkers = self.files, TALKERS if self.kind == "babble" else 0
@@ -156,7 +157,7 @@ class NoiseBank:
         return [(path.name, path.stat().st_size) for path in (*self.files, *self.voices)]
 
 
-def _generate(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
+def _generate(kind: str, rng: Generator, n: int) -> np.ndarray:
     """Generate noise (n,) of a kind that needs no recordings."""
     if kind == "gaussian":
         return rng.standard_normal(n)

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.random import Generator
 from scipy import fft, signal
 
 from speechssl.audio import SAMPLE_RATE, to_int16
 from speechssl.signal import generator, room_impulse
 
 # (n samples, generator) -> a sound (n,) of any level
-Family = Callable[[int, np.random.Generator], np.ndarray]
+Family = Callable[[int, Generator], np.ndarray]
 LOWEST = 20.0  # Hz; there is no use for less in 16 kHz speech audio
 # RMS of a generated clip, full scale 1: far above the steps of 16 bits, far below clipping
 LEVEL = 0.05
@@ -37,7 +38,7 @@ WEIGHTS = {
 }
 
 
-def draw_clip(families: Sequence[Family], rng: np.random.Generator, n: int) -> np.ndarray:
+def draw_clip(families: Sequence[Family], rng: Generator, n: int) -> np.ndarray:
     """Generate noise (n,) int16: up to three of the families at up to 15 dB from each other, in and
     out, at times in a room."""
     weights = np.array([WEIGHTS.get(family.__name__, 1.0) for family in families])
@@ -74,29 +75,27 @@ def gain(decibels: float | np.ndarray) -> float | np.ndarray:
     return 10 ** (decibels / 20)
 
 
-def draw_pitch(rng: np.random.Generator, low: float, high: float) -> float:
+def draw_pitch(rng: Generator, low: float, high: float) -> float:
     """Draw a frequency in Hz, every octave as likely."""
     return float(np.exp2(rng.uniform(np.log2(low), np.log2(high))))
 
 
-def draw_rate(rng: np.random.Generator, low: float, high: float) -> float:
+def draw_rate(rng: Generator, low: float, high: float) -> float:
     """Draw how often something happens, evenly on a log scale."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def draw_length(rng: np.random.Generator, low: float, high: float) -> int:
+def draw_length(rng: Generator, low: float, high: float) -> int:
     """Draw a length between two of seconds, in samples."""
     return round(rng.uniform(low, high) * SAMPLE_RATE)
 
 
-def draw_times(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
+def draw_times(n: int, rng: Generator, rate: float) -> np.ndarray:
     """Draw times of events in samples, rising, about `rate` a second; at least one."""
     return np.sort(rng.integers(0, n, max(int(rng.poisson(rate * n / SAMPLE_RATE)), 1)))
 
 
-def filter_noise(
-    n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
+def filter_noise(n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Generate Gaussian noise of n samples or a few more, whose amplitude density is the weight of
     a frequency in Hz."""
     size = fft.next_fast_len(max(n, 2), real=True)
@@ -105,7 +104,7 @@ def filter_noise(
 
 
 def generate_spectrum(
-    n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]
+    n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """Generate Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a
     frequency in Hz, from LOWEST on: below, 1/f would put more inaudible power into a long recording
@@ -118,9 +117,7 @@ def generate_spectrum(
     return np.asarray(noise[:n] / np.sqrt(np.mean(noise**2)))
 
 
-def shape_noise(
-    n: int, rng: np.random.Generator, gain_db: np.ndarray, at: np.ndarray
-) -> np.ndarray:
+def shape_noise(n: int, rng: Generator, gain_db: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Generate Gaussian noise (n,) whose power density is gain_db at the frequencies `at` (Hz,
     rising), straight on a log axis between."""
 
@@ -133,7 +130,7 @@ def shape_noise(
 
 def tilt_noise(
     n: int,
-    rng: np.random.Generator,
+    rng: Generator,
     slope: float,
     ripple: float = 0.0,
     band: tuple[float, float] = (LOWEST, 8000.0),
@@ -148,7 +145,7 @@ def tilt_noise(
     return shape_noise(n, rng, level - 30 * outside, at)
 
 
-def wander(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
+def wander(n: int, rng: Generator, rate: float) -> np.ndarray:
     """Draw a slow random curve (n,) of mean about 0 and variance about 1 that turns about `rate`
     times a second."""
     knots = rng.standard_normal(max(int(n / SAMPLE_RATE * rate), 1) + 4)
@@ -161,7 +158,7 @@ def phase(frequency: np.ndarray) -> np.ndarray:
     return np.asarray(2 * np.pi * np.cumsum(frequency) / SAMPLE_RATE)
 
 
-def harmonics(f0: np.ndarray, heights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def harmonics(f0: np.ndarray, heights: np.ndarray, rng: Generator) -> np.ndarray:
     """Sum sines (n,) at multiples of f0 (n,), in Hz; heights: amplitudes from the first. Those
     above 7.6 kHz are left out."""
     turn = np.exp(1j * phase(f0)).astype(np.complex64)
@@ -194,7 +191,7 @@ def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -
     return np.asarray(signal.fftconvolve(np.bincount(times, heights, minlength=n)[:n], hit)[:n])
 
 
-def strike_object(rng: np.random.Generator, centre: float, modes: int, decay: float) -> np.ndarray:
+def strike_object(rng: Generator, centre: float, modes: int, decay: float) -> np.ndarray:
     """Strike an object (m,): decaying sines at unrelated frequencies around `centre` Hz; decay:
     seconds to -60 dB."""
     frequency = np.minimum(centre * 2 ** rng.uniform(-1, 2, modes), 7600)
@@ -211,7 +208,7 @@ def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
     return np.asarray(np.minimum(time / attack, 1) * fall)
 
 
-def on_and_off(n: int, rng: np.random.Generator, on: float, off: float) -> np.ndarray:
+def on_and_off(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
     """Draw a gate (n,) between 0 and 1 with ramps of 30 ms; on and off: mean seconds of the two
     states."""
     gate, at, state = np.zeros(n), 0, bool(rng.random() < on / (on + off))
@@ -228,7 +225,7 @@ def on_and_off(n: int, rng: np.random.Generator, on: float, off: float) -> np.nd
 PERCUSSION = 0.4  # share of music with a beat
 
 
-def coloured(n: int, rng: np.random.Generator) -> np.ndarray:
+def coloured(n: int, rng: Generator) -> np.ndarray:
     """Generate steady noise: ventilation, a far street, a tap, hiss. Any tilt from -12 to +6 dB an
     octave, a rough spectrum, sometimes a band."""
     low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
@@ -236,7 +233,7 @@ def coloured(n: int, rng: np.random.Generator) -> np.ndarray:
     return tilt_noise(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
 
 
-def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
+def gusts(n: int, rng: Generator) -> np.ndarray:
     """Generate wind, surf, passing cars, rustling: noise that swells, its highs more than its
     lows."""
     rate, depth = draw_rate(rng, 0.2, 8), rng.uniform(3, 12)
@@ -247,7 +244,7 @@ def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
     ) * 10 ** (1.5 * depth * swell / 20)
 
 
-def hum(n: int, rng: np.random.Generator) -> np.ndarray:
+def hum(n: int, rng: Generator) -> np.ndarray:
     """Generate mains, transformers, refrigerators: a steady low tone with harmonics, and some
     noise."""
     f0 = rng.uniform(40, 130) * (1 + 0.003 * wander(n, rng, 0.5))
@@ -257,7 +254,7 @@ def hum(n: int, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def engine(n: int, rng: np.random.Generator) -> np.ndarray:
+def engine(n: int, rng: Generator) -> np.ndarray:
     """Generate motors, mixers, vacuum cleaners, drills: a drifting harmonic series through
     resonances, and noise that turns with it."""
     f0 = draw_pitch(rng, 18, 350) * 2 ** (
@@ -272,7 +269,7 @@ def engine(n: int, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def impacts(n: int, rng: np.random.Generator) -> np.ndarray:
+def impacts(n: int, rng: Generator) -> np.ndarray:
     """Generate dishes, cutlery, knocks, doors, tools: struck objects that ring, at random times,
     singly and in flurries."""
     total = np.zeros(n)
@@ -296,7 +293,7 @@ def impacts(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def footsteps(n: int, rng: np.random.Generator) -> np.ndarray:
+def footsteps(n: int, rng: Generator) -> np.ndarray:
     """Generate steps, hammering, chopping: dull blows at a pace that wavers a little."""
     period = draw_length(rng, 0.25, 1.2)
     times = np.arange(int(rng.integers(period)), n, period)
@@ -313,7 +310,7 @@ def footsteps(n: int, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
+def scrapes(n: int, rng: Generator) -> np.ndarray:
     """Generate chairs, paper, cloth, brushes, sizzling: bursts of banded noise with a rough
     surface."""
     total = np.zeros(n)
@@ -329,7 +326,7 @@ def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
+def crackle(n: int, rng: Generator) -> np.ndarray:
     """Generate fire, frying, plastic, a bad contact: many short clicks of all sizes, over a bed of
     noise."""
     times = draw_times(n, rng, draw_rate(rng, 20, 600))
@@ -342,7 +339,7 @@ def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def beeps(n: int, rng: np.random.Generator) -> np.ndarray:
+def beeps(n: int, rng: Generator) -> np.ndarray:
     """Generate alarms, timers, telephones: tones of a fixed pitch in a fixed pattern."""
     tones = np.exp2(rng.uniform(np.log2(300), np.log2(4000), rng.integers(1, 4)))
     step = draw_length(rng, 0.05, 0.6)
@@ -355,7 +352,7 @@ def beeps(n: int, rng: np.random.Generator) -> np.ndarray:
     return harmonics(frequency, heights, rng) * gate
 
 
-def music(n: int, rng: np.random.Generator) -> np.ndarray:
+def music(n: int, rng: Generator) -> np.ndarray:
     """Generate chords and a melody in a key and a tempo, plucked or held, sometimes with a beat."""
     beat = round(60 / rng.uniform(60, 180) * SAMPLE_RATE)
     scale = np.array([0, 2, 4, 5, 7, 9, 11] if rng.random() < 0.5 else [0, 2, 3, 5, 7, 8, 10])
@@ -390,7 +387,7 @@ def music(n: int, rng: np.random.Generator) -> np.ndarray:
     return played + drums
 
 
-def talkers(n: int, rng: np.random.Generator) -> np.ndarray:
+def talkers(n: int, rng: Generator) -> np.ndarray:
     """Generate two to seven voices, a room of people where no recordings are given: vowels drawn
     anew 3 to 6 times a second (their formants gliding), with fricatives and pauses between."""
     total = np.zeros(n)
@@ -408,7 +405,7 @@ def talkers(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def _formants(source: np.ndarray, rng: np.random.Generator, rate: float) -> np.ndarray:
+def _formants(source: np.ndarray, rng: Generator, rate: float) -> np.ndarray:
     """Filter the source through three resonances that stay for a vowel each; neighbouring vowels
     are cross-faded."""
     step = fft.next_fast_len(round(SAMPLE_RATE / rate), real=True)
@@ -430,7 +427,7 @@ def _formants(source: np.ndarray, rng: np.random.Generator, rate: float) -> np.n
 CROWD = (10, 26)  # people: more than the seven of training
 
 
-def droplets(n: int, rng: np.random.Generator) -> np.ndarray:
+def droplets(n: int, rng: Generator) -> np.ndarray:
     """Generate rain, a fountain, pouring, bubbling: tones of bubbles that rise as they fade, many a
     second and of all sizes."""
     total = np.zeros(n)
@@ -448,7 +445,7 @@ def droplets(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def sirens(n: int, rng: np.random.Generator) -> np.ndarray:
+def sirens(n: int, rng: Generator) -> np.ndarray:
     """Generate ambulances, whistles, sweeping alarms: one or two loud tones that go up and down all
     the time."""
     total = np.zeros(n)
@@ -463,7 +460,7 @@ def sirens(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def crowd(n: int, rng: np.random.Generator) -> np.ndarray:
+def crowd(n: int, rng: Generator) -> np.ndarray:
     """Generate a hall full of people: ten to twenty-five murmurs, each noise in bands that come and
     go like syllables; and some applause."""
     total, voices = np.zeros(n), rng.integers(*CROWD)
@@ -482,7 +479,7 @@ def crowd(n: int, rng: np.random.Generator) -> np.ndarray:
     return normalise(total) + rng.uniform(0, 0.5) * normalise(applause)
 
 
-def typing(n: int, rng: np.random.Generator) -> np.ndarray:
+def typing(n: int, rng: Generator) -> np.ndarray:
     """Generate a keyboard or mouse: pairs of dry clicks, down and up, in bursts of words, each key
     a little different."""
     total = np.zeros(n)
@@ -505,7 +502,7 @@ def typing(n: int, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def printer(n: int, rng: np.random.Generator) -> np.ndarray:
+def printer(n: int, rng: Generator) -> np.ndarray:
     """Generate a printer or plotter: a stepping motor that jumps between speeds, its carriage going
     to and fro, and dry ratchets."""
     step = draw_length(rng, 0.1, 0.5)
@@ -524,7 +521,7 @@ def printer(n: int, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
+def birdsong(n: int, rng: Generator) -> np.ndarray:
     """Generate birds: short phrases of fast whistled glides and trills, each bird with its own
     phrase, repeated."""
     total = np.zeros(n)
@@ -550,7 +547,7 @@ def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
 # ---- DEV: sounds for choosing settings
 
 
-def rotor(n: int, rng: np.random.Generator) -> np.ndarray:
+def rotor(n: int, rng: Generator) -> np.ndarray:
     """Generate a helicopter, a washing drum, a flapping flag: thuds of low noise 4 to 22 times a
     second, without a tone."""
     turn = phase(rng.uniform(4, 22) * 2 ** (0.1 * wander(n, rng, 0.3))) + rng.uniform(0, 2 * np.pi)
@@ -566,7 +563,7 @@ def rotor(n: int, rng: np.random.Generator) -> np.ndarray:
     ) * distance
 
 
-def sawing(n: int, rng: np.random.Generator) -> np.ndarray:
+def sawing(n: int, rng: Generator) -> np.ndarray:
     """Generate a hand saw, a file, sandpaper: strokes to and fro; the teeth pass as fast as the
     hand moves, and slow down at its turns."""
     stroke = phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0))) + rng.uniform(
@@ -583,7 +580,7 @@ def sawing(n: int, rng: np.random.Generator) -> np.ndarray:
     return noise * teeth ** rng.uniform(1, 4) * speed ** rng.uniform(0.7, 2) * (0.02 + rests)
 
 
-def insects(n: int, rng: np.random.Generator) -> np.ndarray:
+def insects(n: int, rng: Generator) -> np.ndarray:
     """Generate crickets and cicadas: a narrow band at 2 to 7.5 kHz in pulses of wings, 15 to 250 a
     second, in chirps or without an end."""
     total = np.zeros(n)
@@ -604,7 +601,7 @@ def insects(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def barks(n: int, rng: np.random.Generator) -> np.ndarray:
+def barks(n: int, rng: Generator) -> np.ndarray:
     """Generate dogs, geese, seals: rough short calls whose pitch rises and falls within a fifth of
     a second, alone and in rows."""
     total = np.zeros(n)
@@ -629,7 +626,7 @@ def barks(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def squeaks(n: int, rng: np.random.Generator) -> np.ndarray:
+def squeaks(n: int, rng: Generator) -> np.ndarray:
     """Generate hinges, brakes, soles, cork, which stick and slip: a hoarse tone that wanders and
     breaks off, no two alike."""
     total = np.zeros(n)
@@ -650,7 +647,7 @@ def squeaks(n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def breath(n: int, rng: np.random.Generator) -> np.ndarray:
+def breath(n: int, rng: Generator) -> np.ndarray:
     """Generate snores, a diver's regulator, panting: a rattle of 20 to 80 pulses a second breathed
     in through a throat, air breathed out."""
     cycle = phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5))) + rng.uniform(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from speechssl import signal
 from speechssl.artifacts import hash_json, lock_folder, read_json, replacing, write_json
@@ -41,9 +42,9 @@ WIDTHS = (0.5, 1.5)  # octaves that a missing band has
 SECOND = 0.5
 
 Range = tuple[float, float]
-Noise = Callable[[int, np.random.Generator], np.ndarray]  # n -> (n,) at 16 kHz, of any level
+Noise = Callable[[int, Generator], np.ndarray]  # n -> (n,) at 16 kHz, of any level
 # speech (N,), not silent -> float32 (N,), timing kept
-Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+Change = Callable[[np.ndarray, Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Library:
             return Library, (self.samples, self.edges, self.card)
         return _mapped, (self.file, self.edges, self.card)
 
-    def crop(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def crop(self, rng: Generator, n: int) -> np.ndarray:
         """Draw (n,) float32 from a random place of a random clip, repeated where short; of eight
         draws the first that is not silent."""
         crop = np.zeros(n, np.float32)
@@ -145,11 +146,11 @@ def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
     return Library(np.memmap(file, np.int16, "r", shape=(int(edges[-1]),)), edges, card, file)
 
 
-def white(n: int, rng: np.random.Generator) -> np.ndarray:
+def white(n: int, rng: Generator) -> np.ndarray:
     return rng.standard_normal(n, np.float32)
 
 
-def clips(library: Library, second: float, n: int, rng: np.random.Generator) -> np.ndarray:
+def clips(library: Library, second: float, n: int, rng: Generator) -> np.ndarray:
     """Draw a crop of a clip, and in this share of cases a fainter second one."""
     noise = library.crop(rng, n)
     if rng.random() < second:
@@ -157,7 +158,7 @@ def clips(library: Library, second: float, n: int, rng: np.random.Generator) -> 
     return noise
 
 
-def babble(voices: Library, n: int, rng: np.random.Generator) -> np.ndarray:
+def babble(voices: Library, n: int, rng: Generator) -> np.ndarray:
     """Draw three to seven voices at once, each at the same level."""
     total = np.zeros(n, np.float32)
     for _ in range(rng.integers(*TALKERS_RANGE, endpoint=True)):
@@ -166,35 +167,33 @@ def babble(voices: Library, n: int, rng: np.random.Generator) -> np.ndarray:
     return total
 
 
-def one_of(noises: Sequence[Noise], n: int, rng: np.random.Generator) -> np.ndarray:
+def one_of(noises: Sequence[Noise], n: int, rng: Generator) -> np.ndarray:
     return noises[int(rng.integers(len(noises)))](n, rng)
 
 
-def room(
-    impulses: Sequence[np.ndarray], samples: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def room(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: Generator) -> np.ndarray:
     impulse = impulses[int(rng.integers(len(impulses)))]
     return signal.reverberate(np.asarray(samples, np.float32), impulse)
 
 
-def pitch(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def pitch(samples: np.ndarray, rng: Generator) -> np.ndarray:
     return signal.pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
 
 
-def band(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def band(samples: np.ndarray, rng: Generator) -> np.ndarray:
     low = 150 * 2 ** rng.uniform(0, 4)
     high = min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100)
     return signal.band_reject(samples, low, high)
 
 
-def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def codec(samples: np.ndarray, rng: Generator) -> np.ndarray:
     """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
     kbps = float(np.exp(rng.uniform(*np.log(KBPS))))
     return signal.apply_codec(samples, name, max(kbps, signal.bit_rates(name)[0]))
 
 
-def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def voice(samples: np.ndarray, rng: Generator) -> np.ndarray:
     """Perturb the voice: another speaker through another microphone, as Spin perturbs them (arXiv
     2305.11072, after ContentVec's code)."""
     formants, pitch, pitch_range = (
