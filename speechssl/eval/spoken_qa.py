@@ -183,10 +183,8 @@ def encode_and_predict(
         if names:
             needs_audio = getattr(system, "needs_audio", True)
             jobs.append(Job(system.name, system.encode, names, needs_audio, store))
-
-    doing = "encoding" if any(job.needs_audio for job in jobs) else "reading"
-    what = f"{doing}, {condition.label}"
     recordings = task.list_recordings() if jobs else []
+    what = f"encoding, {condition.label}"
     encoded = encode_recordings(jobs, recordings, condition, distorter, setup.workers, what)
     for system, path, store in missing:
         of_system = encoded.get(system.name, Encoded())

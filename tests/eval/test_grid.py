@@ -207,15 +207,6 @@ def named(tmp_path):
     return {p.stem: p for p in recordings(tmp_path / "a", 3)}
 
 
-def test_frozen_mixtures_are_those_of_the_distorter(tmp_path, named):
-    frozen = freeze_mixtures(Distorter(7), named, [CLEAN.condition, PINK], tmp_path / "noise.jsonl")
-    samples = read_audio(named["u1"])
-    live = Distorter(7).apply(samples, PINK, "u1")
-    assert np.array_equal(frozen.apply(samples, PINK, "u1"), live)
-    assert frozen.apply(samples, CLEAN.condition, "u1") is samples
-    assert frozen.seed == 7
-
-
 def test_the_manifest_is_written_once_and_again_when_its_inputs_change(tmp_path, named):
     path = tmp_path / "noise.jsonl"
     freeze_mixtures(Distorter(), named, [PINK], path)
