@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.artifacts import hash_files, read_json
+from speechssl.artifacts import read_json
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
-from speechssl.checkpoints import WEIGHTS, checkpoint_folder
+from speechssl.checkpoints import checkpoint_folder, hash_of_weights
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
@@ -100,8 +100,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
         reader = load_huggingface(folder, options, bf16)
         encoder = reader.model.base_model
-        weights = next(files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern))))
-        card |= {"text_qa": hash_files(weights), "lengths": options.lengths}
+        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": options.lengths}
     else:
         model, layout, reader_card = load_reader(folder, answering=True)
         if reader_card.get("what") == "DUAL reader":
@@ -118,7 +117,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         added.attach(encoder)
     suffix = ""
     if options.named and options.reader:
-        suffix = f"+{Path(options.reader).resolve().name}"
+        suffix = f"+{Path(options.reader).absolute().name}"
     if options.named and options.shift:
         suffix += f"~{options.shift.stem}"
     return TextQa(reader, card, suffix, options.null_threshold)

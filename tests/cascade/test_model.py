@@ -16,7 +16,6 @@ from speechssl.cascade.model import (
     CtcRecogniser,
     CtcVocabulary,
     HeadShape,
-    TokenSpan,
     align_spans,
     greedy_decode,
     greedy_spans,
@@ -198,18 +197,6 @@ def test_recognition_gives_text_and_times(recogniser):
     assert transcript.text == "hi me"
     # "me" begins with "|"
     assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1225, 0.2225)]
-
-
-def test_a_word_begins_where_the_separator_before_it_begins():
-    spans = [TokenSpan(ENGLISH.symbols.index(c), i, i + 1, 0.0) for i, c in enumerate("|a||bc|")]
-    grid = FakeEncoder().grid
-    words = timed_words(spans, ENGLISH.symbols, "|", grid, from_separator=True)
-    assert [(w.text, w.start, w.end) for w in words] == [
-        ("a", grid.seconds(0), grid.seconds(2)),
-        ("bc", grid.seconds(3), grid.seconds(6)),
-    ]
-    plain = timed_words(spans, ENGLISH.symbols, "|", grid)
-    assert [w.start for w in plain] == [grid.seconds(1), grid.seconds(4)]
 
 
 class _Says:

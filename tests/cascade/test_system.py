@@ -56,9 +56,6 @@ def codec(tokenizer):
     return TextCodec(tokenizer)
 
 
-# ---- the codec
-
-
 # ---- training examples
 
 
@@ -84,13 +81,6 @@ def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
 
 
 # ---- answering
-
-
-def test_an_answer_has_the_times_of_its_words(codec):
-    passage = transcript(SENTENCE)
-    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"))
-    (found,) = cascade.answer_all([(transcript(["what", "lost", "anna"]), passage)])
-    assert found == TimedAnswer(1.5, 2.4, 0.75, "silver lantern")
 
 
 def test_recordings_are_recognised_and_not_mixed_up(codec):

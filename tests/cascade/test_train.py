@@ -49,23 +49,6 @@ def corpus(mini_corpus):
 
 
 @pytest.mark.slow
-def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
-    made = train_head(corpus, encoder, tmp_path / "ctc", options())
-    card = json.loads((tmp_path / "ctc/card.json").read_text())
-    assert card["licences"]["trained_on"] and card["licences"]["contains"] == []
-    assert card["data"] == data_hash(corpus, "train")
-    assert (
-        made.vocabulary.symbols[1:4] == ("|", "'", "a")
-        and card["training"]["steps"] == 2
-        and card["layer"] == 1
-    )
-    assert not (tmp_path / "ctc/features").exists()
-    with untouched(tmp_path / "ctc"):
-        train_head(corpus, encoder, tmp_path / "ctc", options())
-    assert isinstance(CtcRecogniser.load(tmp_path / "ctc", encoder), CtcRecogniser)
-
-
-@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(
     corpus, encoder, tmp_path, dies_at
 ):
