@@ -208,21 +208,6 @@ def test_of_two_cards_the_last_is_shown_and_nothing_gives_nothing() -> None:
     assert results_table([]) == ""
 
 
-def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> None:
-    append_rows(
-        path,
-        [ROW, replace(ROW, condition="clean", snr_db=None), replace(ROW, card="another")],
-        by_content=True,
-    )
-    append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
-    found = [(row.encoder, row.condition, row.value, row.card) for row in read_rows(path)]
-    assert found == [
-        ("mine", "babble", 51.5, "3f2a"),
-        ("mine", "clean", 51.25, "3f2a"),
-        ("hubert", "babble", 51.25, "another"),
-    ]
-
-
 def test_tables_say_what_is_drawn() -> None:
     several = drawn_sentence(
         [("a", "voice", 8), ("b", "passage", 9), ("c", "", 0), ("d", "voice", 8)]

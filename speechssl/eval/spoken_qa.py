@@ -70,7 +70,7 @@ from speechssl.results import (
     Row,
     append_rows,
     list_rows,
-    published_choice,
+    published_table,
     read_rows,
     results_table,
     snr_note,
@@ -254,7 +254,6 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
     append_rows(
         out / "results.jsonl",
         rows,
-        by_content=True,
         outdated=lambda r: cards.get(result(r), r.card_text) != r.card_text,
     )
 
@@ -453,8 +452,8 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
         append_results(o.out, choose(loaded, data, conditions, setup))
         print(results_table(read_rows(o.out / "results.jsonl")))
         noise = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
-        others = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
-        for note in filter(None, [noise, others]):
+        others = published_table([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
+        for note in filter(None, [noise, others and others.text]):
             print(f"\n{note}")
         return list_rows(o.out)
 

@@ -450,7 +450,6 @@ def test_everything_is_written(sweep, tmp_path):
         "paired differences",
         "by type of the answer",
         "by the WER of the sentence",
-        "Published",
     )
     assert all(title in tables for title in titles)
     widths = [
@@ -544,10 +543,8 @@ def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
         "which draw 6 voices × askers" in printed
         and ("paired bootstrap that draws 6 voices × askers") in tables
     )
-    assert (
-        compared["tests"][0]["p_value"] >= 2 / 2**6
-        and ("95 % intervals draw 6 voices × askers.") in page
-    )
+    assert compared["tests"][0]["p_value"] >= 2 / 2**6
+    assert "which draw 6 voices × askers" in page
 
     train_on(voiced, "v3", "somebody")
     answered(voiced, out, "good", 20)

@@ -30,7 +30,6 @@ from speechssl.errors import InputError
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions, Qa
 from speechssl.eval.predict import find_difference, read_card, read_predictions, write_items
-from speechssl.eval.score import average_by_length, score_questions
 from speechssl.eval.spoken_qa import Setup, append_results, evaluate, run_evaluation
 from speechssl.report.build import write_report
 from speechssl.report.options import Report
@@ -412,13 +411,6 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
     assert "In brackets: 95 % intervals" not in (out / "report.html").read_text()
-    (bar,) = average_by_length(
-        score_questions(read_predictions(out / "predictions/oracle/clean.parquet"), one),
-        one,
-        "oracle",
-        0,
-    )
-    assert (bar["low"], bar["high"]) == (None, None)
 
 
 @dataclass
