@@ -320,10 +320,6 @@ def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monk
         ("lengths are in its card", model_folder(), ReaderOptions(max_seq_length=100)),
     ):
         refused(message, load_text_qa, folder, reading)
-    refused(
-        "no words are read by dual",
-        lambda: load_systems(model_folder(), ["dual"], reading=named),
-    )
 
 
 # ---- shifts between languages
