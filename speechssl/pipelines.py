@@ -29,15 +29,8 @@ from speechssl.artifacts import read_json
 from speechssl.audio import read_question, read_recording
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
-from speechssl.cascade.readers import find_reader, load_text_qa
-from speechssl.cascade.system import (
-    SIMULATED,
-    TEXT_SYSTEMS,
-    CascadeSystem,
-    is_ctc_head,
-    load_cascade,
-    load_recogniser,
-)
+from speechssl.cascade.readers import find_reader
+from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
 from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.encoder import SpeechEncoder
@@ -166,28 +159,26 @@ class Dual:
 class Cascade:
     """A cascade recognises speech, then answers questions on the words."""
 
-    def __init__(self, recogniser: str, reader: Path | str, language: str = "en") -> None:
+    def __init__(
+        self,
+        recogniser: str,
+        reader: Path | str | None,
+        language: str = "en",
+        models: Path = Path(),
+    ) -> None:
         """Load both.
 
-        recogniser: a CTC or Whisper model of Hugging Face; a CTC head reads its own encoder, for
-        which there is `from_pretrained`. reader: a question-answering model of Hugging Face, or
-        text QA.
-
-        Raises InputError where either is missing.
+        recogniser: a CTC or Whisper model of Hugging Face, or the name of a CTC head in a folder of
+        models. reader: a question-answering model of Hugging Face, or text QA; None: that of the
+        models. Raises InputError where either is missing.
         """
-        if is_ctc_head(recogniser):
-            raise InputError(
-                f"{recogniser} belongs to an encoder; take Cascade.from_pretrained "
-                "with their folder of models"
-            )
-        text_qa = load_text_qa(Path(), ReaderOptions(str(reader), named=False))
-        words = load_recogniser(Path(), recogniser, None, language)
-        self.system: Any = load_cascade(text_qa, words)
+        reading = ReaderOptions(str(reader) if reader else None, named=False)
+        name = f"cascade-{recogniser}"
+        self.system: Any = load_systems(models, [name], reading=reading, language=language)[0]
         self.language = language
-        self.about = f"{recogniser}, {reader}"
 
     def __repr__(self) -> str:
-        return f"Cascade({self.about})"
+        return f"Cascade({dict(self.system.card)})"
 
     @classmethod
     def from_pretrained(
@@ -195,12 +186,7 @@ class Cascade:
     ) -> Cascade:
         """Load the CTC head (or another recogniser) and text-qa/ of a folder of models, a shipped
         set or OWNER/NAME on the hub."""
-        cascade = cls.__new__(cls)
-        folder, name = model_folder(models), f"cascade-{recogniser}"
-        cascade.system = load_systems(folder, [name], language=language)[0]
-        cascade.language = language
-        cascade.about = f"{recogniser} of {models}"
-        return cascade
+        return cls(recogniser, None, language, model_folder(models))
 
     def transcribe(self, audio: Audio) -> Transcript:
         """Return the words of a recording with their times. Raises InputError for audio that cannot

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,6 +165,7 @@ def append_rows(
     path: Path | str,
     rows: Iterable[Row],
     any_card: bool = False,
+    by_content: bool = False,
     outdated: Callable[[Row], bool] = lambda row: False,
 ) -> None:
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows
@@ -172,6 +173,8 @@ def append_rows(
 
     any_card: a row replaces those as well that differ from it in the card, so that there is one row
     for each result.
+    by_content: where the card is the hash of all that made it, older rows of a system with this
+    card get the name that the model was given last.
     outdated: older rows that these would not compare with, which go.
     The file is whole at any time (written beside and renamed); processes that append at the same
     time wait in turn.
@@ -182,6 +185,12 @@ def append_rows(
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
         old = read_rows(path) if path.exists() else ()
+        if by_content:
+            names = {(row.system, row.card_text): row.encoder for row in new.values()}
+            old = tuple(
+                replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
+                for row in old
+            )
         cells = {row.cell for row in new.values()} if any_card else set()
         kept = {row.key: row for row in old if row.cell not in cells and not outdated(row)}
         text = "".join(map(_format_line, (kept | new).values()))

@@ -301,15 +301,13 @@ def link_parts(parts: Parts) -> Iterator[Path]:
 
 def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
     """Copy or link the parts into a folder under the names that a folder of models has."""
-    file = Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE)
-    # no folder of Hugging Face
-    if file and not (SHIPPED / parts.encoder / "config.json").is_file():
+    shipped = SHIPPED / parts.encoder
+    if (shipped / "config.json").is_file():
+        folders = {"encoder": shipped, **folders}
+    elif Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE):
         convert(parts.encoder, out / "encoder", "huggingface")
     else:
-        source = SHIPPED / parts.encoder
-        if not (source / "config.json").is_file():
-            source = checkpoint_folder(parts.encoder, "speech encoder")
-        folders = {"encoder": source, **folders}
+        folders = {"encoder": checkpoint_folder(parts.encoder, "speech encoder"), **folders}
     for name, folder in folders.items():
         if copy:
             shutil.copytree(

@@ -134,8 +134,7 @@ def analysis_table(compared: Compared, analysis: Analysis) -> Table:
         f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw "
         f"{_drawn(compared)}, {condition_name(*analysis.condition)}."
     )
-    title = f"by {analysis.by}" + (f" ({analysis.recogniser})" if analysis.recogniser else "")
-    return Table(title, (analysis.by, "n", *systems), tuple(rows), note)
+    return Table(f"by {analysis.by}", (analysis.by, "n", *systems), tuple(rows), note)
 
 
 def _drawn(compared: Compared, metric: str = "") -> str:
@@ -157,14 +156,6 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
     for (system, condition, metric), estimate in compared.estimates.items():
         cell = {"system": system, "condition": condition_name(*condition), "metric": metric}
         cells.append(cell | _plain(estimate.interval))
-    errors = []
-    for analysis in compilation.analyses:
-        buckets = []
-        for bucket in analysis.buckets:
-            scores = {system: _plain(interval) for system, interval in bucket.scores.items()}
-            buckets.append(bucket._asdict() | {"scores": scores})
-        where = condition_name(*analysis.condition)
-        errors.append(analysis._asdict() | {"condition": where, "buckets": buckets})
     facts = ("corpus", "split", "data", "synthetic", "languages")
     return {name: compared.card.get(name) for name in facts} | {
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
@@ -174,7 +165,6 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
         "cells": cells,
         "tests": list(map(_test_as_json, compilation.tests)),
         "crossings": list(map(_crossing_as_json, compilation.crossings)),
-        "errors": errors,
     }
 
 

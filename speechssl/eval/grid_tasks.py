@@ -49,14 +49,13 @@ from speechssl.superb.data import (
     TRAINING,
     Batch,
     CachedLoader,
-    CacheOptions,
     HeadSettings,
     cache_states,
     encoder_card,
     list_split_recordings,
 )
 from speechssl.superb.tasks.classification import METRIC, Classification
-from speechssl.superb.train import HeadRun, TrainedHead, train_head
+from speechssl.superb.train import HeadRun, TrainedHead, train_heads
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
@@ -166,17 +165,18 @@ def train_classifier(
     dev; every rate gets all steps, but ends where dev improves no more.
 
     The hidden states of the set are kept in `out`-features. Raises InputError as `cache_states` and
-    `train_head`.
+    `train_heads`.
     """
     folder = out.with_name(f"{out.name}-features") / "train-dev"
     if not (out / "card.json").is_file():
         recordings = list_split_recordings(data, TRAINING)
-        cache_states(encoder, recordings, folder, CacheOptions(pooled=True), workers=o.workers)
+        cache_states(encoder, recordings, folder, pooled=True, workers=o.workers)
     task = Classification(data.task, data, encoder.grid)
-    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
     settings = HeadSettings(HEAD_RATES[0], o.head_steps, 32, 100, patience=8)
-    run = HeadRun(task, loader, settings, o.seed, out)
-    return train_head(run, encoder_card(encoder), HEAD_RATES, METRIC)
+    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
+    run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_RATES)
+    (head,) = train_heads([run], encoder_card(encoder))
+    return head
 
 
 # ---- recognition

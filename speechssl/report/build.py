@@ -67,7 +67,7 @@ from speechssl.report.scores import (
 )
 from speechssl.report.spoken_qa import qa_section
 from speechssl.report.superb import arrange_superb, is_shown, is_superb, superb_section
-from speechssl.report.superb_artefacts import Artefacts, read_artefacts
+from speechssl.report.superb_figures import Artefacts, read_artefacts
 from speechssl.results import (
     DEFAULT,
     Row,
@@ -181,7 +181,7 @@ def write_report(o: Report) -> None:
     rows = read_rows(o.out / "results.jsonl")
     results = Results(
         rows,
-        read_artefacts(o.out, rows),
+        read_artefacts(o.out),
         tables=read_tables(o),
         provenance=made_with(),
         synthetic=seen_sentence((row.name, row.seen) for row in rows),

@@ -17,7 +17,6 @@ from speechssl.options import (
     Count,
     Portion,
     Share,
-    TrainingOptions,
     Weight,
     Whole,
     argument,
@@ -206,7 +205,3 @@ def test_help_has_text_defaults_and_groups() -> None:
         assert part in text
     for part in ("None", "left-out", "hidden"):
         assert part not in text
-
-
-def test_training_options_are_checked() -> None:
-    refused(r"from 0 to below 1 \(--adam-betas\)", TrainingOptions, 1, 1.0, adam_betas=(0.9, 1.0))

@@ -39,16 +39,13 @@ def line(i, score, errors=None, metric="ff1", **changes):
         "em": None,
         "f1": None,
         "answer_seconds": 0.3 + 0.1 * (i % 10),
-        "answer_words": 1 + i % 4,
         "position": (i % 10) / 10,
         "type": ("person", "date")[i % 2],
-        "relation": "",
-        "sentence_wer": None,
         "passage_errors": None,
         "passage_words": None,
     }
     if errors is not None:
-        values |= {"sentence_wer": errors / 100, "passage_errors": errors, "passage_words": 100}
+        values |= {"passage_errors": errors, "passage_words": 100}
     return values | {metric: score} | changes
 
 
@@ -255,39 +252,18 @@ def test_the_word_error_rate_counts_every_passage_once(tmp_path):
 # ---- which answers are missed
 
 
-def test_scores_by_kind_length_place_and_errors(tmp_path):
+def test_scores_by_kind_length_and_place(tmp_path):
     write(tmp_path, "dual", [line(i, float(i % 2)) for i in range(QUESTIONS)])
     write(tmp_path, "cascade-ctc", [line(i, 0.5, 5 if i < 30 else 50) for i in range(QUESTIONS)])
     (c,) = compare(read_results([tmp_path]))
     found = {a.by: a for a in analyses(c, CLEAN)}
-    assert list(found) == [
-        "type of the answer",
-        "length of the answer",
-        "words of the answer",
-        "place in the passage",
-        "WER of the answer's sentence",
-    ]
+    kinds = ["type of the answer", "length of the answer", "place in the passage"]
+    assert list(found) == kinds
     kinds = {b.name: b for b in found["type of the answer"].buckets}
     assert kinds["date"].n == 30
     assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (1, 0)
     lengths = [b.name for b in found["length of the answer"].buckets]
     assert lengths == ["under 0.5 s", "0.5-1 s", "1-2 s"]
-    assert [b.name for b in found["words of the answer"].buckets] == ["1", "2", "3-4"]
-    sentences = found["WER of the answer's sentence"]
-    assert sentences.recogniser == "cascade-ctc"
-    assert [(b.name, b.n) for b in sentences.buckets] == [("0-10 %", 30), ("45-60 %", 30)]
-
-
-def test_rare_relations_stand_together(tmp_path):
-    relations = ["owner"] * 30 + ["pet"] * 28 + ["debt", "job"]
-    write(tmp_path, "dual", [line(i, 0.5, relation=r) for i, r in enumerate(relations)])
-    (c,) = compare(read_results([tmp_path]))
-    found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
-    assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("2 others", 2)]
-    write(tmp_path, "dual", [line(i, 0.5, relation=r) for i, r in enumerate([*relations[:-1], ""])])
-    (c,) = compare(read_results([tmp_path]))
-    found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
-    assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("1 other", 1)]
 
 
 # ---- what cannot be compared
@@ -380,8 +356,7 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
     (crossing,) = corpus["crossings"]
     assert crossing["at"] == pytest.approx(0.4, abs=0.05)
     assert crossing["share"] is None
-    of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
-    for found in (*corpus["cells"], *corpus["tests"], crossing, *of_errors):
+    for found in (*corpus["cells"], *corpus["tests"], crossing):
         assert (found["low"], found["high"]) == (None, None)
 
 
