@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
@@ -24,53 +24,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+
+def _load_yaml(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((Path(__file__).parent / name).read_text("utf-8")))
+
+
 # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
 DEFAULT = "_default"
 # name -> short name, what it is; in the order of tables
-METRICS: dict[str, tuple[str, str]] = {
-    name: tuple(names)
-    for name, names in yaml.safe_load(
-        (Path(__file__).parent / "metrics.yaml").read_text("utf-8")
-    ).items()
-}
+METRICS: dict[str, tuple[str, str]] = _load_yaml("metrics.yaml")
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
 CASCADE = "cascade"  # what a cascade's name begins with, which DUAL is compared with
-# systems that are left out of averages over tasks: they suffer where `asr` does
-BY_A_RECOGNISER = (CASCADE, "speechbert")
-# metrics of an encoder against its own clean speech: a collapsed one has no error
-AGAINST_ITSELF = ("unit_error",)
 # of metrics that are not percent; "": a scale of its own
-UNITS = {
-    "si_sdr": "dB",
-    "si_sdri": "dB",
-    "pesq": "",
-    "min_dcf": "",
-    "ratio_cached": "×",
-    "perplexity": "",
-    "nats": "nats",
-}
-
-
+UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×"}
+UNITS |= {"perplexity": "", "nats": "nats"}
 # for wherever a system is said to need no transcript
 UNITS_FROM = (
     "the units that ship learned from parallel readings of known text, through Whisper's clusters"
 )
 SEEN = {
     "trained": "Trained on this very split",
-    "chosen": ("Checkpoint or settings chosen on this split"),
+    "chosen": "Checkpoint or settings chosen on this split",
 }
 
-
-class HasSnr(Protocol):
-    """A condition has an SNR, and a row of one has it too."""
-
-    @property
-    def snr_db(self) -> float | None: ...
-
-
-Condition = TypeVar("Condition", bound=HasSnr)
-Key = tuple[Any, ...]
 HEAD = "head"  # the system of a task for which an encoder has one head: known by the task
 
 
@@ -129,13 +106,13 @@ class Row:
         return cls(*cell, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
 
     @property
-    def cell(self) -> Key:
+    def cell(self) -> tuple[Any, ...]:
         """Return what a row is about, whatever made it: its place in a table, and its seed."""
         where = (self.condition, self.snr_db, self.snr_over)
         return (self.task, self.system, self.encoder, *where, self.metric, self.seed)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> tuple[Any, ...]:
         """Return the cell and what made it: of two rows with one key the one written last
         counts."""
         return (*self.cell, self.card_text)
@@ -177,14 +154,11 @@ def decimals(metric: str) -> int:
 
 
 def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Choose the tasks (`Row.name` and metric) that averages over tasks are of: not units, nor
-    systems that need a recogniser.
-
-    Where there are no others, the latter. Units compare an encoder with itself, so that one whose
-    units never change would win.
-    """
-    fair = [t for t in tasks if t[1] not in AGAINST_ITSELF]
-    return [t for t in fair if not t[0].startswith(BY_A_RECOGNISER)] or fair
+    """Choose the tasks (`Row.name` and metric) that averages over tasks are of: not units, which
+    compare an encoder with itself, so that one whose units never change would win; nor systems that
+    need a recogniser, which suffer where `asr` does, unless there are no others."""
+    fair = [(name, metric) for name, metric in tasks if metric != "unit_error"]
+    return [task for task in fair if not task[0].startswith((CASCADE, "speechbert"))] or fair
 
 
 def append_rows(
@@ -199,31 +173,27 @@ def append_rows(
 
     any_card: a row replaces those as well that differ from it in the card, so that there is one row
     for each result.
-    by_content: where the card is the hash of all that made it, one model under two names is one
-    row: older rows of the same system and card, of other conditions too, get the name that it was
-    given last.
+    by_content: where the card is the hash of all that made it, older rows of a system with this
+    card get the name that the model was given last.
     outdated: older rows that these would not compare with, which go.
     The file is whole at any time (written beside and renamed); processes that append at the same
     time wait in turn.
     Raises InputError for a damaged file, ValueError for a value that is not finite.
     """
     path = Path(path)
-    new = list(rows)
+    new = {row.key: row for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
-        old = list(read_rows(path)) if path.exists() else []
-        if any_card:
-            cells = {row.cell for row in new}
-            old = [row for row in old if row.cell not in cells]
-        old = [row for row in old if not outdated(row)]
+        old = read_rows(path) if path.exists() else ()
         if by_content:
-            names = {(row.system, row.card_text): row.encoder for row in new}
-            old = [
+            names = {(row.system, row.card_text): row.encoder for row in new.values()}
+            old = tuple(
                 replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
                 for row in old
-            ]
-        merged = {row.key: row for row in (*old, *new)}
-        text = "".join(map(_format_line, merged.values()))
+            )
+        cells = {row.cell for row in new.values()} if any_card else set()
+        kept = {row.key: row for row in old if row.cell not in cells and not outdated(row)}
+        text = "".join(map(_format_line, (kept | new).values()))
         if not path.exists() or path.read_text("utf-8") != text:
             write_text(path, text)
 
@@ -243,16 +213,14 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
     """Read all rows of a results file, in order. Raises InputError naming file and line for a
     missing or damaged file."""
     try:
-        # not splitlines: a JSON string may hold U+2028
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
         raise InputError(
-            f"cannot read the results {path} ({why}); `speechssl evaluate` writes them into the "
-            "folder it is given"
+            f"cannot read the results {path} ({error.strerror}); `speechssl evaluate` writes them "
+            "into the folder it is given"
         ) from error
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.split("\n"), 1):  # a JSON string may hold U+2028
         if line.strip():
             try:
                 rows.append(msgspec.json.decode(line, type=Row))
@@ -280,8 +248,7 @@ def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
 
     if isinstance(source, (str, Path)):
         source = read_rows(Path(source) / "results.jsonl")
-    records = [asdict(row) for row in source]
-    return pandas.DataFrame(records, columns=[field.name for field in fields(Row)])
+    return pandas.DataFrame(list(source), columns=[field.name for field in fields(Row)])
 
 
 def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
@@ -297,10 +264,9 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
         if drawn and groups >= FEWEST:
             names.setdefault(drawn, {})[name] = None
             sizes.setdefault(drawn, set()).add(groups)
-    # "" where a table does not name what its values are of
     each = []
     for drawn in names:
-        of = ", ".join(filter(None, names[drawn]))
+        of = ", ".join(filter(None, names[drawn]))  # "" where a table does not name them
         text = describe_range(sizes[drawn], drawn)
         each.append(f"{text} ({of})" if len(names) > 1 and of else text)
     return f"95 % intervals draw {' and '.join(each)}." if each else ""
@@ -344,18 +310,13 @@ def _plural(what: str) -> str:
 class Table:
     """A table has a title, heads of columns, rows and a note.
 
-    rows: texts and numbers, as many as columns; None: nothing was measured. Raises ValueError for a
-    ragged table.
+    rows: texts and numbers, as many as columns; None: nothing was measured.
     """
 
     title: str
     columns: tuple[Any, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError(f"{self.title!r} has {len(self.columns)} columns, but not every row")
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
@@ -410,12 +371,10 @@ def _print_value(value: Any, digits: int) -> str:
 def table_of(values: Any) -> Table:
     """Make a table from `Table.values`. Raises KeyError, TypeError or ValueError for what is no
     table."""
-    return Table(
-        values["title"],
-        tuple(values["columns"]),
-        tuple(map(tuple, values["rows"])),
-        values.get("note", ""),
-    )
+    columns, rows = tuple(values["columns"]), tuple(map(tuple, values["rows"]))
+    if any(len(row) != len(columns) for row in rows):
+        raise ValueError("not every row has as many values as there are columns")
+    return Table(values["title"], columns, rows, values.get("note", ""))
 
 
 def markdown(tables: Iterable[Table]) -> str:
@@ -434,13 +393,14 @@ def results_table(rows: Iterable[Row]) -> str:
     import pandas
 
     rows = list({row.cell: row for row in rows}.values())
-    columns = {condition_name(row.full_condition, row.snr_db): row for row in rows}
-    order = sorted(columns, key=lambda name: _place(columns[name]))
+    places = {(r.snr_db is not None, r.full_condition, -(r.snr_db or 0.0), r.snr_db) for r in rows}
+    order = [condition_name(name, snr) for _, name, _, snr in sorted(places)]
     table = pandas.DataFrame(
         {
             "metric": [row.metric for row in rows],
-            "system": [" ".join(filter(None, (row.name, row.encoder))) for row in rows],
+            "system": [f"{row.name} {row.encoder}".strip() for row in rows],
             "condition": [condition_name(row.full_condition, row.snr_db) for row in rows],
+            "n": [row.n for row in rows],
             "row": rows,
         }
     )
@@ -450,20 +410,14 @@ def results_table(rows: Iterable[Row]) -> str:
         cells = cells[[name for name in order if name in cells]]
         lines = []
         for system, *line in cells.itertuples():
-            sizes = sorted({row.n for row in measured["row"][measured["system"] == system]})
-            items = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
-            lines.append((system, items, *line))
+            sizes = measured.n[measured.system == system]
+            fewest, most = sizes.min(), sizes.max()
+            lines.append((system, f"{fewest}" if fewest == most else f"{fewest}-{most}", *line))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
         texts.append(Table("", (head, "n", *cells.columns), tuple(lines)).text)
     drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
-    return "\n\n".join(
-        filter(None, [*texts, drawn, seen_sentence((row.name, row.seen) for row in rows)])
-    )
-
-
-def _place(row: Row) -> tuple[bool, str, float]:
-    """Return the place of a row's condition among the columns."""
-    return row.snr_db is not None, row.full_condition, -(row.snr_db or 0.0)
+    seen = seen_sentence((row.name, row.seen) for row in rows)
+    return "\n\n".join(filter(None, [*texts, drawn, seen]))
 
 
 def _count_seeds(rows: Iterable[Row]) -> str:
@@ -531,9 +485,9 @@ def join_words(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def nearest_snr(conditions: Iterable[Condition], at: float) -> list[Condition]:
-    """Choose, of some conditions, those at the SNR nearest to `at` dB (of two as near, the quieter
-    noise); all where none has an SNR."""
+def nearest_snr(conditions: Iterable[Any], at: float) -> list[Any]:
+    """Choose, of conditions or rows with an `snr_db`, those at the SNR nearest to `at` dB (of two
+    as near, the quieter noise); all where none has an SNR."""
     conditions = list(conditions)
     ratios = [c.snr_db for c in conditions if c.snr_db is not None]
     nearest = min(ratios, key=lambda snr: (abs(snr - at), -snr), default=None)
@@ -555,19 +509,13 @@ PUBLISHED_QA = (
     "not comparable with other data "
     "(synthetic speech above all) or other scorers."
 )
-PUBLISHED_COLUMNS = ("corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accuracy", "source")
-TOEFL_QA_SOURCE = (
-    "the README of github.com/iamyuanchung/TOEFL-QA, which says neither how questions with "
-    "several right options count nor what "
-    "was read: probably manual transcripts, so that these stand beside the system text and not "
-    "beside those that listen"
-)
+PUBLISHED_COLUMNS = ["corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accuracy", "source"]
 
 
 @cache
 def published() -> dict[str, Any]:
     """Load published.yaml, which says what it is."""
-    return dict(yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8")))
+    return _load_yaml("published.yaml")
 
 
 def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
@@ -580,79 +528,31 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     }
 
 
-def published_choice(corpus: str, split: str) -> str:
-    """Write a table of what was published on a corpus of multiple choice, to stand below ours; ""
-    where nothing was. split: ours."""
-    if "".join(c for c in corpus.lower() if c.isalnum()) != "toeflqa":
-        return ""
-    ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"
-    rows = tuple((row["system"], row["accuracy"], row["source"]) for row in published()["toefl_qa"])
-    return Table(
-        "",
-        ("published, TOEFL-QA test", "accuracy (%)", "source"),
-        rows,
-        f"From {TOEFL_QA_SOURCE}{ours}.",
-    ).text
-
-
 def published_table(corpora: Sequence[str]) -> Table | None:
     """Make a table of published systems on corpora and splits ("nmsqa dev", names as in their
     cards), in the columns in which any of them has something.
 
     Of a split without any, all of its corpus; None where nothing was published.
     """
-    # on what these were measured, which the README does not say
-    transcripts = "probably on manual transcripts: beside text"
-    choice = [
-        row | {"corpus": "toefl-qa test", "source": (f"{row['source']}; {transcripts}")}
-        for row in published()["toefl_qa"]
-    ]
-    every = []
-    for row in (*published()["spoken_qa"], *choice):
-        every.append(tuple(row.get(column) for column in PUBLISHED_COLUMNS))
-    rows: dict[tuple[Any, ...], None] = {}  # in their order, each once
+    import pandas
+
+    every = pandas.DataFrame(published()["spoken_qa"], columns=PUBLISHED_COLUMNS)
+    found = []
     for corpus in corpora:
-        # as the file writes it
-        name = corpus.lower().replace("_", "-").replace("slue-sqa5", "slue-sqa-5")
-        found = [row for row in every if row[0] == name]
-        if not found:  # of another split
-            corpus_name = name.rsplit(" ", 1)[0]
-            found = [row for row in every if row[0].rsplit(" ", 1)[0] == corpus_name]
-        rows |= dict.fromkeys(found)
-    if not rows:
+        of_split = every[every.corpus == corpus]
+        of_corpus = every[every.corpus.str.startswith(f"{corpus.rsplit(' ', 1)[0]} ")]
+        found.append(of_split if len(of_split) else of_corpus)
+    rows = pandas.concat(found).drop_duplicates().dropna(axis="columns", how="all")
+    if rows.empty:
         return None
-    filled = [i for i in range(len(PUBLISHED_COLUMNS)) if any(row[i] is not None for row in rows)]
-    columns = tuple(PUBLISHED_COLUMNS[i] for i in filled)
-    lines = tuple(tuple(row[i] for i in filled) for row in rows)
-    return Table("Published, for orientation", columns, lines, PUBLISHED_QA)
+    lines = rows.astype(object).where(rows.notna(), None).itertuples(index=False, name=None)
+    return Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)
 
 
 # ---- the look of all figures
 
 
-INK, MUTED, RULE, PAPER = "#1d2127", "#69707a", "#d9dde3", "#fffffe"
-STYLE = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a system may be called "a$b$"
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": RULE,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "xtick.color": RULE,
-    "ytick.color": RULE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-}
+INK, MUTED, PAPER = "#1d2127", "#69707a", "#fffffe"
 
 
 @contextmanager
@@ -660,13 +560,12 @@ def style_figures(**more: Any) -> Iterator[type[Figure]]:
     """Let figures within the block look alike, whatever the user's own settings are, and give their
     class. more: rcParams, with _ for the dots.
     """
-    import matplotlib  # slow to import
+    from matplotlib import style  # slow to import
     from matplotlib.figure import Figure
 
-    params = {name.replace("_", ".", 1): value for name, value in more.items()}
-    with matplotlib.rc_context(
-        {**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE, **params}
-    ):
+    look = _load_yaml("figures.yaml")
+    look |= {name.replace("_", ".", 1): value for name, value in more.items()}
+    with style.context(["default", look]):
         yield Figure
 
 

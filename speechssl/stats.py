@@ -44,6 +44,7 @@ K = TypeVar("K", bound=Hashable)
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+TAIL = (1 - LEVEL) / 2
 FEWEST = 5  # groups whose spread says something of others
 EXACT = 12  # groups whose signs are changed in every way
 VOICE, ASKER = "voice", "asker"
@@ -71,12 +72,6 @@ class BootstrapUnits:
     about: str = ""
 
     @property
-    def count(self) -> int:
-        """Count the groups that are drawn, of two populations the fewer."""
-        names = {group for names in self.groups for group in names}
-        return min(len(names), len(set(self.askers))) if self.askers else len(names)
-
-    @property
     def text(self) -> str:
         """Return the units as results have them: "voice", "voice × asker", "passage (about these 3
         voices)"."""
@@ -90,10 +85,8 @@ class BootstrapUnits:
 
     @property
     def labels(self) -> list[str]:
-        """Return the group of every item. Raises ValueError where an item belongs to several."""
-        if any(len(names) != 1 for names in self.groups):
-            raise ValueError("an item belongs to several groups")
-        return [names[0] for names in self.groups]
+        """Return the one group of every item."""
+        return [name for (name,) in self.groups]
 
 
 def choose_units(
@@ -117,7 +110,7 @@ def choose_units(
     spoken = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
     known: set[str] = set()
     if all(names and all(names) for names in spoken):
-        known = {voice for names in spoken for voice in names}
+        known = known.union(*spoken)
     asking = set(askers) if all(askers) else set()
     few = []
     for who, what in ((known, VOICE), (asking, ASKER)):
@@ -128,8 +121,7 @@ def choose_units(
         about = f"{'this' if about.startswith('1 ') else 'these'} {about}"
     groups: tuple[tuple[str, ...], ...] = tuple((group,) for group in larger)
     if len(known) >= FEWEST:
-        name = VOICE
-        groups = tuple(spoken)
+        name, groups = VOICE, tuple(spoken)
     one_group = all(len(names) == 1 for names in groups)
     drawn_askers = tuple(askers) if len(asking) >= FEWEST and one_group else ()
     return BootstrapUnits(name, groups, drawn_askers, about)
@@ -192,8 +184,7 @@ def mean_interval(
     Where all values are from 0 to 1, so is the interval.
     Raises ValueError for no values and for values that are not finite.
     """
-    values = _check_scores(values)
-    return _estimate(values, np.ones_like(values), units, seed, resamples).interval
+    return ratio_interval(values, np.ones(np.shape(values)), units, seed, resamples)
 
 
 def ratio_interval(
@@ -210,9 +201,7 @@ def ratio_interval(
     not above 1.
     Raises ValueError as `mean_interval`, and when all denominators are 0.
     """
-    return _estimate(
-        _check_scores(numerators), _check_scores(denominators), units, seed, resamples
-    ).interval
+    return _estimate(numerators, denominators, units, seed, resamples).interval
 
 
 def paired_difference(
@@ -227,235 +216,65 @@ def paired_difference(
 
     Raises ValueError as `mean_interval`.
     """
-    first, second = _check_scores(first), _check_scores(second)
-    found = _estimate(first - second, np.ones_like(first), units, seed, resamples)
+    apart = np.subtract(first, second, dtype=np.float64)
+    found = _estimate(apart, np.ones_like(apart), units, seed, resamples)
     return Difference(**vars(found.interval), p_value=found.p_value)
 
 
-def interval_ends(
-    value: float,
+def _estimate(
+    numerators: ArrayLike,
+    denominators: ArrayLike,
+    units: BootstrapUnits | None,
+    seed: int,
+    resamples: int,
+) -> Estimate:
+    """Estimate the ratio of sums of (S,) numerators and denominators."""
+    sums = np.stack([numerators, denominators], axis=1).astype(np.float64)  # (S, 2)
+    if not (np.isfinite(sums).all() and sums[:, 1].sum() > 0):
+        raise ValueError("scores must be finite, and their denominators not all 0")
+    units = units or BootstrapUnits("item", tuple((str(i),) for i in range(len(sums))))
+    order = dict.fromkeys(name for names in units.groups for name in names)
+    if all(len(names) == 1 for names in units.groups):
+        # groups in order of appearance, so that equal partitions give equal draws
+        drawn = _draw_sums(sums, units, order, [seed, seed + 1], resamples)
+        return _estimate_by_group(sums, drawn, units)
+    weights = draw_weights(units.groups, order, seed, resamples)
+    drawn = np.concatenate([times @ sums for times in weights])
+    counted = {name for i, names in enumerate(units.groups) if sums[i, 1] > 0 for name in names}
+    return _make_estimate(sums, drawn, len(counted), units)
+
+
+def _make_estimate(
+    sums: np.ndarray,
     drawn: np.ndarray,
     groups: int,
-    error: float | None = None,
-    within: tuple[float, float] = (-np.inf, np.inf),
-) -> tuple[float, float]:
-    """Return the 95 % interval of a value, from its (R,) resampled values, as the head of this
-    module says; NaN is left out.
-
-    groups: how many were drawn. error: its standard error, None: that of the resamples, corrected
-    for the groups.
-    within: the range of the score, which the interval does not leave. [value, value] for fewer than
-    FEWEST groups.
-    """
-    scale = interval_scale(drawn, groups, error)
-    if scale is None:
-        return value, value
-    low, high = np.quantile(drawn[np.isfinite(drawn)], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    below, above = max(0.0, value - float(low)), max(0.0, float(high) - value)
-    return max(within[0], value - scale * below), min(within[1], value + scale * above)
+    units: BootstrapUnits,
+    left: tuple[LeftOut, ...] = (),
+) -> Estimate:
+    """Estimate the ratio of (S, 2) sums from (R, 2) drawn ones."""
+    above, below = sums.T
+    within = (0.0, 1.0 if (above <= below).all() else np.inf)  # a share, a rate of errors
+    if (above < 0).any():
+        within = (-np.inf, np.inf)
+    value = float(above.sum() / below.sum())
+    return Estimate(value, _ratio(drawn), len(sums), groups, units.text, left, within)
 
 
-def interval_scale(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
-    """Return how many times as far from the value as those of its resamples the ends of its
-    interval are; None where it has none."""
-    finite = drawn[np.isfinite(drawn)]
-    if groups < FEWEST or not len(finite):
-        return None
-    low, high = np.quantile(finite, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    from scipy.special import ndtri, stdtrit  # here, for who only answers needs none of it
-
-    half = float(high - low) / 2
-    if half <= 0:
-        return 1.0
-    if error is None:
-        error = half / -float(ndtri((1 - LEVEL) / 2)) * (groups / (groups - 1)) ** 0.5
-    t = -float(stdtrit(groups - 1, (1 - LEVEL) / 2))
-    return t * error / half
+def _estimate_by_group(sums: np.ndarray, drawn: np.ndarray, units: BootstrapUnits) -> Estimate:
+    """Estimate as `_make_estimate`, where every item has one group: without one at a time, too."""
+    left = tuple(_leave_out(sums, way) for way in list_ways(units))
+    # groups that have something to count, of two populations the fewer
+    groups = min(int((way.shares > 0).sum()) for way in left)
+    return _make_estimate(sums, drawn, groups, units, left)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of a family of tests so that any error at all in it has the stated
-    probability (Holm, 1979)."""
-    order = np.argsort(p_values, kind="stable")
-    adjusted = [0.0] * len(p_values)
-    most = 0.0
-    for rank, index in enumerate(order):
-        most = max(most, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = most
-    return adjusted
-
-
-class LeftOut(NamedTuple):
-    """A value is computed without one group at a time.
-
-    shares: (G,) of the items that a group has, of all; values: (G,).
-    """
-
-    groups: tuple[str, ...]
-    shares: np.ndarray
-    values: np.ndarray
-
-    def variance(self, value: float) -> float:
-        """Estimate the variance by the jackknife; NaN where the value is not defined without some
-        group."""
-        count = int((self.shares > 0).sum())
-        return float((count - 1) / count * ((self.values - value) ** 2).sum()) if count else 0.0
-
-    def p_value(self, value: float) -> float:
-        """Return the p-value of the value's being 0: the share of patterns of signs, one a group,
-        which give a value at least as far from it.
-
-        What a group adds to the value is what it changes, and its share of the value. NaN as of
-        `variance`.
-        """
-        added = (1 - self.shares) * (value - self.values) + self.shares * value
-        added = added[self.shares > 0]
-        if not np.isfinite(added).all():
-            return np.nan
-        least = abs(value) * (1 - 1e-9) - 1e-15
-        far = [np.abs(signs @ added) >= least for signs in _sign_blocks(len(added))]
-        share = float(np.concatenate(far).mean())
-        if len(added) <= EXACT:
-            return share
-        return max((1 + RESAMPLES * share) / (1 + RESAMPLES), 2.0 ** (1 - len(added)))
-
-
-def _sign_blocks(groups: int) -> Iterable[np.ndarray]:
-    """Return blocks of (r, G) patterns of signs: all of them up to EXACT groups, RESAMPLES random
-    ones above that."""
-    return [_make_signs(groups)] if groups <= _BLOCK // RESAMPLES else _draw_signs(groups)
-
-
-@lru_cache(64)
-def _make_signs(groups: int) -> np.ndarray:
-    if groups <= EXACT:
-        return np.array(list(product((-1.0, 1.0), repeat=groups)))
-    return np.concatenate(list(_draw_signs(groups)))
-
-
-def _draw_signs(groups: int) -> Iterator[np.ndarray]:
-    generator = np.random.default_rng(0)
-    rows = max(1, _BLOCK // groups)
-    for start in range(0, RESAMPLES, rows):
-        yield 2.0 * generator.integers(0, 2, (min(rows, RESAMPLES - start), groups), np.int8) - 1
-
-
-def _ratios(sums: np.ndarray) -> np.ndarray:
-    """Divide (..., 2) numerators and denominators; NaN where there is no denominator."""
+def _ratio(sums: np.ndarray) -> np.ndarray:
+    """Divide (..., 2) numerators by denominators; NaN where there is no denominator."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(sums[..., 1] > 0, sums[..., 0] / sums[..., 1], np.nan)
 
 
-Way = tuple[tuple[str, ...], np.ndarray]  # groups to leave out, and (S,) the place of every item's
-
-
-def list_ways(units: BootstrapUnits) -> list[Way]:
-    """List what is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of
-    both."""
-    names = [f"{units.name} {label}" for label in units.labels]
-    ways = [names]
-    if units.askers:
-        ways.append(list(units.askers))
-        ways.append([f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)])
-    found = []
-    for labels in ways:
-        index = {group: i for i, group in enumerate(sorted(set(labels)))}
-        found.append((tuple(index), np.array([index[label] for label in labels])))
-    return found
-
-
-def _leave_out(sums: np.ndarray, ways: Sequence[Way]) -> tuple[LeftOut, ...]:
-    """Return the ratio of sums without one group at a time. sums: (S, 2) as of `_ratios`."""
-    total = sums.sum(0)
-    left = []
-    for groups, places in ways:
-        columns = [np.bincount(places, column, len(groups)) for column in sums.T]
-        of_group = np.stack(columns, axis=1)
-        left.append(LeftOut(groups, of_group[:, 1] / total[1], _ratios(total - of_group)))
-    return tuple(left)
-
-
-def _find_range(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
-    """Return the range that a ratio of sums cannot leave: a share is from 0 to 1, a rate of errors
-    at least 0."""
-    if (above < 0).any():
-        return -np.inf, np.inf
-    return 0.0, 1.0 if (above <= below).all() else np.inf
-
-
-def _estimate(
-    above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None, seed: int, resamples: int
-) -> Estimate:
-    """Estimate the ratio of sums. above, below: (S,) numerators and denominators."""
-    if not below.sum():
-        raise ValueError("the denominators of a score are all 0")
-    sums = np.stack([above, below], axis=1)
-    value = float(above.sum() / below.sum())
-    units = units or BootstrapUnits("item", tuple((str(i),) for i in range(len(above))))
-    left: tuple[LeftOut, ...] = ()
-    if any(len(names) != 1 for names in units.groups):
-        order = dict.fromkeys(name for names in units.groups for name in names)
-        drawn = np.concatenate(
-            [times @ sums for times in draw_weights(units.groups, order, seed, resamples)]
-        )
-        counted: set[str] = set()
-        for names, size in zip(units.groups, below, strict=True):
-            if size > 0:
-                counted.update(names)
-        groups = len(counted)
-    else:  # groups in order of appearance, so that equal partitions give equal draws
-        order = dict.fromkeys(units.labels)
-        drawn = _draw_sums(sums, units, order, [seed, seed + 1], resamples)
-        left = _leave_out(sums, list_ways(units))
-        groups = _count_groups(left)
-    return Estimate(
-        value, _ratios(drawn), len(above), groups, units.text, left, _find_range(above, below)
-    )
-
-
-def _count_groups(left: Sequence[LeftOut]) -> int:
-    """Count the groups that have something to count, of two populations the fewer."""
-    return min(int((way.shares > 0).sum()) for way in left)
-
-
-def _draw_sums(
-    sums: np.ndarray,
-    units: BootstrapUnits,
-    order: Iterable[str],
-    seeds: Sequence[int],
-    resamples: int,
-) -> np.ndarray:
-    """Draw (R, C) sums over groups. sums: (S, C); order: of all groups; seeds: for groups and for
-    askers."""
-    index = {group: i for i, group in enumerate(order)}
-    asking = {asker: i for i, asker in enumerate(sorted(set(units.askers) or {""}))}
-    pairs = zip(units.labels, units.askers or [""] * len(sums), strict=True)
-    places = [index[group] * len(asking) + asking[asker] for group, asker in pairs]
-    size = len(index) * len(asking)
-    cells = np.stack(
-        [np.bincount(places, weights=column, minlength=size) for column in sums.T], axis=1
-    )
-    rows = max(1, _BLOCK // (len(index) + len(asking) * sums.shape[1]))
-    groups = _draw_group_counts(len(index), seeds[0], resamples, rows)
-    if not units.askers:
-        return np.concatenate([counts @ cells for counts in groups])
-    table = cells.reshape(len(index), -1)
-    times_asked = _draw_group_counts(len(asking), seeds[1], resamples, rows)
-    blocks = []
-    for counts, askers in zip(groups, times_asked, strict=True):
-        of_asker = (counts @ table).reshape(len(counts), len(asking), -1)
-        blocks.append(np.einsum("rac,ra->rc", of_asker, askers))
-    return np.concatenate(blocks)
-
-
-def _draw_group_counts(groups: int, seed: int, resamples: int, rows: int) -> Iterator[np.ndarray]:
-    """Yield blocks (r, G) of how often each group is drawn, with replacement, R resamples in
-    all."""
-    generator = np.random.default_rng(seed)
-    for start in range(0, resamples, rows):
-        chosen = generator.integers(0, groups, (min(rows, resamples - start), groups))
-        flat = (chosen + groups * np.arange(len(chosen))[:, None]).ravel()
-        yield np.bincount(flat, minlength=chosen.size).reshape(chosen.shape).astype(np.float64)
+# ---- resamples
 
 
 def draw_counts(groups: int, numbers: float, seed: int, resamples: int) -> Iterator[np.ndarray]:
@@ -480,43 +299,185 @@ def draw_weights(
     groups: of every item; order: of all groups.
     """
     index = {name: i for i, name in enumerate(dict.fromkeys(order))}
-    # the place of a group that is drawn once in every resample
+    once = len(index)  # the place of a group that is drawn once in every resample
     most = max(map(len, groups))
-    always = [len(index)]
-    places = np.array(
-        [[index[name] for name in names] + always * (most - len(names)) for names in groups]
-    )
+    places = np.full((most, len(groups)), once)
+    for item, names in enumerate(groups):
+        places[: len(names), item] = [index[name] for name in names]
     for times in draw_counts(len(index), len(groups), seed, resamples):
-        times = np.concatenate([times, np.ones((len(times), 1), times.dtype)], axis=1)
-        yield np.prod([times[:, column] for column in places.T], axis=0)
+        times = np.pad(times, ((0, 0), (0, 1)), constant_values=1)
+        yield np.prod([times[:, of_items] for of_items in places], axis=0)
 
 
-def _check_scores(values: ArrayLike) -> np.ndarray:
-    vector = np.asarray(values, dtype=np.float64)
-    if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
-        raise ValueError(
-            f"scores must be one vector of finite numbers, this has the shape {vector.shape}"
-        )
-    return vector
+def _draw_sums(
+    sums: np.ndarray,
+    units: BootstrapUnits,
+    order: Iterable[str],
+    seeds: Sequence[int],
+    resamples: int,
+) -> np.ndarray:
+    """Draw (R, C) sums over groups, or over pairs of a group and an asker. sums: (S, C); order: of
+    all groups; seeds: for groups and for askers."""
+    askers = units.askers or ("",) * len(sums)
+    index = {group: i for i, group in enumerate(order)}
+    asking = {asker: i for i, asker in enumerate(sorted(set(askers)))}
+    table = np.zeros((len(index), len(asking), sums.shape[1]))
+    rows_of = [index[group] for group in units.labels]
+    np.add.at(table, (rows_of, [asking[asker] for asker in askers]), sums)
+    rows = max(1, _BLOCK // (len(index) + len(asking) * sums.shape[1]))
+    groups = _draw_groups(len(index), seeds[0], resamples, rows)
+    of_group = table.reshape(len(index), -1)
+    if not units.askers:
+        return np.concatenate([counts @ of_group for counts in groups])
+    blocks = []
+    for counts, asked in zip(
+        groups, _draw_groups(len(asking), seeds[1], resamples, rows), strict=True
+    ):
+        of_asker = (counts @ of_group).reshape(len(counts), len(asking), -1)
+        blocks.append(np.einsum("rac,ra->rc", of_asker, asked))
+    return np.concatenate(blocks)
 
 
-# ---- several scores, drawn together
+def _draw_groups(groups: int, seed: int, resamples: int, rows: int) -> Iterator[np.ndarray]:
+    """Yield blocks (r, G) of how often each group is drawn, as `draw_counts` does, from indices."""
+    generator = np.random.default_rng(seed)
+    for start in range(0, resamples, rows):
+        chosen = generator.integers(0, groups, (min(rows, resamples - start), groups))
+        flat = (chosen + groups * np.arange(len(chosen))[:, None]).ravel()
+        yield np.bincount(flat, minlength=chosen.size).reshape(chosen.shape).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class ItemScore:
-    """An item has a part in a score, which is the sum of the numerators over the sum of the
-    denominators.
+# ---- without one group at a time: the jackknife, and signs
 
-    group, voice, asker: what `choose_units` chooses from to draw items together.
+
+Way = tuple[tuple[str, ...], np.ndarray]  # groups to leave out, and (S,) the place of every item's
+
+
+def list_ways(units: BootstrapUnits) -> list[Way]:
+    """List what is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of
+    both."""
+    names = [f"{units.name} {label}" for label in units.labels]
+    ways = [names]
+    if units.askers:
+        pairs = [f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)]
+        ways += [list(units.askers), pairs]
+    found = []
+    for labels in ways:
+        groups, places = np.unique(labels, return_inverse=True)
+        found.append((tuple(groups.tolist()), places))
+    return found
+
+
+class LeftOut(NamedTuple):
+    """A value is computed without one group at a time.
+
+    shares: (G,) of the items that a group has, of all; values: (G,).
     """
 
-    id: str
-    group: str  # the next larger unit than the item (of a question its passage), or the item itself
-    numerator: float  # accuracy: 1 where right; word error rate: errors
-    denominator: float  # accuracy: 1; word error rate: words of the reference
-    voice: str = ""  # who speaks; "" where that is not known, or training knew the voice
-    asker: str = ""  # who asks, as voice; "" where nobody does
+    groups: tuple[str, ...]
+    shares: np.ndarray
+    values: np.ndarray
+
+    def variance(self, value: float) -> float:
+        """Estimate the variance by the jackknife; NaN where the value is not defined without some
+        group."""
+        count = int((self.shares > 0).sum())
+        return float((count - 1) / count * ((self.values - value) ** 2).sum())
+
+    def p_value(self, value: float) -> float:
+        """Return the p-value of the value's being 0: the share of patterns of signs, one a group,
+        which give a value at least as far from it.
+
+        What a group adds to the value is what it changes, and its share of the value. NaN as of
+        `variance`.
+        """
+        added = (1 - self.shares) * (value - self.values) + self.shares * value
+        added = added[self.shares > 0]
+        if not np.isfinite(added).all():
+            return np.nan
+        least = abs(value) * (1 - 1e-9) - 1e-15
+        far = [np.abs(signs @ added) >= least for signs in _flip_signs(len(added))]
+        share = float(np.concatenate(far).mean())
+        if len(added) <= EXACT:
+            return share
+        return max((1 + RESAMPLES * share) / (1 + RESAMPLES), 2.0 ** (1 - len(added)))
+
+
+def _leave_out(sums: np.ndarray, way: Way) -> LeftOut:
+    """Return the ratio of (S, 2) sums without one group at a time."""
+    groups, places = way
+    total = sums.sum(0)
+    of_group = np.stack([np.bincount(places, column, len(groups)) for column in sums.T], axis=1)
+    return LeftOut(groups, of_group[:, 1] / total[1], _ratio(total - of_group))
+
+
+def _flip_signs(groups: int) -> Iterator[np.ndarray]:
+    """Yield blocks (r, G) of patterns of signs: all of them up to EXACT groups, RESAMPLES random
+    ones above that."""
+    if groups <= EXACT:
+        yield _all_signs(groups)
+        return
+    generator = np.random.default_rng(0)
+    rows = max(1, _BLOCK // groups)
+    for start in range(0, RESAMPLES, rows):
+        yield 2.0 * generator.integers(0, 2, (min(rows, RESAMPLES - start), groups), np.int8) - 1
+
+
+@lru_cache
+def _all_signs(groups: int) -> np.ndarray:
+    return np.array(list(product((-1.0, 1.0), repeat=groups)))
+
+
+# ---- the interval, the p-value
+
+
+def interval_ends(
+    value: float,
+    drawn: np.ndarray,
+    groups: int,
+    error: float | None = None,
+    within: tuple[float, float] = (-np.inf, np.inf),
+) -> tuple[float, float]:
+    """Return the 95 % interval of a value, from its (R,) resampled values, as the head of this
+    module says; NaN is left out.
+
+    groups: how many were drawn. error: its standard error, None: that of the resamples, corrected
+    for the groups.
+    within: the range of the score, which the interval does not leave. [value, value] for fewer than
+    FEWEST groups.
+    """
+    scale = interval_scale(drawn, groups, error)
+    if scale is None:
+        return value, value
+    low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
+    below, above = max(0.0, value - float(low)), max(0.0, float(high) - value)
+    return max(within[0], value - scale * below), min(within[1], value + scale * above)
+
+
+def interval_scale(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
+    """Return how many times as far from the value as those of its resamples the ends of its
+    interval are; None where it has none."""
+    if groups < FEWEST or np.isnan(drawn).all():
+        return None
+    low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
+    half = float(high - low) / 2
+    if half <= 0:
+        return 1.0
+    from scipy.special import ndtri, stdtrit  # here, for who only answers needs none of it
+
+    if error is None:
+        error = half / -float(ndtri(TAIL)) * (groups / (groups - 1)) ** 0.5
+    return -float(stdtrit(groups - 1, TAIL)) * error / half
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust the p-values of a family of tests so that any error at all in it has the stated
+    probability (Holm, 1979)."""
+    order = np.argsort(p_values, kind="stable")
+    tests = np.arange(len(p_values), 0, -1)  # of as many the smallest p has to be the smallest
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, tests * np.asarray(p_values)[order]))
+    return adjusted.tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -544,10 +505,10 @@ class Estimate:
         variances = [way.variance(self.value) for way in self.left]
         if not variances or not np.isfinite(variances).all():
             return None
-        largest = max(variances[:2])
         if len(variances) > 1:
-            largest = max(largest, variances[0] + variances[1] - variances[2])
-        return float(np.sqrt(largest))
+            by_voice, by_asker, by_pair = variances
+            variances = [by_voice, by_asker, by_voice + by_asker - by_pair]
+        return float(np.sqrt(max(variances)))
 
     @property
     def interval(self) -> Interval:
@@ -563,9 +524,7 @@ class Estimate:
         computed of these has one, too. NaN for too few groups.
         """
         scale = interval_scale(self.drawn, self.groups, self.error)
-        if scale is None:
-            scale = np.nan
-        return self.value + scale * (self.drawn - self.value)
+        return self.value + (np.nan if scale is None else scale) * (self.drawn - self.value)
 
     @property
     def p_value(self) -> float:
@@ -578,15 +537,110 @@ class Estimate:
         if len(by_signs) == 1 and np.isfinite(by_signs).all():
             return by_signs[0]
         if error is None or not np.isfinite(by_signs).all():
-            finite = self.drawn[np.isfinite(self.drawn)]
             by_signs = [2.0 ** (1 - self.groups)]
-            error = float(finite.std() * np.sqrt(self.groups / (self.groups - 1)))
+            error = float(np.nanstd(self.drawn) * np.sqrt(self.groups / (self.groups - 1)))
         far = 0.0
         if self.value:
             far = abs(self.value) / error if error else np.inf
         from scipy.special import stdtr
 
         return float(min(1.0, max(*by_signs, 2 * stdtr(self.groups - 1, -far))))
+
+
+# ---- several scores, drawn together
+
+
+@dataclass(frozen=True)
+class ItemScore:
+    """An item has a part in a score, which is the sum of the numerators over the sum of the
+    denominators.
+
+    group, voice, asker: what `choose_units` chooses from to draw items together.
+    """
+
+    id: str
+    group: str  # the next larger unit than the item (of a question its passage), or the item itself
+    numerator: float  # accuracy: 1 where right; word error rate: errors
+    denominator: float  # accuracy: 1; word error rate: words of the reference
+    voice: str = ""  # who speaks; "" where that is not known, or training knew the voice
+    asker: str = ""  # who asks, as voice; "" where nobody does
+
+
+def resample_cells(
+    cells: Mapping[K, Sequence[ItemScore]],
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    unit: str = "group",
+    among: Collection[str] = (),
+) -> dict[K, Estimate]:
+    """Estimate every cell's sum of numerators over sum of denominators, on the items that all cells
+    have, drawn together.
+
+    What is drawn is what `common_units` says. among: groups of other cells that are drawn together
+    with these (`find_shared_groups`). Equal sets of groups give equal draws, so that estimates of
+    two calls about the same groups are paired as well. Raises ValueError as `common_units`.
+    """
+    common, units = common_units(cells, unit)
+    order = sorted({*units.labels, *among})
+    # one seed for the groups and one for the askers, by their names
+    askers = [ASKER, *sorted(set(units.askers))]
+    seeds = [int(hash_json([seed, names]), 16) for names in (order, askers)]
+    sums: dict[K, np.ndarray] = {}  # (S, 2)
+    units_of: dict[K, BootstrapUnits] = {}
+    for key, scored in cells.items():
+        by_id = {s.id: s for s in scored}
+        items = [by_id[i] for i in common]
+        sums[key] = np.array([(s.numerator, s.denominator) for s in items], np.float64)
+        unasked = choose_units([s.voice for s in items], [s.group for s in items], unit)
+        units_of[key] = units if any(s.asker for s in items) else unasked
+    estimates: dict[K, Estimate] = {}
+    for kind in dict.fromkeys(units_of.values()):
+        keys = [key for key in cells if units_of[key] == kind]
+        table = np.concatenate([sums[key] for key in keys], axis=1)
+        drawn = _draw_sums(table, kind, order, seeds, resamples)
+        for i, key in enumerate(keys):
+            estimates[key] = _estimate_by_group(sums[key], drawn[:, 2 * i : 2 * i + 2], kind)
+    return {key: estimates[key] for key in cells}
+
+
+def common_units(
+    cells: Mapping[K, Sequence[ItemScore]], unit: str
+) -> tuple[list[str], BootstrapUnits]:
+    """Return the ids of the items that all cells have, and what is drawn of them (`choose_units`).
+
+    unit: what `ItemScore.group` is, the next larger unit than the item.
+    A cell whose items nobody asks (words of a passage) is drawn by voice alone.
+    Raises ValueError when the cells have no item in common.
+    """
+    by_cell = [{s.id: s for s in scored} for scored in cells.values()]
+    first = by_cell[0] if by_cell else {}
+    common = [s for s in first.values() if all(s.id in by_id for by_id in by_cell)]
+    if not common:
+        raise ValueError("the cells have no items in common")
+    asked = next((by_id for by_id in by_cell if any(s.asker for s in by_id.values())), {})
+    askers = [asked[s.id].asker for s in common] if asked else []
+    voices, larger = [s.voice for s in common], [s.group for s in common]
+    return [s.id for s in common], choose_units(voices, larger, unit, askers)
+
+
+def find_shared_groups(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
+    """Find the groups that every key's are to be drawn with: those of all keys that share one of
+    them, directly or through others.
+
+    Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in
+    all of them.
+    """
+    labels = {key: {(u.name, label) for label in u.labels} for key, u in units.items()}
+    components: list[set[tuple[str, str]]] = []
+    for own in labels.values():
+        touching = [component for component in components if component & own]
+        components = [component for component in components if not component & own]
+        components.append(own.union(*touching))
+    shared: dict[K, set[str]] = {}
+    for key, own in labels.items():
+        (component,) = (component for component in components if component & own)
+        shared[key] = {label for _, label in component}
+    return shared
 
 
 def combine_estimates(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estimate:
@@ -609,36 +663,29 @@ def combine_estimates(function: Callable[..., np.ndarray], *estimates: Estimate)
     ways = max(len(e.left) for e in estimates) if all(e.left for e in estimates) else 0
     left = []
     for way in range(ways):
-        lefts = [(e.value, e.left[way] if way < len(e.left) else None) for e in estimates]
-        names, shares, values = _align(lefts)
+        names, shares, values = _align(estimates, way)
         left.append(LeftOut(names, shares, evaluate(*values)))
     return Estimate(value, drawn, n, groups, unit, tuple(left))
 
 
 def _align(
-    lefts: Sequence[tuple[float, LeftOut | None]],
+    estimates: Sequence[Estimate], way: int
 ) -> tuple[tuple[str, ...], np.ndarray, list[np.ndarray]]:
     """Return the groups of all quantities, their mean shares, and of each quantity its values
-    without these: one that has not a group keeps its value without it.
-
-    lefts: of every quantity its value, and what it is without a group.
-    """
-    known = [left for _, left in lefts if left is not None]
-    if len(known) == len(lefts) and all(left.groups == known[0].groups for left in known):
-        mean_shares = np.mean([left.shares for left in known], axis=0)
-        return known[0].groups, mean_shares, [left.values for left in known]
-    names = tuple(sorted({group for left in known for group in left.groups}))
+    without these: one that has not a group keeps its value without it."""
+    known = [e.left[way] for e in estimates if way < len(e.left)]
+    names = sorted({group for left in known for group in left.groups})
     index = {group: i for i, group in enumerate(names)}
     shares = np.zeros(len(names))
     values = []
-    for value, left in lefts:
-        without = np.full(len(names), value)
-        if left is not None:
+    for e in estimates:
+        without = np.full(len(names), e.value)
+        for left in e.left[way : way + 1]:
             places = [index[group] for group in left.groups]
             without[places] = left.values
-            shares[places] += left.shares / len(known)
+            shares[places] += left.shares
         values.append(without)
-    return names, shares, values
+    return tuple(names), shares / len(known), values
 
 
 def mean_estimate(estimates: Sequence[Estimate]) -> Estimate:
@@ -646,115 +693,3 @@ def mean_estimate(estimates: Sequence[Estimate]) -> Estimate:
     mean = combine_estimates(lambda *values: sum(values) / len(values), *estimates)
     within = min(e.within[0] for e in estimates), max(e.within[1] for e in estimates)
     return replace(mean, n=sum(e.n for e in estimates), within=within)
-
-
-def resample_cells(
-    cells: Mapping[K, Sequence[ItemScore]],
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    unit: str = "group",
-    among: Collection[str] = (),
-) -> dict[K, Estimate]:
-    """Estimate every cell's sum of numerators over sum of denominators, on the items that all cells
-    have, drawn together.
-
-    What is drawn is what `common_units` says. among: groups of other cells that are drawn together
-    with these (`find_shared_groups`). Equal sets of groups give equal draws, so that estimates of
-    two calls about the same groups are paired as well. Raises ValueError as `common_units`, and
-    when denominators are all 0.
-    """
-    common, units = common_units(cells, unit)
-    order = sorted({*units.labels, *among})
-    # one seed for the groups and one for the askers, by their names
-    askers = [ASKER, *sorted(set(units.askers))]
-    seeds = [int(hash_json([seed, names]), 16) for names in (order, askers)]
-    sums: dict[K, np.ndarray] = {}  # (S, 2)
-    units_of: dict[K, BootstrapUnits] = {}
-    for key, scored in cells.items():
-        by_id = {s.id: s for s in scored}
-        items = [by_id[i] for i in common]
-        sums[key] = np.array([(s.numerator, s.denominator) for s in items], np.float64)
-        unasked = choose_units([s.voice for s in items], [s.group for s in items], unit)
-        units_of[key] = units if any(s.asker for s in items) else unasked
-        if not sums[key][:, 1].sum() > 0:
-            raise ValueError("the denominators of a score are all 0")
-    ways = {bool(u.askers): list_ways(u) for u in units_of.values()}
-    drawn: dict[K, np.ndarray] = {}
-    for crossed in ways:
-        keys = [key for key in cells if bool(units_of[key].askers) == crossed]
-        table = np.concatenate([sums[key] for key in keys], axis=1)
-        table = _draw_sums(table, units_of[keys[0]], order, seeds, resamples)
-        for i, key in enumerate(keys):
-            drawn[key] = _ratios(table[:, 2 * i : 2 * i + 2])
-    estimates = {}
-    for key, units in units_of.items():
-        above, below = sums[key].T
-        value = float(above.sum() / below.sum())
-        left = _leave_out(sums[key], ways[bool(units.askers)])
-        estimates[key] = Estimate(
-            value,
-            drawn[key],
-            len(common),
-            _count_groups(left),
-            units.text,
-            left,
-            _find_range(above, below),
-        )
-    return estimates
-
-
-def common_units(
-    cells: Mapping[K, Sequence[ItemScore]], unit: str
-) -> tuple[list[str], BootstrapUnits]:
-    """Return the ids of the items that all cells have, and what is drawn of them (`choose_units`).
-
-    unit: what `ItemScore.group` is, the next larger unit than the item.
-    A cell whose items nobody asks (words of a passage) is drawn by voice alone.
-    Raises ValueError when the cells have no item in common, or an item is in other groups or of
-    another voice elsewhere.
-    """
-    by_cell = [{s.id: s for s in scored} for scored in cells.values()]
-    first = by_cell[0] if by_cell else {}
-    common = [s for s in first.values() if all(s.id in by_id for by_id in by_cell)]
-    if not common:
-        raise ValueError("the cells have no items in common")
-    for s in common:
-        for name in ("group", "voice"):
-            several = sorted({getattr(by_id[s.id], name) for by_id in by_cell})
-            if len(several) > 1:
-                raise ValueError(
-                    f"the item {s.id} is in the {name}s {', '.join(map(repr, several))}"
-                )
-    askers: list[str] = []
-    for by_id in by_cell:
-        if not askers and any(s.asker for s in by_id.values()):
-            askers = [by_id[s.id].asker for s in common]
-    voices = [s.voice for s in common]
-    larger = [s.group for s in common]
-    return [s.id for s in common], choose_units(voices, larger, unit, askers)
-
-
-def find_shared_groups(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
-    """Find the groups that every key's are to be drawn with: those of all keys that share one of
-    them, directly or through others.
-
-    Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in
-    all of them.
-    """
-    components: list[tuple[set[K], set[str]]] = []
-    for key, bootstrap in units.items():
-        keys = {key}
-        labels = {f"{bootstrap.name} {label}" for label in bootstrap.labels}
-        apart = []
-        for other_keys, other_labels in components:
-            if other_labels & labels:
-                keys |= other_keys
-                labels |= other_labels
-            else:
-                apart.append((other_keys, other_labels))
-        components = [*apart, (keys, labels)]
-    shared: dict[K, set[str]] = {}
-    for keys, labels in components:
-        names = {label.partition(" ")[2] for label in labels}
-        shared |= dict.fromkeys(keys, names)
-    return shared

@@ -91,17 +91,7 @@ def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path: Path
 
 @pytest.mark.parametrize(
     "other",
-    [
-        {"system": "cascade"},
-        {"encoder": "mfcc"},
-        {"condition": "clean"},
-        {"snr_db": None},
-        {"metric": "AOS"},
-        {"seed": 1},
-        {"card": "other"},
-        {"card": {"layer": 6}},
-        {"snr_over": "signal"},
-    ],
+    [{"system": "cascade"}, {"snr_db": None}, {"seed": 1}, {"card": {"layer": 6}}],
 )
 def test_another_key_is_another_row(path: Path, other: dict[str, object]) -> None:
     append_rows(path, [ROW])
@@ -126,18 +116,11 @@ def test_scalars_of_numpy(path: Path) -> None:
     assert read_rows(path) == (ROW,)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"value": float("nan")},
-        {"snr_db": float("inf")},
-    ],
-)
-def test_values_that_are_refused_leave_the_file_alone(path: Path, wrong: dict[str, object]) -> None:
+def test_a_value_that_is_refused_leaves_the_file_alone(path: Path) -> None:
     append_rows(path, [ROW])
     before = path.read_bytes()
     with pytest.raises(ValueError, match="not JSON compliant"):
-        append_rows(path, [replace(ROW, **wrong)])  # type: ignore[arg-type]
+        append_rows(path, [replace(ROW, value=float("nan"))])
     assert path.read_bytes() == before
 
 
@@ -145,12 +128,8 @@ def test_values_that_are_refused_leave_the_file_alone(path: Path, wrong: dict[st
     ("line", "what"),
     [
         ("{", "truncated"),
-        ("[1]", "Expected `object`"),
         (json.dumps({"system": "dual"}), "`task`"),
         (json.dumps(asdict(ROW) | {"value": "51"}), r"$.value"),
-        (json.dumps(asdict(ROW) | {"value": float("nan")}), "malformed"),
-        (json.dumps(asdict(ROW) | {"seed": 0.5}), r"$.seed"),
-        (json.dumps(asdict(ROW) | {"card": None}), r"$.card"),
     ],
 )
 def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) -> None:
@@ -162,11 +141,7 @@ def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) ->
 
 
 def test_a_missing_file(path: Path) -> None:
-    refused(
-        "cannot read the results .*No such file.*; `speechssl evaluate` writes", read_rows, path
-    )
-    path.mkdir(parents=True)
-    refused("cannot read the results .*Is a directory", read_rows, path)
+    refused("cannot read the results .*No such file", read_rows, path)
 
 
 @pytest.mark.slow
@@ -209,18 +184,12 @@ def test_of_two_cards_the_last_is_shown_and_nothing_gives_nothing() -> None:
 
 
 def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> None:
-    append_rows(
-        path,
-        [ROW, replace(ROW, condition="clean", snr_db=None), replace(ROW, card="another")],
-        by_content=True,
-    )
+    clean = replace(ROW, condition="clean", snr_db=None)
+    append_rows(path, [ROW, clean, replace(ROW, card={"of": "another"})], by_content=True)
     append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
-    found = [(row.encoder, row.condition, row.value, row.card) for row in read_rows(path)]
-    assert found == [
-        ("mine", "babble", 51.5, "3f2a"),
-        ("mine", "clean", 51.25, "3f2a"),
-        ("hubert", "babble", 51.25, "another"),
-    ]
+    found = [(row.encoder, row.condition, row.value) for row in read_rows(path)]
+    assert found[:2] == [("mine", "babble", 51.5), ("mine", "clean", 51.25)]
+    assert found[2:] == [("hubert", "babble", 51.25)]
 
 
 def test_tables_say_what_is_drawn() -> None:

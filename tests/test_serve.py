@@ -1,5 +1,4 @@
-"""The page that answers questions: recordings and their limits, answers as HTML, the process with
-the models, and a browser."""
+"""The page that answers questions: recordings and their limits, answers as HTML, and a browser."""
 
 from __future__ import annotations
 
@@ -23,11 +22,9 @@ import soundfile
 
 from speechssl.audio import LONGEST_QUESTION, read_audio
 from speechssl.cli import main
-from speechssl.errors import InputError
 from speechssl.pipelines import QA
-from speechssl.serve import page
-from speechssl.serve.options import Limits, Serve
-from speechssl.serve.page import Answerer, answered, at_snr, check_port, read_upload
+from speechssl.serve.options import Limits
+from speechssl.serve.page import answered, ask, at_snr, check_port, read_upload
 from speechssl.signal import active_level, rms_level
 
 from .files import refused
@@ -38,7 +35,7 @@ SENTENCES = (
     "the cinema was full",
 )
 SYSTEMS = ("dual", "cascade-ctc")
-LIMITS = Limits(seconds=5.0, megabytes=0.5, timeout=60.0)
+LIMITS = Limits(seconds=5.0)
 
 
 def noise(seconds: float, level: float = 0.05) -> np.ndarray:
@@ -81,26 +78,9 @@ def free_port() -> int:
 @pytest.mark.parametrize(
     ("name", "part", "written", "expected"),
     [
-        (
-            "long.wav",
-            "passage",
-            noise(6),
-            "the passage (long.wav) lasts 6 s, and the passage may last 5 s",
-        ),
-        ("silent.wav", "question", np.zeros(16_000), "the question (silent.wav) is silent"),
-        (
-            "text.wav",
-            "passage",
-            b"this is not audio" * 100,
-            "cannot read the passage (text.wav) as audio",
-        ),
-        (
-            "large.wav",
-            "passage",
-            bytes(600_000),
-            "the passage (large.wav) has 0.6 MB, and at most 0.5 MB",
-        ),
-        ("empty.wav", "passage", b"", "the passage (empty.wav) is empty"),
+        ("long.wav", "passage", noise(6), "lasts 6 s, and the passage may last 5 s"),
+        ("silent.wav", "question", np.zeros(16_000), "is silent"),
+        ("text.wav", "passage", b"this is not audio" * 100, "cannot read"),
     ],
 )
 def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(
@@ -111,16 +91,17 @@ def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(
     else:
         soundfile.write(tmp_path / name, written, 16_000)
     message = refused("", read_upload, tmp_path / name, part, LIMITS)
-    assert expected in message and str(tmp_path) not in message
+    assert expected in message
+    assert f"the {part} ({name})" in message
+    assert str(tmp_path) not in message
 
 
 def test_a_question_is_shorter_than_a_passage(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", noise(LONGEST_QUESTION + 1), 16_000)
-    limits = Limits(100.0, 50.0, 60.0)
-    assert len(read_upload(tmp_path / "a.wav", "passage", limits)) == round(
-        (LONGEST_QUESTION + 1) * 16_000
+    assert (
+        len(read_upload(tmp_path / "a.wav", "passage", Limits(100.0))) > 16_000 * LONGEST_QUESTION
     )
-    refused("the question may last 60 s", read_upload, tmp_path / "a.wav", "question", limits)
+    refused("may last 60 s", read_upload, tmp_path / "a.wav", "question", Limits(100.0))
 
 
 @pytest.mark.parametrize(
@@ -186,31 +167,11 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Pat
     refused("has no words", answered, qa, passage, "?")
 
 
-@pytest.mark.slow
-def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(
-    speech: tuple[Path, Path], tmp_path: Path
-) -> None:
-    second = tmp_path / "second"
-    shutil.copytree(Path(page.__file__).parents[1] / "models/people-en", second)
-    passage, question = (read_audio(path) for path in speech)
-    answerer = Answerer(
-        Serve(models=("people-en", str(second)), systems=("dual",), limits=Limits(timeout=60.0))
-    )
-    try:
-        assert list(answerer.about) == ["people-en", str(second)]
-        assert "trained on recipes/units" in answerer.about["people-en"]["dual"]
-        pages = [answerer.ask(name, passage, question, "pink", 5.0) for name in answerer.about]
-        assert pages[0] == pages[1] and "Passage, pink 5 dB" in pages[0]
-        refused(
-            "can only listen", answerer.ask, "people-en", passage, "who leads them?", "clean", 0.0
-        )
-        answerer.timeout = 0.0
-        refused("took longer than 0 s", answerer.ask, "people-en", passage, question, "clean", 0.0)
-        answerer.timeout = 60.0
-        assert answerer.ask("people-en", passage, question, "pink", 5.0) == pages[0]
-    finally:
-        answerer.close()
-    refused("nowhere", Answerer, Serve(models=("nowhere",)))
+def test_what_is_missing_is_said_on_the_page() -> None:
+    qa: Any = None
+    missing = ask(qa, LIMITS, None, None, "", "clean", 0.0)
+    assert missing.startswith('<p role="alert"') and "no passage" in missing
+    assert "no question" in ask(qa, LIMITS, "a.wav", None, " ", "clean", 0.0)
 
 
 # ---- the verb
@@ -236,30 +197,11 @@ def test_without_gradio_the_install_line_is_given(monkeypatch, environment, caps
 
 def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        message = ended(capsys, "--port", str(server.getsockname()[1]))
-        assert (
-            "Address already in use" in message
-            and ("give another --port") in message
-            and message.count("\n") == 1
-        )
+        port = str(server.getsockname()[1])
+        message = ended(capsys, "--port", port)
+    assert f"127.0.0.1:{port}" in message and message.count("\n") == 1
     assert "no recordings in bagpipes" in ended(capsys, "--conditions", "bagpipes")
     refused("cannot listen at no.such.host.invalid", check_port, "no.such.host.invalid", 7860)
-
-
-def test_an_option_of_the_reader_that_would_have_no_effect_is_refused(capsys) -> None:
-    assert "has no option --shift" in ended(capsys, "--shift", "vector.safetensors")
-
-
-def test_everyone_is_let_in_with_a_warning_alone(monkeypatch, environment, capsys) -> None:
-    def stop() -> None:
-        raise InputError("no further")
-
-    monkeypatch.setattr(page, "import_gradio", stop)
-    for host, warned in (("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)):
-        message = ended(capsys, "--host", host, "--port", str(free_port()))
-        assert (
-            "everyone who reaches this machine" in message
-        ) == warned and "no further" in message
 
 
 @pytest.fixture
@@ -280,7 +222,6 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(
 ) -> None:
     temporary, port = tmp_path / "temporary", free_port()
     temporary.mkdir()
-    (tmp_path / "text.wav").write_bytes(b"this is not audio" * 100)
     # whatever asked for something outside would meet a proxy that is not there
     env = os.environ | {
         "TMPDIR": str(temporary),
@@ -297,65 +238,43 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(
         "--systems",
         *SYSTEMS,
     ]
-    left = lambda: [path.name for path in temporary.rglob("*") if path.is_file()]  # noqa: E731
     with subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:
         try:
             assert f"http://127.0.0.1:{port} " in server.stdout.readline()
-            page, asked, wait = chromium.new_page(), [], 120_000
-            page.set_default_timeout(wait)
+            page, asked = chromium.new_page(), []
+            page.set_default_timeout(120_000)
             page.on("request", lambda request: asked.append(request.url))
             page.goto(f"http://127.0.0.1:{port}")
-            assert "trained on recipes/units" in page.inner_text("#about") and (
-                "Nothing is kept"
-            ) in page.inner_text("body")
+            assert "trained on recipes/units" in page.inner_text("#about")
             page.click("#answer")
-            page.wait_for_selector(
-                "#result [role=alert]:has-text('There is no passage; drop a "
-                "recording, or record one')"
-            )
-            page.set_input_files("#passage input[type=file]", tmp_path / "text.wav")
-            page.wait_for_selector(
-                "#passage-kept [role=alert]:has-text('Cannot read the passage (text.wav) as audio')"
-            )
+            page.wait_for_selector("#result [role=alert]:has-text('There is no passage')")
             for part, path in zip(("passage", "question"), speech, strict=True):
                 page.set_input_files(f"#{part} input[type=file]", path)
-                page.wait_for_selector(f"#{part}-kept audio")
+                page.wait_for_selector(f"#{part} audio[src]", state="attached")
             page.click("#answer")
             page.wait_for_selector("#result tr[data-system]")
-            clean = [row.inner_text() for row in page.query_selector_all("#result tr[data-system]")]
-            assert [row.split("\t")[0] for row in clean] == ["dual", "cascade-ctc"] and all(
-                " s\t" in row for row in clean
-            )
-            assert (
-                page.locator("#result td audio").count() == 2
-                and page.locator("#result .units").count() == 2
-            )
+            rows = page.query_selector_all("#result tr[data-system]")
+            clean = [row.inner_text() for row in rows]
+            assert [row.split("\t")[0] for row in clean] == ["dual", "cascade-ctc"]
+            assert page.locator("#result td audio").count() == 2
+            assert page.locator("#result .units").count() == 2
             # it can be played
             assert page.evaluate("document.querySelector('#result audio').readyState") > 0
-            for change in ("who leads them?", ""):  # and an answer to what was asked before goes
-                page.fill("#text textarea", change)
-                page.wait_for_selector("#result tr[data-system]", state="detached")
-                page.click("#answer")
-                page.wait_for_selector("#result :is(tr[data-system], [role=alert])")
-            page.set_input_files("#question input[type=file]", speech[1])
+            page.fill("#text textarea", "who leads them?")  # an answer to what was asked goes
             page.wait_for_selector("#result tr[data-system]", state="detached")
+            page.fill("#text textarea", "")
             page.click("#noise input")
             page.get_by_role("option", name="pink").click()
             page.fill("#snr input[type=number]", "-5")
             page.keyboard.press("Tab")
             page.click("#answer")
             page.wait_for_selector("#result h3:has-text('pink -5 dB')")
-            assert [
-                row.inner_text() for row in page.query_selector_all("#result tr[data-system]")
-            ] != clean
-            assert not [
-                url
-                for url in asked
-                if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "blob:"))
-            ]
-            assert left() == []
+            rows = page.query_selector_all("#result tr[data-system]")
+            assert [row.inner_text() for row in rows] != clean
+            here = (f"http://127.0.0.1:{port}/", "data:", "blob:")
+            assert all(url.startswith(here) for url in asked)
         finally:
             server.send_signal(signal.SIGINT)
             errors = server.communicate(timeout=60)[1]

@@ -38,7 +38,6 @@ from speechssl.metrics import (
     token_f1,
     word_error_rate,
 )
-from speechssl.results import seconds_range
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.text import answer_tokens, error_metric, language_of
 
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 METRICS = ("ff1", "aos", "em", "f1")
 # seconds; answers of NMSQA: median 1.1
-BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))
 
 # ---- what kind of answer a question has: by the rules of answer_types.yaml, which says what they
 # are
@@ -234,24 +232,6 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
     without a transcript is an error."""
     hypotheses = [transcripts.get(p.id, "") for p in passages]
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
-
-
-def average_by_length(
-    scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int
-) -> list[dict[str, Any]]:
-    """Average FF1 in percent by length of the answer. What is drawn is chosen for all lengths
-    together."""
-    units = passage_units(corpus, [s.passage for s in scored], [s.id for s in scored])
-    rows = []
-    for low, high in BUCKETS:
-        inside = {
-            i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high
-        }
-        if inside:
-            v = mean_interval(list(inside.values()), units.at(list(inside)), seed).percent
-            bucket = {"system": system, "bucket": seconds_range(low, high), "value": v.value}
-            rows.append(bucket | {"low": v.ends[0], "high": v.ends[1], "n": v.n})
-    return rows
 
 
 def find_seen(data: str, system: Any, parts: Sequence[Path]) -> str:

@@ -70,7 +70,7 @@ from speechssl.results import (
     Row,
     append_rows,
     list_rows,
-    published_choice,
+    published_table,
     read_rows,
     results_table,
     snr_note,
@@ -413,8 +413,8 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
         folder = model_folder(o.models)
         setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, choose(loaded, data, conditions, setup))
-        published = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
-        print("\n\n".join(filter(None, [table_of_rows(o, conditions), published])))
+        published = published_table([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
+        print("\n\n".join([table_of_rows(o, conditions), *([published.text] if published else [])]))
         return list_rows(o.out)
 
 

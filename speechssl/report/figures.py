@@ -6,9 +6,8 @@ A figure is drawn within `new_axes`, and ends with `add_legend` and `save_svg`.
 from __future__ import annotations
 
 import io
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -113,21 +112,15 @@ def draw_over_snr(
     """Draw a row a panel, a column a kind of noise, a line a label over the SNR, clean speech at
     the right end.
 
-    panels: scores of one metric by title. None where no line has two points.
+    panels: scores of one metric by title. None without noise.
     """
-    every = pd.concat(panels.values()) if panels else pd.DataFrame()
-    noises = []
-    for noise in every.condition[every.snr_db.notna()].unique() if len(every) else ():
-        places = every[(every.condition == noise) | (every.condition == "clean")]
-        if places.snr_db.nunique(dropna=False) > 1:
-            noises.append(noise)
+    every = pd.concat(panels.values()) if panels else pd.DataFrame(columns=["condition", "snr_db"])
+    noises = sorted(every.condition[every.snr_db.notna()].unique())
     if not noises:
         return None
-    noises.sort(key=lambda noise: (not noise.startswith("seen-"), noise))
     height = 2.9 if len(panels) == 1 else 1.7
-    with new_axes(
-        len(panels), len(noises), height, sharex="col", sharey="row" if len(panels) > 1 else "all"
-    ) as (figure, axes):
+    share: Any = {"sharex": "col", "sharey": "row"}
+    with new_axes(len(panels), len(noises), height, **share) as (figure, axes):
         for (name, scores), line in zip(panels.items(), axes, strict=True):
             for noise, ax in zip(noises, line, strict=True):
                 here = scores[(scores.condition == noise) | (scores.condition == "clean")]
@@ -177,23 +170,3 @@ def shade(
     ax.grid(False)
     ax.spines[:].set_visible(False)
     return image
-
-
-def name_points(ax: Axes, places: Iterable[tuple[float, str]], least: float) -> None:
-    """Name places along the upper edge, those that have room. least: the distance of two names, in
-    parts of the axis."""
-    low, high = ax.get_xlim()
-    named: list[tuple[float, str]] = []
-    for place, name in sorted(places):
-        if not named or place - named[-1][0] >= least * (high - low):
-            named.append((place, name))
-    above = ax.secondary_xaxis("top")
-    above.set_xticks([x for x, _ in named], [name for _, name in named], rotation=90, fontsize=7)
-    above.tick_params(length=2)
-    above.spines[:].set_visible(False)
-
-
-def score_limit(values: Iterable[float]) -> float:
-    """Return the upper end of an axis of scores: the next ten above everything."""
-    most = max((value for value in values if not math.isnan(value)), default=0.0)
-    return max(10.0, 10.0 * (int(most * 1.04 / 10) + 1))

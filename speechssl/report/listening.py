@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +22,9 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.data.records import Corpus
 from speechssl.eval.compare import Scores
 from speechssl.eval.score import ERRORS
-from speechssl.report.figures import PALETTE
-from speechssl.report.scores import condition_label, conditions_of, find_label
+from speechssl.report.scores import condition_label
 from speechssl.results import Table, full_condition
 
-UNKNOWN = len(PALETTE) - 1  # grey, for a system without results
 WIDTH, HEIGHT = 1000, 88
 LEAST = 3.0  # width below which a span could not be seen or clicked
 # LAME's average rate: about 105 kB for 30 seconds of speech. Not its constant rate: that low, a
@@ -44,17 +42,18 @@ class Region(NamedTuple):
     end: float
 
 
-class Prediction(NamedTuple):
-    """A prediction is the answer of one system. start, end: seconds in the passage, None where it
-    found nothing. ff1: percent, None where it is scored by its text alone."""
+class Lane(NamedTuple):
+    """A lane is one line under a waveform: the answer of a system, or of no system, the gold one.
 
-    system: str
-    start: float | None
-    end: float | None
-    confidence: float | None
-    ff1: float | None
-    transcript: str | None = None  # the recognised text, where the system makes one
-    answer_text: str | None = None
+    pieces: what was said or recognised, cut into before, answer, after; None where there is no
+    transcript. ff1: percent, None where the answer is scored by its text alone.
+    """
+
+    system: str | None
+    regions: tuple[Region, ...]
+    pieces: tuple[str, str, str] | None
+    ff1: float | None = None
+    confidence: float | None = None
 
 
 class Strip(NamedTuple):
@@ -70,72 +69,33 @@ class Strip(NamedTuple):
 class ListeningExample:
     """One question to listen to.
 
-    seconds: length of the passage. envelope: (P,) peaks in [0, 1]. gold: [start, end) in seconds,
-    every annotation.
+    seconds: length of the passage. envelope: (P,) peaks in [0, 1]. lanes: the gold answer first.
     """
 
     id: str
     question_text: str
     question_audio: bytes  # MP3
-    passage_text: str
     passage_audio: bytes
     seconds: float
     envelope: tuple[float, ...]
-    gold: tuple[tuple[float, float], ...]
-    answer_text: str
-    predictions: tuple[Prediction, ...]
+    lanes: tuple[Lane, ...]
     condition: str = ""  # as it shall be printed, such as "Pink noise, 5 dB"
     # what groups it belongs to beside its condition: name of a grouping, group
     badges: tuple[tuple[str, str], ...] = ()
     strips: tuple[Strip, ...] = ()
 
 
-class Lane(NamedTuple):
-    """One line under a waveform. slot: of its colour, None for the gold answer. pieces: a
-    transcript cut into before, answer, after; None where there is no transcript."""
-
-    slot: int | None
-    label: str
-    regions: tuple[Region, ...]
-    prediction: Prediction | None
-    pieces: tuple[str, str, str] | None
-
-
-def lanes_of(
-    example: ListeningExample, scores: pd.DataFrame, slots: Mapping[str, int]
-) -> list[Lane]:
-    """Return the gold answer first, then the predictions in the order of the systems."""
-
-    def cut(text: str, answer: str, regions: Sequence[Region]) -> tuple[str, str, str]:
-        near = (regions[0].start + regions[0].end) / 2 / example.seconds if regions else 0.5
-        return locate(text, answer, near) or (text, "", "")
-
-    golden = tuple(region(start, end, example.seconds) for start, end in example.gold)
-    said = cut(example.passage_text, example.answer_text, golden)
-    lanes = []
-    for p in example.predictions:
-        label = find_label(scores, p.system)
-        regions: tuple[Region, ...] = ()
-        if p.start is not None and p.end is not None:
-            regions = (region(p.start, p.end, example.seconds),)
-        pieces = None if p.transcript is None else cut(p.transcript, p.answer_text or "", regions)
-        lanes.append(Lane(slots.get(label, UNKNOWN), label, regions, p, pieces))
-    lanes.sort(key=lambda lane: lane.slot or 0)
-    return [Lane(None, "Gold answer", golden, None, said), *lanes]
-
-
-def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | None:
+def cut_at(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str]:
     """Cut a text at the occurrence of the answer that lies nearest to this fraction of the text:
-    before, answer, after.
+    before, answer, after; (text, "", "") where it does not hold the answer.
 
-    Case does not count; whole words are preferred. None where the text does not hold the answer.
+    Case does not count; whole words are preferred.
     """
     words = re.escape(answer.strip())
-    matches = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(
-        re.finditer(words, text, re.IGNORECASE)
-    )
+    matches = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE))
+    matches = matches or list(re.finditer(words, text, re.IGNORECASE))
     if not words or not matches:
-        return None
+        return text, "", ""
     best = min(matches, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
     return text[: best.start()], best[0], text[best.end() :]
 
@@ -212,71 +172,63 @@ def predictions_path(score: Scores) -> Path:
 
 def list_predictions(
     scored: Sequence[tuple[Scores, Answers]],
-    scores: pd.DataFrame,
-    corpus: Corpus | None = None,
-    common: Collection[str] = (),
-    examples: Mapping[tuple[str, str], str] | None = None,
+    corpus: Corpus,
+    examples: Mapping[tuple[str, str], str],
 ) -> list[dict[str, Any]]:
     """Make a line a question, system and condition.
 
-    scored: with their answers, {} where there are none. corpus: None leaves out what only it knows,
-    the texts of questions and gold answers and the words that are said in an answer. common: ids of
-    the questions that all systems answered; empty: no difference is made. examples: (id of a
-    question, label of its condition) -> identifier of its element on the page.
+    examples: (id of a question, label of its condition) -> identifier of its element on the page.
     """
-    by_id = {q.id: q for q in corpus.questions} if corpus else {}
-    written = (scores.condition == "written").any()
+    questions = {q.id: q for q in corpus.questions}
+    answered = [score.lines.keys() & given["answers"].keys() for score, given in scored]
+    common = set.intersection(*answered)
     rows = []
-    for score, predictions in scored:
-        answers = predictions.get("answers", {})
+    for score, given in scored:
+        answers = given["answers"]
         name = full_condition(score.condition[0], score.card.get("snr_over"))
-        name = "written" if written and name == "clean" else name
         where = condition_label(name, score.condition[1])
         reads = any(answer.get("text") for answer in answers.values())
         for question_id, line in score.lines.items():
-            question, answer = by_id.get(question_id), answers.get(question_id) or {}
+            question, answer = questions[question_id], answers.get(question_id) or {}
             start, end = answer.get("start") or 0.0, answer.get("end") or 0.0
-            text, spoken = answer.get("text") or "", end > start and not reads and corpus
-            if spoken and corpus:
-                words = corpus.passages[line["passage"]].words
+            text, timed = answer.get("text") or "", end > start
+            if timed and not reads:
+                words = corpus.passages[question.passage].words
                 text = " ".join(w.text for w in words if start <= (w.start + w.end) / 2 < end)
             row = {
                 "id": question_id,
-                "question": question.written if question else "",
-                "gold": question.answers[0].text if question and question.answers else "",
-                "type": line.get("type") or "",
-                "seconds": _round(line.get("answer_seconds")),
+                "question": question.written,
+                "gold": question.answers[0].text if question.answers else "",
+                "type": line["type"] or "",
+                "seconds": _round(line["answer_seconds"]),
                 "common": not common or question_id in common,
-                "system": find_label(scores, score.system),
+                "system": score.system,
                 "condition": where,
-                "ff1": _round(line.get("ff1"), 100),
-                "f1": _round(line.get("f1"), 100),
-                "error": line.get("error") or "",
-                "start": _round(start) if end > start else None,
-                "end": _round(end) if end > start else None,
+                "ff1": _round(line["ff1"], 100),
+                "f1": _round(line["f1"], 100),
+                "error": line["error"] or "",
+                "start": _round(start) if timed else None,
+                "end": _round(end) if timed else None,
                 "text": text,
-                "spoken": bool(spoken),
-                "example": (examples or {}).get((question_id, where), ""),
+                "spoken": timed and not reads,
+                "example": examples.get((question_id, where), ""),
             }
             rows.append(row)
     return rows
 
 
-def explorer_of(
-    rows: Sequence[Mapping[str, Any]], scores: pd.DataFrame, slots: Mapping[str, int]
-) -> dict[str, Any]:
-    """Return predictions for the page's script. Systems and conditions stand in their order."""
-    systems = list(dict.fromkeys([*slots, *(row["system"] for row in rows)]))
-    conditions = list(dict.fromkeys([*conditions_of(scores), *(row["condition"] for row in rows)]))
-    questions = {row["id"]: place for place, row in enumerate(reversed(rows))}
+def explorer_of(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -> dict[str, Any]:
+    """Return predictions for the page's script, by condition and question, within these as they
+    come. slots: of the systems."""
+    conditions = list(dict.fromkeys(row["condition"] for row in rows))
+    questions = {name: place for place, name in enumerate(dict.fromkeys(r["id"] for r in rows))}
 
-    def order(row: Mapping[str, Any]) -> tuple[int, int, int]:
-        system, condition = systems.index(row["system"]), conditions.index(row["condition"])
-        return condition, -questions[row["id"]], system
+    def order(row: Mapping[str, Any]) -> tuple[int, int]:
+        return conditions.index(row["condition"]), questions[row["id"]]
 
     return {
-        "systems": systems,
-        "slots": {name: slots.get(name, UNKNOWN) for name in systems},
+        "systems": list(slots),
+        "slots": slots,
         "conditions": conditions,
         "fields": list(rows[0]),
         "rows": [list(row.values()) for row in sorted(rows, key=order)],
@@ -288,13 +240,12 @@ def error_table(explorer: Mapping[str, Any], note: str = "") -> Table | None:
     no score says so."""
     frame = pd.DataFrame(explorer["rows"], columns=explorer["fields"])
     frame = frame[frame.error != ""]
-    if not len(frame):
+    if frame.empty:
         return None
     lines = []
     for place, errors in frame.groupby(["condition", "system"], sort=False).error:
-        shares = errors.value_counts(normalize=True)
-        percent = (round(100 * shares.get(error, 0.0)) for error in ERRORS)
-        lines.append((*place, len(errors), *percent))
+        shares = 100 * errors.value_counts(normalize=True).reindex(ERRORS, fill_value=0.0)
+        lines.append((*place, len(errors), *shares.round().astype(int)))
     columns = ("condition", "system", "n", *ERRORS)
     notes = f"Percent of the questions. {KINDS} {note}".strip()
     return Table("How answers err", columns, tuple(lines), notes)

@@ -40,13 +40,8 @@ class Report:
         "people-en",
         "shipped set or model folder that was evaluated; its units are drawn under the waveforms",
     )
-    seed: Whole = option(
-        0, "seed of the choice of questions and of the bootstrap; the noise is that of `evaluate`"
-    )
+    seed: Whole = option(0, "seed of the choice of questions; the noise is that of `evaluate`")
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
-    voices: tuple[Path, ...] = option(
-        (), "recordings that `evaluate` mixed babble from", name="babble"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

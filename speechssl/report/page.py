@@ -4,9 +4,8 @@ to listen to."""
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +15,9 @@ from markupsafe import escape
 
 from speechssl.artifacts import hash_json, write_text
 from speechssl.report.figures import PALETTE, Drawing
-from speechssl.report.listening import Lane, ListeningExample, data_uri, outline, ticks
+from speechssl.report.listening import ListeningExample, data_uri, outline, ticks
 from speechssl.report.scores import describe_scores, metrics_of, sort_conditions
-from speechssl.results import METRICS, Row, Table, metric_name
+from speechssl.results import METRICS, Row, Table, metric_name, read_table
 
 
 class Grid(NamedTuple):
@@ -32,14 +31,16 @@ class Grid(NamedTuple):
 @dataclass(frozen=True)
 class Section:
     """A section is a part of a page, of which what is empty is left out. listening: which questions
-    the examples are; explorer: the predictions for the page's script."""
+    the examples are; slots: of the colours of their systems; explorer: the predictions for the
+    page's script."""
 
     title: str
     summary: str = ""
     grids: Sequence[Grid] = ()
     drawings: Sequence[Drawing | None] = ()
-    examples: Sequence[tuple[ListeningExample, Sequence[Lane]]] = ()
+    examples: Sequence[ListeningExample] = ()
     listening: str = ""
+    slots: Mapping[str, int] = field(default_factory=dict)
     explorer: Mapping[str, Any] | None = None
 
     @property
@@ -72,29 +73,19 @@ def write_page(
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     environment.filters |= {"data_uri": data_uri, "outline": outline, "svg_uri": svg_uri}
     environment.globals |= {"ticks": ticks}
-    lanes = [lane for s in sections for _, of_example in s.examples for lane in of_example]
-    every = pd.DataFrame([_plain(row) for row in rows])
+    every = read_table(rows).astype(dict.fromkeys(["snr_db", "low", "high"], float))
+    every["card"] = [row.card if isinstance(row.card, str) else row.card_text for row in rows]
     page = environment.get_template("template.html").render(
         title=title,
         sections=[section for section in sections if not section.empty],
         synthetic=synthetic,
         provenance=provenance,
-        slots=sorted({lane.slot for lane in lanes if lane.slot is not None}),
         count=len(rows),
-        rows=every.to_html(index=False, border=0, na_rep="", classes=""),
-        download=_uri("text/csv;charset=utf-8", every.to_csv(index=False)),
+        rows=every.to_html(index=False, border=0, na_rep="", float_format="{:.6g}".format),
+        download=_uri("text/csv;charset=utf-8", every.to_csv(index=False, float_format="%.6g")),
         palette=PALETTE,
     )
     write_text(out, page)
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    values = asdict(row)
-    if not isinstance(row.card, str):
-        values["card"] = json.dumps(values["card"], sort_keys=True, ensure_ascii=False)
-    numbers = ("snr_db", "value", "low", "high")
-    printed = {name: "" if values[name] is None else f"{values[name]:.6g}" for name in numbers}
-    return values | printed
 
 
 def _uri(kind: str, text: str) -> str:

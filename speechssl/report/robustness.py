@@ -22,26 +22,23 @@ from speechssl.results import LOWER_IS_BETTER, Row, interval_note, metric_name, 
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
 AT = 5.0  # dB, the SNR that the summary speaks of
-LEAST = {"%": 10.0, "dB": 4.0}  # the colour scale reaches at least to this loss
+LEAST = {"%": 10.0, "dB": 4.0, "": 1.0}  # the colour scale reaches at least to this loss
+LOSSES = {  # a decibel is no point
+    "%": "What noise costs, task by task",
+    "dB": "What noise costs, in decibels",
+    "": "What noise costs, on PESQ's scale",
+}
 
 
 def split_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """Return the rows of a robustness grid, and the others."""
     rows = list(rows)
-    measured = {(r.name, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
+    noisy = {(r.name, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
     parts: tuple[list[Row], list[Row]] = ([], [])
     for r in rows:
-        of_grid = r.condition == "clean" or r.condition.startswith(GROUPS)
-        parts[not (of_grid and (r.name, r.encoder, r.metric) in measured)].append(r)
+        of_grid = r.condition.startswith(("clean", *GROUPS))
+        parts[0 if of_grid and (r.name, r.encoder, r.metric) in noisy else 1].append(r)
     return parts
-
-
-def panels_of(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Cut the scores of a grid into those of a task and metric, by title."""
-    panels = {}
-    for (task, metric), panel in scores.groupby(["system", "metric"], sort=False):
-        panels[f"{SYSTEMS.get(task, task)}, {metric_name(metric)}"] = panel
-    return panels
 
 
 def add_losses(scores: pd.DataFrame) -> pd.DataFrame:
@@ -63,20 +60,21 @@ def robustness_section(
     if not len(scores):
         return Section(title)
     scores = add_losses(scores)
-    panels = panels_of(scores)
+    panels = {
+        f"{SYSTEMS.get(task, task)}, {metric_name(metric)}": panel
+        for (task, metric), panel in scores.groupby(["system", "metric"], sort=False)
+    }
     grids = []
     for name, panel in panels.items():
-        shown = sort_conditions(panel)
-        note = describe_scores(shown)
-        grids.append(pivot_scores(name, shown, ["family", "level"], "Encoder", note, True))
+        note, columns = describe_scores(panel), ["family", "level"]
+        grids.append(pivot_scores(name, sort_conditions(panel), columns, "Encoder", note, True))
     bars = interval_note("Error bars", zip(scores.label, scores.drawn, scores.groups, strict=True))
-    drawings: list[Drawing | None] = [
-        draw_losses("What noise costs, task by task", panels, "%"),
-        draw_losses("What noise costs, in decibels", panels, "dB"),
-        draw_losses("What noise costs, on PESQ's scale", panels, ""),
-        draw_over_snr("Scores against the signal-to-noise ratio (SNR)", bars, panels, slots),
-    ]
-    return Section(title, "", grids, drawings)
+    drawings: list[Drawing | None] = []
+    for scale, what in LOSSES.items():
+        of_scale = {name: p for name, p in panels.items() if unit(p.metric.iloc[0]) == scale}
+        drawings.append(draw_losses(what, of_scale, scale))
+    title_over = "Scores against the signal-to-noise ratio (SNR)"
+    return Section(title, "", grids, [*drawings, draw_over_snr(title_over, bars, panels, slots)])
 
 
 def choose_nearest(noisy: pd.DataFrame) -> pd.DataFrame:
@@ -88,45 +86,31 @@ def choose_nearest(noisy: pd.DataFrame) -> pd.DataFrame:
     return noisy[noisy.snr_db == min(ratios, key=lambda snr: (abs(snr - AT), -snr))]
 
 
-def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], measured: str) -> Drawing | None:
+def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], scale: str) -> Drawing | None:
     """Draw the score in every cell; its colour is the points lost against the encoder's own clean
-    speech, on one scale for all tasks.
-
-    measured: the unit of the tasks, since a decibel is no point. None where nothing noisy was
-    measured.
-    """
-    panels = {
-        name: panel for name, panel in panels.items() if unit(panel.metric.iloc[0]) == measured
-    }
-    if not panels:
+    speech, for all tasks of one unit (scale) alike. None where nothing noisy was measured."""
+    every = pd.concat(panels.values()) if panels else pd.DataFrame({"condition": []})
+    if (every.condition == "clean").all():
         return None
-    every = pd.concat(panels.values())
-    if not every.loss[every.condition != "clean"].notna().any():
-        return None
-    most = max(LEAST.get(measured, 1.0), every.loss.max())
+    most = max(LEAST[scale], every.loss.max())
     conditions = conditions_of(every)
     heights = [panel.label.nunique() + 0.9 for panel in panels.values()]
-    with new_axes(
-        len(panels),
-        1,
-        0.27 * sum(heights) / len(panels) + 0.9 / len(panels),
-        sharex="all",
-        height_ratios=heights,
-    ) as (figure, axes):
+    height = (0.27 * sum(heights) + 0.9) / len(panels)
+    with new_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
         for ax, (name, panel) in zip(axes[:, 0], panels.items(), strict=True):
-            where = [
-                condition_label(*place) for place in zip(panel.condition, panel.snr_db, strict=True)
-            ]
-            panel = panel.assign(where=where, number=panel.text.str.split("\n").str[0])
-            labels = list(panel.label.unique())
+            places = zip(panel.condition, panel.snr_db, strict=True)
+            panel = panel.assign(
+                where=[condition_label(*place) for place in places],
+                number=panel.text.str.partition("\n")[0],
+            )
             pivot = panel.pivot(index="label", columns="where", values=["loss", "number"])
-            pivot = pivot.loc[labels]
+            pivot = pivot.loc[panel.label.unique()]
             losses = pivot["loss"].reindex(columns=conditions).astype(float)
-            shares = np.sqrt(losses.clip(0) / most).to_numpy()
             texts = pivot["number"].reindex(columns=conditions).fillna("–").to_numpy().tolist()
-            shade(ax, shares, [shorten(n, 24) for n in labels], conditions, texts, "YlOrBr")
+            shares = np.sqrt(losses.clip(0) / most).to_numpy()
+            labels = [shorten(label, 24) for label in pivot.index]
+            shade(ax, shares, labels, conditions, texts, "YlOrBr", upright=True)
             ax.set_title(name, loc="left", fontsize=9)
-            ax.tick_params(axis="x", rotation=90)
         svg = save_svg(figure)
     lost = print_value(every.metric.iloc[0], most)
     caption = (

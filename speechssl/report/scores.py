@@ -10,7 +10,6 @@ column).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,16 +45,10 @@ SYSTEMS = {  # in the order of pages; those of question answering have the names
     "ss": "SS (separation)",
 }
 CONDITIONS = {
-    "clean": "Clean speech",
-    "written": "As written",
     "reverb": "Reverberation",
     "pink": "Pink noise",
     "gaussian": "Gaussian noise",
 }
-READERS = (  # systems without audio, before any @ or +
-    *("text", "cascade-given", "cascade-simulated", "chance", "longest-option"),
-    *(f"{m}-{source}" for m in ("bm25", "tfidf", "embeddings") for source in ("text", "given")),
-)
 KEYS = ["system", "encoder", "condition", "snr_db", "metric"]
 COLUMN = ["system", "metric", "condition", "snr_db"]  # values of these may be compared
 SCALES = {"%": "Percent", "dB": "Decibels", "×": "Times"}
@@ -64,27 +57,21 @@ SCALES = {"%": "Percent", "dB": "Decibels", "×": "Times"}
 def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
     """Make the table of scores.
 
-    Values that are not finite are left out. Rows that differ in their seed alone are averaged, and
-    their interval reaches from the least lower to the greatest upper end; of rows that differ in
-    their card alone the last counts. by: what lines are called after, "system" or "encoder"; the
-    values of one column are those of all systems, or of all encoders on one system.
+    Rows that differ in their seed alone are averaged, and their interval reaches from the least
+    lower to the greatest upper end; of rows that differ in their card alone the last counts. by:
+    what lines are called after, "system" or "encoder"; the values of one column are those of all
+    systems, or of all encoders on one system.
     """
-    every = read_table(rows)
+    every = read_table(rows).astype(dict.fromkeys(["snr_db", "value", "low", "high"], float))
     every["system"] = every.task.where(every.system == HEAD, every.system)
-    over = every.snr_over.map(lambda over: f", over the {over}" if over else "")
-    every["condition"] += over
+    every["condition"] += every.snr_over.map(lambda over: f", over the {over}" if over else "")
     every["metric"] = every.metric.str.lower()
-    numbers = ["snr_db", "value", "low", "high"]
-    every[numbers] = every[numbers].astype(float).replace([np.inf, -np.inf], np.nan)
-    every = every[every.value.notna()].drop_duplicates([*KEYS, "seed"], keep="last")
-    every.loc[every.low.isna() | every.high.isna(), ["low", "high"]] = np.nan
-    if len(every) and reads_only(every.system):
-        every["condition"] = every.condition.replace("clean", "written")
+    every = every.drop_duplicates([*KEYS, "seed"], keep="last")
     seeds = every.groupby(KEYS, dropna=False, sort=False)
     scores = seeds.agg(
         value=("value", "mean"),
-        low=("low", lambda ends: ends.min(skipna=False)),
-        high=("high", lambda ends: ends.max(skipna=False)),
+        low=("low", "min"),
+        high=("high", "max"),
         n=("n", "first"),
         seeds=("seed", "size"),
         drawn=("drawn", "first"),
@@ -100,30 +87,25 @@ def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
     return scores
 
 
-def reads_only(systems: Iterable[str]) -> bool:
-    """Return whether none of these systems listens, so that "clean" is not of speech."""
-    return all(re.split("[@+]", system)[0] in READERS for system in systems)
+def rank_name(name: str, known: Iterable[str]) -> tuple[int, str]:
+    """Order names as the known ones stand, others by name behind them."""
+    names = list(known)
+    return (names.index(name) if name in names else len(names), name)
 
 
 def _place(score: Any) -> tuple[Any, ...]:
-    """Order systems and metrics as SYSTEMS and METRICS do, others by name; clean first, then by
-    name, the easiest signal-to-noise ratio first."""
-    known, measured = list(SYSTEMS), list(METRICS)
-    system = known.index(score.system) if score.system in known else len(known)
-    metric = measured.index(score.metric) if score.metric in measured else len(measured)
+    """Order systems and metrics as SYSTEMS and METRICS do; clean first, then by name, the easiest
+    signal-to-noise ratio first."""
     snr = -math.inf if math.isnan(score.snr_db) else -score.snr_db
     condition = (score.condition != "clean", score.condition, snr)
-    return (system, score.system, metric, score.metric, *condition)
+    return rank_name(score.system, SYSTEMS), rank_name(score.metric, METRICS), condition
 
 
-def _name_systems(scores: pd.DataFrame) -> list[str]:
+def _name_systems(scores: pd.DataFrame) -> pd.Series:
     """Name the encoder beside a system that has several."""
-    encoders = scores.groupby("system").encoder.nunique()
-    names = []
-    for system, encoder in zip(scores.system, scores.encoder, strict=True):
-        name = SYSTEMS.get(system, system)
-        names.append(f"{name} · {encoder}" if encoder and encoders[system] > 1 else name)
-    return names
+    names = scores.system.map(lambda system: SYSTEMS.get(system, system))
+    several = scores.groupby("system").encoder.transform("nunique") > 1
+    return names.mask(several & (scores.encoder != ""), names + " · " + scores.encoder)
 
 
 def assign_slots(labels: Iterable[str]) -> dict[str, int]:
@@ -131,26 +113,10 @@ def assign_slots(labels: Iterable[str]) -> dict[str, int]:
     return {label: slot for slot, label in enumerate(dict.fromkeys(labels))}
 
 
-def find_label(scores: pd.DataFrame, system: str) -> str:
-    """Return what the system of a prediction is called; its own name where it has no scores."""
-    labels = scores.label[(scores.system == system) | (scores.label == system)]
-    return str(labels.iloc[0]) if len(labels) else system
-
-
-def clean_of(scores: pd.DataFrame) -> pd.DataFrame:
-    return scores[scores.condition == "clean"]
-
-
 def sort_conditions(scores: pd.DataFrame) -> pd.DataFrame:
     """Sort scores by condition: clean first, then by name, the easiest noise first."""
-    order = pd.DataFrame(
-        {
-            "noisy": scores.condition != "clean",
-            "condition": scores.condition,
-            "loudness": -scores.snr_db,
-        }
-    )
-    by = list(order.columns)
+    order = scores.assign(noisy=scores.condition != "clean", loudness=-scores.snr_db)
+    by = ["noisy", "condition", "loudness"]
     return scores.loc[order.sort_values(by, kind="stable", na_position="first").index]
 
 
@@ -162,9 +128,7 @@ def conditions_of(scores: pd.DataFrame) -> list[str]:
 
 def metrics_of(scores: pd.DataFrame) -> list[str]:
     """Return the metrics in the order of METRICS, then others by name."""
-    known = list(METRICS)
-    names = sorted(scores.metric.unique())
-    return sorted(names, key=lambda name: known.index(name) if name in known else len(known))
+    return sorted(scores.metric.unique(), key=lambda name: rank_name(name, METRICS))
 
 
 # ---- names and numbers as printed
@@ -205,25 +169,21 @@ def mark_best(scores: pd.DataFrame, column: Sequence[str]) -> pd.Series:
     """
     signs = np.where(scores.metric.isin(LOWER_IS_BETTER), -1, 1)
     rounded = [round(v, decimals(m)) for v, m in zip(scores.value, scores.metric, strict=True)]
-    merit = pd.Series(rounded, scores.index, dtype=float) * signs
-    keys = [scores[name] for name in column]
-    best = merit == merit.groupby(keys, dropna=False).transform("max")
-    several = merit.groupby(keys, dropna=False).transform("size") > 1
     few = (scores.drawn != "") & (scores.groups < FEWEST)
-    return best & several & ~few.groupby(keys, dropna=False).transform("max").astype(bool)
+    merits = scores.assign(merit=rounded * signs, few=few).groupby(list(column), dropna=False)
+    best = rounded * signs == merits.merit.transform("max")
+    return best & (merits.merit.transform("size") > 1) & ~merits.few.transform("any")
 
 
 def describe_scores(scores: pd.DataFrame, names: str = "") -> str:
     """Say what the numbers of a table are. names: the column that its intervals are named after,
     where they draw different things."""
     metrics = list(scores.metric.unique())
-    scales = {unit(metric): metric for metric in metrics}
-    kinds = [SCALES.get(scale, "On its own scale") for scale in scales]
+    scales = dict.fromkeys(SCALES.get(unit(metric), "On its own scale") for metric in metrics)
+    better = "↑ more is better, ↓ less is"
     if len(metrics) == 1:
-        better = "lower" if metrics[0] in LOWER_IS_BETTER else "higher"
-        notes = [f"{kinds[0]}; {better} is better."]
-    else:
-        notes = [f"{', '.join(kinds)}; ↑ more is better, ↓ less is."]
+        better = f"{'lower' if metrics[0] in LOWER_IS_BETTER else 'higher'} is better"
+    notes = [f"{', '.join(scales)}; {better}."]
     measured = scores[scores.low.notna()]
     if len(measured):
         of = measured[names] if names else [""] * len(measured)

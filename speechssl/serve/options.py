@@ -15,7 +15,6 @@ class Limits:
 
     seconds: Amount = option(300.0, "longest passage in seconds", name="max_seconds")
     megabytes: Amount = option(50.0, "largest upload in megabytes", name="max_megabytes")
-    timeout: Amount = option(120.0, "seconds after which an answer is given up")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class Serve:
     Drop or record a passage and a question, or write the question; the page shows waveform, units,
     recognised words and the answers of all systems, and plays them. --conditions stand in a
     drop-down: those of `evaluate qa`, noise without its SNR, which a slider gives. Uploads are
-    removed when they are read; nothing leaves this machine. Needs Gradio: pip install 'gradio>=6'
+    removed after an hour; nothing leaves this machine. Needs Gradio: pip install 'gradio>=6'
 
       speechssl serve
       speechssl serve --models people-en exp/mine --systems dual cascade-ctc \\
@@ -58,7 +57,9 @@ class Serve:
         least=1,
     )
     host: str = option(
-        "127.0.0.1", "address to listen at; 0.0.0.0 lets everyone in who reaches this machine"
+        "127.0.0.1",
+        "address to listen at; 0.0.0.0 lets everyone in who reaches this machine, without a "
+        "password or encryption",
     )
     port: Annotated[int, Range(1, 65535)] = option(7860, "port to listen at")
     limits: Limits = group(Limits(), "")

@@ -1,27 +1,16 @@
 """`speechssl serve`: a page on this machine on which recordings are asked questions, in noise too,
-and answers are played.
-
-The page runs in one process and the models in another (`Answerer`), which is ended where an answer
-takes too long. An upload is read into memory and its file removed; what is in memory goes when the
-page is closed.
-"""
+and answers are played."""
 
 # Annotations are not postponed: by them Gradio finds the handlers that want a Request.
 
-import ipaddress
-import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import sys
 import tempfile
 import threading
-import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from functools import cache
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -32,7 +21,7 @@ import numpy as np
 from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, length, read_recording
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
-from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.errors import InputError, MissingExtra
 from speechssl.pipelines import QA, Detail
 from speechssl.report.figures import PALETTE
 from speechssl.report.listening import (
@@ -49,8 +38,7 @@ from speechssl.timing import RunLength
 from speechssl.units.picture import unit_blocks
 
 CLEAN = "clean"
-PARTS = ("passage", "question")
-MEGABYTE = 2**20  # as Gradio counts where it refuses a file that is larger
+HOUR = 3600  # after which Gradio removes what was uploaded
 
 
 # ---- recordings
@@ -59,16 +47,11 @@ MEGABYTE = 2**20  # as Gradio counts where it refuses a file that is larger
 def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
     """Samples (N,) float32 at 16 kHz of a recording. part: passage or question.
 
-    Raises InputError for what is no audio, no speech, too large or too long; the message has the
-    name of the file, not its folder.
+    Raises InputError for what is no audio, no speech, or too long; the message has the name of the
+    file, not its folder.
     """
     most = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
     try:
-        if (size := path.stat().st_size / MEGABYTE) > limits.megabytes:
-            raise InputError(
-                f"{path} has {size:.1f} MB, and at most {limits.megabytes:g} MB are "
-                "read; give a part of it"
-            )
         if (seconds := length(path)) > most:
             raise InputError(
                 f"{path} lasts {seconds:.0f} s, and the {part} may last {most:g} s; "
@@ -168,84 +151,6 @@ def show_recording(
     return shown | {"regions": regions, "units": units, "transcripts": transcripts}
 
 
-# ---- the process with the models
-
-
-class Answerer:
-    """A process that holds the models and answers one question after another; another takes its
-    place when an answer takes too long."""
-
-    def __init__(self, o: Serve) -> None:
-        """Raises InputError as `QA` does."""
-        self.o, self.timeout = o, o.limits.timeout
-        self.lock = threading.Lock()
-        self.pool: ProcessPoolExecutor | None = None
-        self.about: dict[str, dict[str, str]] = {}
-        self._start()
-
-    def ask(self, *question: Any) -> str:
-        """Return `answered` by the models whose name comes first. Raises InputError as it does, and
-        where it takes too long or breaks."""
-        with self.lock:
-            pool = self.pool or self._start()
-            try:
-                return pool.submit(_answer, self.o, *question).result(self.timeout)
-            except InputError:
-                raise
-            except TimeoutError:
-                self.close()
-                raise InputError(
-                    f"the answer took longer than {self.timeout:g} s; give a shorter passage, or "
-                    "raise --timeout"
-                ) from None
-            except Exception as error:
-                traceback.print_exc()
-                if isinstance(error, BrokenExecutor):
-                    self.close()
-                raise InputError(
-                    f"no answer could be made ({first_line(error)}); the terminal of the server "
-                    "has more"
-                ) from error
-
-    def close(self) -> None:
-        """End the process, whatever it is doing."""
-        if self.pool is not None:
-            for child in multiprocessing.active_children():
-                child.kill()
-            self.pool.shutdown()
-            self.pool = None
-
-    def _start(self) -> ProcessPoolExecutor:
-        """Start the process and load the models."""
-        context = multiprocessing.get_context("spawn")  # torch's threads do not outlive a fork
-        # Ctrl-C is for the page's process, which ends this one
-        ignore = (signal.SIGINT, signal.SIG_IGN)
-        self.pool = ProcessPoolExecutor(1, context, signal.signal, ignore)
-        try:
-            self.about = self.pool.submit(_describe, self.o).result()
-        except InputError:
-            self.close()
-            raise
-        return self.pool
-
-
-@cache
-def _load(o: Serve) -> dict[str, QA]:
-    """Load the models once, in the process that answers."""
-    reader, threshold = o.reading.reader, o.reading.null_threshold
-    return {
-        name: QA(name, o.systems, reader, o.language, threshold, o.recogniser) for name in o.models
-    }
-
-
-def _describe(o: Serve) -> dict[str, dict[str, str]]:
-    return {name: qa.about for name, qa in _load(o).items()}
-
-
-def _answer(o: Serve, name: str, *question: Any) -> str:
-    return answered(_load(o)[name], *question)
-
-
 # ---- the page
 
 
@@ -258,25 +163,9 @@ def serve(o: Serve) -> dict[str, Any]:
     for condition in o.conditions:
         Distorter().check(at_snr(condition, 0))
     check_port(o.host, o.port)
-    try:
-        local = ipaddress.ip_address(o.host).is_loopback
-    except ValueError:
-        local = o.host == "localhost"
-    if not local:
-        print(
-            f"warning: at {o.host} everyone who reaches this machine can use the page, without a "
-            "password or encryption; "
-            "browsers record from microphones at 127.0.0.1 alone",
-            file=sys.stderr,
-        )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
-        direct = [
-            os.environ.get("no_proxy") or os.environ.get("NO_PROXY"),
-            "127.0.0.1",
-            "localhost",
-            o.host,
-        ]
+        direct = [os.environ.get("no_proxy"), "127.0.0.1", "localhost", o.host]
         # Gradio reads them when it is imported, and asks its own server whether it is there
         os.environ |= {
             "GRADIO_TEMP_DIR": folder,
@@ -284,8 +173,9 @@ def serve(o: Serve) -> dict[str, Any]:
             "no_proxy": ",".join(filter(None, direct)),
         }
         gradio = import_gradio()
-        answerer = Answerer(o)
-        page = page_of(answerer, o.conditions, o.limits, Path(folder))
+        page = page_of(load_models(o), o)
+        # other fonts are fetched
+        theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
         try:
             page.launch(
                 server_name=o.host,
@@ -295,11 +185,8 @@ def serve(o: Serve) -> dict[str, Any]:
                 run_history=False,
                 enable_monitoring=False,
                 footer_links=[],
-                max_file_size=int(o.limits.megabytes * MEGABYTE),
-                # others are fetched
-                theme=gradio.themes.Default(
-                    font=["system-ui", "sans-serif"], font_mono=["monospace"]
-                ),
+                max_file_size=f"{o.limits.megabytes:.0f}mb",
+                theme=theme,
                 quiet=True,
                 prevent_thread_lock=True,
             )
@@ -309,107 +196,77 @@ def serve(o: Serve) -> dict[str, Any]:
             print("stopped", file=sys.stderr)
         finally:
             page.close(verbose=False)
-            answerer.close()
     return {"models": list(o.models), "host": o.host, "port": o.port}
 
 
-def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folder: Path) -> Any:
-    """The page as gradio.Blocks. folder: of uploads."""
-    import gradio
+def load_models(o: Serve) -> dict[str, QA]:
+    """Load every set of models. Raises InputError as `QA` does."""
+    reader, threshold = o.reading.reader, o.reading.null_threshold
+    return {
+        name: QA(name, o.systems, reader, o.language, threshold, o.recogniser) for name in o.models
+    }
 
-    uploads: dict[str, dict[str, np.ndarray]] = {}  # of each open page: passage and question
-    files: dict[str, list[Path]] = {}  # of each open page: what was read, to be removed
 
-    # where it arose, and to stay: Gradio's own message goes, and not every one comes
-    def refusal(error: InputError) -> str:
-        return (
-            '<p role="alert" style="color: '
-            f'#d32f2f">{escape(str(error)[:1].upper() + str(error)[1:])}</p>'
-        )
+def ask(
+    qa: QA,
+    limits: Limits,
+    passage: str | None,
+    question: str | None,
+    text: str,
+    noise: str,
+    snr_db: float,
+) -> str:
+    """Return HTML of the answers, or of one sentence about what cannot be asked.
 
-    def keep(part: str) -> Callable[..., Any]:
-        def read(path: str | None, request: gradio.Request) -> tuple[None, str]:
-            if path is None:
-                return None, ""
-            files.setdefault(request.session_hash, []).append(Path(path))
-            parts = uploads.setdefault(request.session_hash, {})
-            parts.pop(part, None)
-            try:
-                samples = parts[part] = read_upload(Path(path), part, limits)
-            except InputError as error:
-                return None, refusal(error)
-            heading = f"<b>{escape(Path(path).name)}</b>, {len(samples) / SAMPLE_RATE:.1f} s"
-            return None, (
-                f'{heading}<audio controls style="width: 100%" '
-                f'src="{data_uri(encode_audio(samples))}"></audio>'
-            )
-
-        return read
-
-    def ask(text: str, models: str, noise: str, snr_db: float, request: gradio.Request) -> str:
-        parts = uploads.get(request.session_hash, {})
-        question = text.strip() or parts.get("question")
-        try:
-            if "passage" not in parts:
-                raise InputError("there is no passage; drop a recording, or record one")
+    passage, question: files. text: the question in writing, which comes before a recording.
+    """
+    try:
+        if passage is None:
+            raise InputError("there is no passage; drop a recording, or record one")
+        asked: np.ndarray | str = text.strip()
+        if not asked:
             if question is None:
                 raise InputError("there is no question; drop a recording, record one, or write it")
-            answers = answerer.ask(models, parts["passage"], question, noise, snr_db)
-        except InputError as error:
-            return refusal(error)
-        return f"<p>Answers of {escape(models)}</p>{answers}"
+            asked = read_upload(Path(question), "question", limits)
+        return answered(qa, read_upload(Path(passage), "passage", limits), asked, noise, snr_db)
+    except InputError as error:
+        sentence = str(error)[:1].upper() + str(error)[1:]
+        return f'<p role="alert" style="color: #d32f2f">{escape(sentence)}</p>'
 
-    def remove(request: gradio.Request) -> None:
-        for path in files.pop(request.session_hash, []):
-            if folder.resolve() in path.resolve().parents:
-                shutil.rmtree(path.parent)  # a folder of its own
 
-    def forget(request: gradio.Request) -> None:
-        uploads.pop(request.session_hash, None)
-        remove(request)
+def page_of(models: Mapping[str, QA], o: Serve) -> Any:
+    """Make the page, a gradio.Blocks."""
+    import gradio
 
     made_of = []
-    for name, details in answerer.about.items():
-        for description in dict.fromkeys(details.values()):
-            alike = ", ".join(system for system, each in details.items() if each == description)
+    for name, qa in models.items():
+        for description in dict.fromkeys(qa.about.values()):
+            alike = ", ".join(s for s, each in qa.about.items() if each == description)
             made_of.append(f"**{name}, {alike}**: {description}")
     rules = (
-        f"A passage may last up to {limits.seconds:g} s and be as large as {limits.megabytes:g} "
-        "MB. Nothing is kept: recordings go "
-        "to the machine that serves this page and nowhere else, files are removed when they have "
-        "been read, and closing the page "
-        "removes the rest."
+        f"A passage may last up to {o.limits.seconds:g} s and be as large as "
+        f"{o.limits.megabytes:g} MB. Recordings go to the machine that serves this page and "
+        "nowhere else, and are removed after an hour."
     )
-    with gradio.Blocks(title="speechssl", analytics_enabled=False, delete_cache=(60, 60)) as page:
+    with gradio.Blocks(
+        title="speechssl", analytics_enabled=False, delete_cache=(HOUR // 6, HOUR)
+    ) as page:
         gradio.Markdown(f"# Ask a recording\n{rules}")
-        events: list[Any] = []
         with gradio.Row():
-            for part in PARTS:
-                with gradio.Column():
-                    label = f"{part.capitalize()}: drop a recording, or record it"
-                    audio = gradio.Audio(
-                        label=label, type="filepath", editable=False, elem_id=part, buttons=[]
-                    )
-                    card = gradio.HTML(elem_id=f"{part}-kept")
-                    event = gradio.on(
-                        [audio.upload, audio.stop_recording],
-                        keep(part),
-                        audio,
-                        [audio, card],
-                        api_visibility="private",
-                    )
-                    events += [audio.upload, audio.stop_recording]
-                    # no sooner: until it is cleared the browser asks for the file
-                    event.then(remove, api_visibility="private")
+            recordings = []
+            for part in ("Passage", "Question"):
+                label = f"{part}: drop a recording, or record it"
+                audio = gradio.Audio(label=label, type="filepath", elem_id=part.lower())
+                recordings.append(audio)
         note = "Cascades alone can read it. It is asked in the place of a recording."
         text = gradio.Textbox(label="Question in writing", info=note, elem_id="text")
         with gradio.Row():
-            names = list(answerer.about)
+            names = list(models)
             chosen = gradio.Dropdown(names, value=names[0], label="Models", elem_id="models")
             noise = gradio.Dropdown(
-                [CLEAN, *conditions],
+                [CLEAN, *o.conditions],
                 value=CLEAN,
-                label=("Condition of both recordings"),
+                label="Condition of both recordings",
                 elem_id="noise",
             )
             snr = gradio.Slider(-10, 30, value=5, step=1, label="SNR of noise in dB", elem_id="snr")
@@ -417,19 +274,16 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
         result = gradio.HTML(elem_id="result")
         about = ["What the systems are made of, and trained on:", *made_of]
         gradio.Markdown("\n\n".join(about), elem_id="about")
-        button.click(ask, [text, chosen, noise, snr], result, api_visibility="private")
-        # answers are of what was given before: they go when that changes
-        changes = [text.change, chosen.input, noise.input, snr.input, *events]
-        gradio.on(
-            changes,
-            lambda: "",
-            None,
+        given = [chosen, *recordings, text, noise, snr]
+        button.click(
+            lambda name, *asked: ask(models[name], o.limits, *asked),
+            given,
             result,
-            queue=False,
-            show_progress="hidden",
             api_visibility="private",
         )
-        page.unload(forget)
+        # answers are of what was given before: they go when that changes
+        changes = [x.change for x in given]
+        gradio.on(changes, lambda: "", None, result, queue=False, api_visibility="private")
     return page.queue(default_concurrency_limit=1, max_size=16)
 
 
@@ -451,7 +305,5 @@ def import_gradio() -> Any:
             warnings.simplefilter("ignore")  # pydub misses ffmpeg, which nothing here needs
             import gradio
     except ModuleNotFoundError as error:
-        if error.name != "gradio":
-            raise
-        raise MissingExtra("the page", "serve") from None
+        raise MissingExtra("the page", "serve") from error
     return gradio

@@ -1,5 +1,4 @@
-"""All predictions as the page has them: how answers err, what all systems answered, whose units are
-drawn, which examples."""
+"""All predictions as the page has them: how answers err, whose units are drawn, which examples."""
 
 import json
 
@@ -11,17 +10,10 @@ from speechssl.encoders.load import load_encoder
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
 from speechssl.eval.score import ERRORS
-from speechssl.report.build import (
-    audible_conditions,
-    read_predictions,
-    score_common,
-    units_of,
-    write_report,
-)
+from speechssl.report.build import audible_conditions, read_answers, units_of, write_report
 from speechssl.report.listening import error_table, explorer_of, list_predictions
 from speechssl.report.options import Report
-from speechssl.report.scores import arrange, assign_slots
-from speechssl.results import Row, read_rows
+from speechssl.results import Row
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
 
@@ -57,29 +49,11 @@ def folder(tmp_path):
     return corpus, tmp_path / "out"
 
 
-def test_common_questions_are_scored_by_the_functions_of_the_evaluation(folder, tmp_path):
-    corpus, out = folder
-    data = load_corpus(corpus, "test")
-    common, rows = score_common(data, read_predictions(out))
-    assert common == {"q1", "q2"}
-    values = {(r.system, r.metric): (r.value, r.n) for r in rows}
-    assert values["dual", "ff1"] == (pytest.approx(20), 2)  # 2 / (4 + 1) and 0
-    assert values["cascade-x", "ff1"] == (pytest.approx(100 * (2 / 3 + 1) / 2), 2)
-    write_report(Report(out=out, corpus=corpus, examples=1))
-    assert "FF1, the 2 questions that all systems answered" in (out / "report.html").read_text()
-    # without a difference, or a common question, there is no other table
-    answer(tmp_path, corpus, tmp_path / "one", "dual", ANSWERS["dual"])
-    assert score_common(data, read_predictions(tmp_path / "one"))[1] == []
-    answer(tmp_path, corpus, out, "z", {"q0": [1.0, 2.0]})
-    assert score_common(data, read_predictions(out)) == (frozenset(), [])
-
-
 def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     corpus, out = folder
-    scored, scores = read_predictions(out), arrange(read_rows(out / "results.jsonl"))
-    examples = {("q1", "Clean speech"): "e"}
-    data = load_corpus(corpus, "test")
-    rows = list_predictions(scored, scores, data, {"q1", "q2"}, examples)
+    scored = read_answers(out)
+    examples = {("q1", "Clean"): "e"}
+    rows = list_predictions(scored, load_corpus(corpus, "test"), examples)
     lines = {(row["id"], row["system"]): row for row in rows}
     first, second = lines["q0", "dual"], lines["q1", "dual"]
     assert (first["question"], first["gold"], first["type"]) == ("what sails", "red boat", "other")
@@ -93,10 +67,7 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     assert spans["q1", "cascade-x"] == (1.0, 1.5, "red")
     assert spans["q0", "cascade-x"] == (None, None, "")
     assert second["example"] == "e"
-    # a comparison has no corpus
-    bare = list_predictions([(score, {}) for score, _ in scored], scores)
-    assert {(row["question"], row["gold"], row["text"]) for row in bare} == {("", "", "")}
-    data = explorer_of(rows, scores, assign_slots(scores.label))
+    data = explorer_of(rows, {"dual": 0, "cascade-x": 1})
     ordered = [dict(zip(data["fields"], row, strict=True)) for row in data["rows"]]
     assert [(row["id"], row["system"]) for row in ordered[:3]] == [
         ("q0", "dual"),
@@ -106,8 +77,8 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     table = error_table(data)
     assert table.columns == ("condition", "system", "n", *ERRORS)
     assert table.rows == (
-        ("Clean speech", "dual", 3, 33, 33, 0, 0, 33, 0),
-        ("Clean speech", "cascade-x", 3, 67, 0, 0, 0, 0, 33),
+        ("Clean", "dual", 3, 33, 33, 0, 0, 33, 0),
+        ("Clean", "cascade-x", 3, 67, 0, 0, 0, 0, 33),
     )
 
 
@@ -173,7 +144,6 @@ def test_units_are_drawn_of_the_models_that_made_the_predictions_alone(capsys):
     [
         ({"conditions": ("pink@5",)}, "has no answers in pink@5"),
         ({"tables": ("card.json",)}, "card.json is not a table"),
-        ({"corpus": None}, "neither SUPERB nor a robustness grid; give the corpus"),
     ],
 )
 def test_what_cannot_be_reported_is_one_sentence(folder, options, expected):

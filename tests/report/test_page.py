@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechssl.report.build import Questions, Results, build_report
+from speechssl.report.build import Results, build_report
 from speechssl.report.listening import (
     WIDTH,
+    Lane,
     ListeningExample,
-    Prediction,
+    cut_at,
     encode_audio,
     envelope,
-    locate,
     outline,
     region,
     ticks,
@@ -39,10 +39,6 @@ for (system, metric), (first, step) in SCORES.items():
         value = round(first + i * step, 2)
         estimate = (value, value - 1.5, value + 1.5, 1204, 7, "c0ffee")
         ROWS.append(Row("qa", system, "hubert", *place, metric, *estimate))
-BARS = [
-    {"system": "dual", "bucket": b, "value": v, "low": v - 3, "high": v + 3, "n": 9}
-    for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
-]
 TABLE = Table("Unit quality", ("Codebook", "K", "PNMI"), (("base", 64, 0.6034),), "On dev.")
 
 
@@ -56,15 +52,13 @@ def example(**other):
         "id": "q-1",
         "question_text": "What did he read?",
         "question_audio": b"not really sound",
-        "passage_text": "He read a book.",
         "passage_audio": b"not really sound",
         "seconds": 4.0,
         "envelope": envelope(tone(), 50),
-        "gold": ((1.0, 2.0),),
-        "answer_text": "a book",
-        "predictions": (
-            Prediction("dual", 1.0, 1.5, 0.61, 66.7),
-            Prediction("cascade-ctc", None, None, None, 0.0, "he red a boo", "boo"),
+        "lanes": (
+            Lane(None, (region(1.0, 2.0, 4.0),), ("He read ", "a book", ".")),
+            Lane("dual", (region(1.0, 1.5, 4.0),), None, 66.7, 0.61),
+            Lane("cascade-ctc", (), ("he red a ", "boo", ""), 0.0),
         ),
         "condition": "Clean speech",
     }
@@ -72,8 +66,7 @@ def example(**other):
 
 
 def page(tmp_path, rows=(), examples=(), **more):
-    questions = Questions(examples=examples, breakdowns=more.pop("breakdowns", ()))
-    build_report(tmp_path / "report.html", Results(rows, questions=questions, **more))
+    build_report(tmp_path / "report.html", Results(rows, examples=examples, **more))
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -99,7 +92,7 @@ class Elements(HTMLParser):
 
 
 def test_the_page_refers_to_nothing_outside_and_its_identifiers_resolve(tmp_path):
-    text = page(tmp_path, ROWS, [example(), example(id="q-2")], breakdowns=BARS, tables=[TABLE])
+    text = page(tmp_path, ROWS, [example(), example(id="q-2")], tables=[TABLE])
     found = Elements(text).found
     for tag, attributes in found:
         assert tag not in {"link", "iframe", "object", "embed", "base"}
@@ -130,15 +123,15 @@ def test_hostile_text_stays_text(tmp_path):
     hostile = example(
         id=evil,
         question_text=evil,
-        passage_text=evil,
-        answer_text="alert(1)",
         condition=evil,
-        predictions=(Prediction(evil, 0.0, 1.0, 0.5, 1.0, evil, "alert(2)"),),
+        lanes=(
+            Lane(None, (), cut_at(evil, "alert(1)")),
+            Lane(evil, (), cut_at(evil, "alert(2)"), 1.0, 0.5),
+        ),
     )
     named = [replace(r, system=evil, encoder=evil, card={"made": evil}) for r in ROWS]
-    bars = [BARS[0] | {"system": evil, "bucket": evil}]
     tables = [Table(evil, (evil, evil), ((evil, evil),), evil)]
-    more = {"breakdowns": bars, "tables": tables, "provenance": {evil: evil}}
+    more = {"tables": tables, "provenance": {evil: evil}}
     text = page(tmp_path, named, [hostile], **more)
     found = Elements(text).found
     assert [tag for tag, _ in found].count("script") == 1
@@ -170,8 +163,8 @@ def test_spans_are_drawn_where_they_are(tmp_path):
     assert "Play cascade-ctc" not in text and "FF1 of cascade-ctc: </span>0</span>" in text
     assert re.search(r'he red a <mark style="--c: var\(--s\d\)">boo</mark>', text)
     # an answer without times is not scored by them
-    read = Prediction("text", None, None, 0.9, None, "He read a book.", "a book")
-    text = page(tmp_path, [], [example(predictions=(read,))])
+    read = Lane("text", (), ("He read ", "a book", "."), None, 0.9)
+    text = page(tmp_path, [], [example(lanes=(read,))])
     assert "<b>–</b>" in text and "<b>0</b>" not in text and "what it read" in text
 
 
@@ -203,8 +196,8 @@ def test_encoded_audio_is_in_time_and_small():
 
 def test_answer_is_found_nearest_to_its_time():
     text = "A cat saw the cat, then a catalogue."
-    assert locate(text, "cat", 0.0) == ("A ", "cat", " saw the cat, then a catalogue.")
+    assert cut_at(text, "cat", 0.0) == ("A ", "cat", " saw the cat, then a catalogue.")
     # not a part of a word
-    assert locate(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")
-    assert locate("他在北京工作", "北京") == ("他在", "北京", "工作")
-    assert locate(text, "dog") is None and locate(text, " ") is None
+    assert cut_at(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")
+    assert cut_at("他在北京工作", "北京") == ("他在", "北京", "工作")
+    assert cut_at(text, "dog") == cut_at(text, " ") == (text, "", "")

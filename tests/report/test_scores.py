@@ -13,11 +13,10 @@ from speechssl.report.scores import (
     arrange,
     assign_slots,
     conditions_of,
-    find_label,
     metrics_of,
 )
-from speechssl.report.spoken_qa import draw_against_errors, draw_lengths
-from speechssl.results import Row, Table
+from speechssl.report.spoken_qa import draw_against_errors
+from speechssl.results import Row, Table, table_of
 
 
 def row(system, metric, value, condition="clean", snr=None, **other):
@@ -47,17 +46,6 @@ def test_rows_that_differ_in_their_seed_are_averaged_and_the_last_card_counts():
     (score,) = arrange([*seeds, replace(seeds[1], value=9.0, card="again")]).itertuples()
     assert (score.value, score.low, score.high, score.seeds) == (6.0, 2.0, 8.0, 2)
     assert score.text == "6.0\n[2.0, 8.0]"
-    (score,) = arrange([*seeds, replace(seeds[0], seed=2, low=None)]).itertuples()
-    assert math.isnan(score.low) and math.isnan(score.high)
-    assert score.text == "4.0"
-
-
-def test_values_that_are_not_finite_are_left_out():
-    scores = arrange(
-        [*CROSSING, row("dual", "ff1", math.nan, "pink", 5.0), row("x", "f1", math.inf)]
-    )
-    assert len(scores) == len(CROSSING)
-    assert "x" not in set(scores.system)
 
 
 def test_systems_metrics_and_conditions_stand_in_their_order():
@@ -69,18 +57,11 @@ def test_systems_metrics_and_conditions_stand_in_their_order():
     assert scores.label.iloc[-1] == "b"
     assert metrics_of(scores) == ["ff1", "wer"]
     assert conditions_of(scores) == [
-        "Clean speech",
+        "Clean",
         "Pink noise, 20\u00a0dB",
         "Pink noise, 0\u00a0dB",
         "Reverberation",
     ]
-    assert find_label(scores, "b") == "b" and find_label(scores, "unknown") == "unknown"
-
-
-def test_what_only_readers_answered_is_no_speech():
-    read = [row(s, "f1", 50.0) for s in ("text", "cascade-simulated@30", "text+minilm")]
-    assert conditions_of(arrange(read)) == ["As written"]
-    assert conditions_of(arrange([*read, row("dual", "f1", 50.0)])) == ["Clean speech"]
 
 
 @pytest.mark.parametrize(
@@ -116,11 +97,11 @@ def test_tables_keep_the_decimals_that_matter_and_equal_names():
     rows = (("base", 64, 0.6034, None), ("large", 128, 0.6421, math.nan))
     grid = text_grid(Table("Units", ("Codebook", "K", "n", "n"), rows, "On dev."))
     assert ">0.603<" in grid.html and ">64<" in grid.html and grid.html.count(">–<") == 2
-    with pytest.raises(ValueError, match="'Ragged' has 2 columns"):
-        Table("Ragged", ("a", "b"), ((1,),))
+    with pytest.raises(ValueError, match="not every row"):
+        table_of({"title": "Ragged", "columns": ["a", "b"], "rows": [[1]]})
 
 
-def test_a_figure_over_the_snr_needs_two_points():
+def test_a_figure_over_the_snr_needs_noise():
     def draw(rows):
         scores = arrange(rows)
         return draw_over_snr("t", "c", {"FF1": scores}, assign_slots(scores.label))
@@ -139,17 +120,5 @@ def test_the_crossing_figure_needs_a_system_without_a_transcript_and_two_conditi
     assert draw([r for r in CROSSING if r.system != "dual"]) is None
     assert draw([r for r in CROSSING if r.metric != "wer"]) is None
     assert draw([r for r in CROSSING if r.condition == "clean"]) is None
-    fewer = [replace(r, n=18) if r.system == "cascade-ctc" else r for r in CROSSING]
-    assert "fewer: cascade-ctc 18;" in draw(fewer).caption
     chinese = [replace(r, metric="cer") if r.metric == "wer" else r for r in CROSSING]
     assert draw(chinese)
-
-
-def test_bars_without_a_score_are_left_out():
-    bars = [
-        {"system": "dual", "bucket": b, "value": v, "low": None, "high": None, "n": 3}
-        for b, v in (("short", math.nan), ("long", 30.0))
-    ]
-    scores = arrange(CROSSING)
-    assert draw_lengths(bars[:1], scores, {"dual": 0}) is None
-    assert draw_lengths(bars, scores, {"dual": 0}).title.endswith("clean speech")

@@ -476,7 +476,7 @@ class _SeedMeans:
         left = []
         for way, share, values in zip(self.ways, shares, without, strict=True):
             left.append(LeftOut(way[0], share, values.mean(1)))
-        groups = self.units.count
+        groups = min(len(names) for names, _ in self.ways[:2])
         unit = self.units.text
         if self.draws_seeds:
             numbers = np.full(seeds, 1 / seeds)
