@@ -51,6 +51,7 @@ LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gi
 # a file that states this many or more was streamed: its writer never knew the length
 UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62  # so many or more in the header: unknown as well
+FLAC_BUFFER = 1 << 16  # bytes: more than libFLAC reads ahead, and than a tag at the end has
 # frames: one MPEG frame, as some encoders count the header frame among those of sound
 MP3_SLACK = 1152
 # frames: what an encoder may add before and after the sound, which decoding takes away again
@@ -389,6 +390,9 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
             is_open = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
             holds_more = is_open is not None and _ends_a_stream(path)
             is_cut = is_open is not None and not holds_more
+        elif file.format == "FLAC":
+            is_cut = False  # which decoding says
+            holds_more = file.frames < UNKNOWN_FRAMES and _flac_goes_on(file, path)
         else:
             is_cut = _states_more(file)
             holds_more = is_wav and _holds_more(file, path)
@@ -444,6 +448,27 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
         return False
     rest = np.memmap(path, np.uint8, "r", offset=int(position[1]))
     return len(rest) > MIN_SECONDS * file.samplerate * file.channels and bool(rest.any())
+
+
+def _flac_goes_on(file: soundfile.SoundFile, path: Path) -> bool:
+    """Return whether more bytes follow the last sample that the header of a FLAC counts than
+    libFLAC reads ahead, or a tag takes. Raises InputError where another FLAC was joined to it, of
+    which no library reads all."""
+    with path.open("rb", buffering=0) as content:
+        with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            joined = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, 4)
+        if joined:
+            raise InputError(
+                f"{path} holds more than one FLAC, one behind the other; join the sounds and not "
+                "the files, such as by `sox a.flac b.flac both.flac`"
+            )
+        try:
+            with soundfile.SoundFile(content.fileno(), closefd=False) as other:
+                other.seek(max(file.frames - 1, 0))
+                other.read(1)
+        except soundfile.SoundFileError:
+            return False  # decoding will say what is wrong
+        return path.stat().st_size - content.tell() > FLAC_BUFFER
 
 
 def _ends_a_stream(path: Path) -> bool:

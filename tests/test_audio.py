@@ -314,6 +314,22 @@ def test_aiff_of_a_pipe(tmp_path: Path) -> None:
     np.testing.assert_allclose(lasts(tmp_path / "x.aiff", 1), tone(), atol=2**-15)
 
 
+@pytest.mark.parametrize("seconds", [0.5, 10])
+def test_joined_flacs_are_refused(tmp_path: Path, seconds: float) -> None:
+    write_flac(tmp_path / "a.flac", noise(round(seconds * SAMPLE_RATE)))
+    (tmp_path / "both.flac").write_bytes(2 * (tmp_path / "a.flac").read_bytes())
+    for read in (read_audio, duration, length):
+        refused("both.flac holds more than one FLAC", read, tmp_path / "both.flac")
+
+
+def test_a_flac_that_states_less_than_it_holds(tmp_path: Path) -> None:
+    write_flac(tmp_path / "a.flac", noise(10 * SAMPLE_RATE))
+    content = bytearray((tmp_path / "a.flac").read_bytes())
+    content[22:26] = (SAMPLE_RATE).to_bytes(4, "big")  # the count of samples
+    (tmp_path / "a.flac").write_bytes(content)
+    lasts(tmp_path / "a.flac", 10)
+
+
 def test_flac_of_unknown_length(tmp_path: Path) -> None:
     content = bytearray(encoded(tone(1.5), "FLAC"))
     content[21] &= 0xF0  # STREAMINFO: the 36 bits that count the samples

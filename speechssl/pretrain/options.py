@@ -182,7 +182,6 @@ class Distortion:
         "share of the crops in which a part of the speech is silenced, leaving only noise, as "
         "before and after a short recording",
     )
-    double: Share = option(0.0, "share of the noisy crops that also get r, p or b")
     noise_cache: Path | None = option(
         None, "folder to cache decoded and generated noise in; default: noise/ beside OUT"
     )
@@ -213,7 +212,7 @@ class Adversary:
 
 
 NEEDED = {  # an option -> those that mean nothing without it
-    "distort": ("noise", "snr_range", "distorted", "double", "distil", "domain_adversary"),
+    "distort": ("noise", "snr_range", "distorted", "distil", "domain_adversary"),
     "start": ("distil",),
 }
 
@@ -465,7 +464,7 @@ class Spin:
     distortion: Distortion = group(
         Distortion(snr_range=(-10.0, 10.0), distorted=(1.0,)),
         "versions",
-        without=("snr_range_end", "double"),
+        without=("snr_range_end",),
     )
     labels: PseudoLabels = group(PseudoLabels(), "pseudo-labels")
     training: TrainingOptions = group(
