@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -151,33 +150,35 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
     made_from = {"corpus": data.hash}
     if _is_made_from(folder, made_from):
         return folder
-    bounds = [0]
+    lengths = []
     failed = {}
 
-    def read(recording: TrainingRecording) -> np.ndarray | str:
+    def read(recording: TrainingRecording) -> np.ndarray:
         try:
             return to_int16(read_audio(recording.path))
         except InputError as error:
-            return str(error)
+            failed[recording.id] = str(error)
+            return np.zeros(0, np.int16)
 
     with replacing(folder / "samples.s16") as temporary, temporary.open("wb") as file:
-        contents = _map_in_threads(read, data.recordings, "packing audio")
-        for recording, samples in zip(data.recordings, contents, strict=True):
-            if isinstance(samples, str):
-                failed[recording.id] = samples
-                bounds.append(bounds[-1])
-            else:
-                file.write(samples.tobytes())
-                bounds.append(bounds[-1] + len(samples))
+        for samples in _map_in_threads(read, data.recordings, "packing audio"):
+            file.write(samples.tobytes())
+            lengths.append(len(samples))
     report_set_aside(failed, "packing audio")
-    if bounds[-1] == 0:
+    if not any(lengths):
         raise InputError(
-            f"none of {len(data.recordings)} recordings can be read "
-            f"({next(iter(failed.values()))}); give others"
+            f"none of {len(lengths)} recordings can be read ({next(iter(failed.values()))}); give "
+            "others"
         )
-    _save(folder / "bounds.npy", np.array(bounds))
+    _save(folder / "bounds.npy", np.cumsum([0, *lengths]))
     write_json(folder / "card.json", made_from)
     return folder
+
+
+def packed_lengths(packed: Path) -> list[int]:
+    """Read how many samples every recording has, 0 for those that were set aside."""
+    lengths: list[int] = np.diff(np.load(packed / "bounds.npy")).tolist()
+    return lengths
 
 
 def fit_targets(
@@ -203,13 +204,13 @@ def write_targets(
     grid: FrameGrid,
     features: Features,
     codebook: Codebook,
-    lengths: Sequence[int],
+    packed: Path,
     made_from: dict[str, Any],
 ) -> None:
     """Write `out`/labels.npy (int16, all frames of all recordings in order) with its bounds and
     card; once.
 
-    lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
+    packed: what `pack_audio` returned.
     Raises InputError for labels at another rate than the frames they are for.
     """
     rate = codebook.card.get("frame_rate", grid.frame_rate)
@@ -222,12 +223,10 @@ def write_targets(
     if _is_made_from(out, made_from):
         return
     failed: dict[str, str] = {}
-    uses = Counter(recording.audio for recording in recordings)
 
+    @cache  # several recordings may be labelled by one reference reading
     def assign(audio: Path) -> np.ndarray:
         return codebook.assign(torch.cat(list(features.stream(read_audio(audio))))).astype(np.int16)
-
-    assign_once = cache(assign)  # a reference reading that several recordings are labelled by
 
     def label(item: tuple[TrainingRecording, int]) -> np.ndarray:
         recording, length = item
@@ -235,14 +234,13 @@ def write_targets(
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
-            is_shared = uses[recording.audio] > 1
-            clusters = assign_once(recording.audio) if is_shared else assign(recording.audio)
+            clusters = assign(recording.audio)
         except (InputError, ValueError) as error:  # without labels no crop is taken from it
             failed[recording.id] = str(error)
             return np.zeros(0, np.int16)
         return clusters[recording.align_frames(grid, frames, len(clusters))]
 
-    items = list(zip(recordings, lengths, strict=True))
+    items = list(zip(recordings, packed_lengths(packed), strict=True))
     labels = list(_map_in_threads(label, items, "targets"))
     report_set_aside(dict(sorted(failed.items())), "targets")
     _save(out / "labels.npy", np.concatenate(labels))
@@ -553,25 +551,17 @@ def moments(samples: np.ndarray) -> tuple[float, float]:
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
 
 
-def check_crops(lengths: Sequence[int], grid: FrameGrid, crop_seconds: float) -> None:
-    """Report on stderr how many recordings are too short for the shortest crop. Raises InputError
-    where all are.
-
-    lengths: samples of every recording, 0 for those that were set aside.
-    """
-    hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
+def check_crops(packed: Path, grid: FrameGrid, crop_seconds: float) -> None:
+    """Report on stderr how many recordings of `pack_audio` are too short for the shortest crop.
+    Raises InputError where all are."""
     shortest = shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
-    used = np.array([grid.frames(n) >= shortest for n in lengths if n], bool)
-    seconds = shortest / grid.frame_rate
+    used = np.array([grid.frames(n) >= shortest for n in packed_lengths(packed) if n])
+    crop = f"a crop of {shortest / grid.frame_rate:g} s, the shortest"
     if not used.any():
         raise InputError(
-            f"no recording is as long as a crop of {seconds:g} s, the shortest; give a smaller "
-            "--crop-seconds, or join short recordings to longer ones (recipes/units/pack.py)"
+            f"no recording is as long as {crop}; give a smaller --crop-seconds, or join short "
+            "recordings to longer ones (recipes/units/pack.py)"
         )
     if not used.all() and is_main():
-        tqdm.write(
-            f"{(~used).sum()} of {len(used)} recordings are too short for a crop of "
-            f"{seconds:g} s, the shortest, which leaves "
-            f"{hours[used].sum():.3g} of {hours.sum():.3g} h; a smaller --crop-seconds leaves more",
-            file=sys.stderr,
-        )
+        short = f"{(~used).sum()} of {len(used)} recordings"
+        tqdm.write(f"{short} are too short for {crop}", file=sys.stderr)

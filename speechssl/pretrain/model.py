@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
@@ -157,11 +157,8 @@ class HubertPretraining(nn.Module):
 def save_label_head(model: Any, folder: Path, codebook: str) -> None:
     """Write projection and label embeddings of a `HubertPretraining` into the folder of its
     encoder. codebook: its hash."""
-    state = {
-        "labels": model.labels,
-        **{f"project.{name}": value for name, value in model.project.state_dict().items()},
-    }
-    weights = {name: value.detach().float().cpu().contiguous() for name, value in state.items()}
+    heads = {n: v for n, v in model.state_dict().items() if n.startswith(("labels", "project."))}
+    weights = {name: value.float().cpu().contiguous() for name, value in heads.items()}
     with replacing(folder / LABEL_HEAD) as temporary:
         save_file(weights, temporary, {"codebook": codebook})
 
@@ -172,24 +169,18 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
 
     Returns whether it was restored.
     """
-    is_shipped = (SHIPPED / start / "config.json").is_file()
-    path = (SHIPPED / start if is_shipped else Path(start)) / LABEL_HEAD
-    message = "has no label head"
-    if path.is_file():
-        with safe_open(path, "pt") as file:
+    folder = SHIPPED / start if (SHIPPED / start).is_dir() else Path(start)
+    if (folder / LABEL_HEAD).is_file():
+        with safe_open(folder / LABEL_HEAD, "pt") as file:
             before = file.metadata()["codebook"]
-            names = file.keys()
-            state = {name: file.get_tensor(name) for name in names}
-        labels = state.pop("labels")
-        if before == codebook and labels.shape == model.labels.shape:
-            project = {name.removeprefix("project."): value for name, value in state.items()}
-            model.project.load_state_dict(project)
-            model.labels.data.copy_(labels)
+        state = load_file(folder / LABEL_HEAD)
+        if before == codebook and state["labels"].shape == model.labels.shape:
+            model.load_state_dict(state, strict=False)
             return True
-        message = f"has a label head of {len(labels)} clusters, for the codebook {before}"
     if is_main():
         tqdm.write(
-            f"{start} {message}; one for {len(model.labels)} clusters of {codebook} was made",
+            f"{start} has no label head for the codebook {codebook}; one for {len(model.labels)} "
+            "clusters was made",
             file=sys.stderr,
         )
     return False
@@ -468,11 +459,15 @@ def load_pretraining(
     model = Wav2Vec2Pretraining(
         encoder.train().requires_grad_(True), contrast, convolutions, checkpoint.normalise
     )
+
+    def shapes(head: nn.Module) -> list[torch.Size]:
+        return [weight.shape for weight in head.parameters()]
+
     reused = []
     for name in HEADS:
         head = getattr(model, name)
         trained = getattr(heads, name, None)
-        if trained is not None and _shapes(head) == _shapes(trained):
+        if trained is not None and shapes(head) == shapes(trained):
             head.load_state_dict(trained.state_dict())
             reused.append(name)
     if is_main():
@@ -482,13 +477,6 @@ def load_pretraining(
             file=sys.stderr,
         )
     return model
-
-
-def _shapes(head: nn.Module) -> list[Any]:
-    """List the shapes of all weights; of a quantiser V too, for the same number of entries in all
-    can be divided otherwise."""
-    entries = getattr(head, "entries", getattr(head, "num_vars", None))
-    return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
 
 
 def load_heads(
@@ -531,25 +519,19 @@ class Reverse(torch.autograd.Function):
 
 
 class DomainAdversary(nn.Module):
-    """Classify the domain from each layer (one hidden layer, on the mean over time), and give the
+    """Classify the domain from a layer (one hidden layer, on the mean over time), and give the
     encoder its part of the loss.
 
-    width: of the layers. numbers: which of them are classified.
+    width: of the layer, which is number `layer` of those that are given.
     """
 
-    def __init__(
-        self, width: int, domains: int, adversary: Adversary, numbers: Sequence[int]
-    ) -> None:
+    def __init__(self, width: int, domains: int, adversary: Adversary, layer: int = -1) -> None:
         super().__init__()
-        self.adversary, self.numbers = adversary, tuple(numbers)
-        self.classes = 2 if adversary.domain_adversary == "binary" else domains
-        self.classifiers = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(width, adversary.domain_adversary_width),
-                nn.ReLU(),
-                nn.Linear(adversary.domain_adversary_width, self.classes),
-            )
-            for _ in self.numbers
+        self.adversary, self.layer = adversary, layer
+        hidden = adversary.domain_adversary_width
+        classes = 2 if adversary.domain_adversary == "binary" else domains
+        self.classifier = nn.Sequential(
+            nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes)
         )
 
     def forward(
@@ -567,25 +549,20 @@ class DomainAdversary(nn.Module):
         if self.adversary.domain_adversary_schedule == "ganin":
             # Ganin et al., section 5.2.2
             weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)
-        reversal = self.adversary.domain_adversary_mode == "reversal"
-        # an odd step of `alternating` trains the encoder
-        against = not reversal and int(batch["step"]) % 2 == 1
-        losses, accuracies = [], []
-        for classifier, number in zip(self.classifiers, self.numbers, strict=True):
-            features = layers[number].mean(1).float()
-            if reversal:
-                logits = classifier(Reverse.apply(features, weight))
-            elif against:  # the classifier gets no gradient at all, so that no momentum moves it
-                fixed = {name: value.detach() for name, value in classifier.named_parameters()}
-                logits = functional_call(classifier, fixed, (features,))
-            else:
-                logits = classifier(features.detach())
-            loss = functional.cross_entropy(logits, domains)
-            losses.append(-weight * loss if against else loss)
-            accuracies.append((logits.argmax(-1) == domains).float().mean())
+        features = layers[self.layer].mean(1).float()
+        sign: torch.Tensor | float = 1.0
+        if self.adversary.domain_adversary_mode == "reversal":
+            logits = self.classifier(Reverse.apply(features, weight))
+        elif int(batch["step"]) % 2 == 0:
+            logits = self.classifier(features.detach())
+        else:  # an odd step of `alternating` trains the encoder
+            # the classifier gets no gradient at all, so that no momentum moves it
+            fixed = {name: value.detach() for name, value in self.classifier.named_parameters()}
+            logits = functional_call(self.classifier, fixed, (features,))
+            sign = -weight
         return {
-            "loss": torch.stack(losses).mean(),
-            "domain_accuracy": torch.stack(accuracies).mean().detach(),
+            "loss": sign * functional.cross_entropy(logits, domains),
+            "domain_accuracy": (logits.argmax(-1) == domains).float().mean(),
             "adversary_weight": weight.detach().float(),
         }
 
@@ -597,14 +574,13 @@ class CleanTeacher(nn.Module):
     Each layer's distance is divided by the variance of the teacher's layer, so that 1 is what the
     teacher's mean would get and layers count alike; frames that the student does not see are left
     out. teacher: of the same architecture; it is not trained and not saved with the student.
-    layers: which (0 the input of the first transformer layer, n the output of layer n).
     """
 
-    def __init__(self, teacher: nn.Module, layers: Sequence[int], weight: float = 1.0) -> None:
+    def __init__(self, teacher: nn.Module, weight: float = 1.0) -> None:
         super().__init__()
         # in a list: no part of the student's state
         self.hidden = [teacher.eval().requires_grad_(False)]
-        self.layers, self.weight = tuple(layers), weight
+        self.weight = weight
 
     def forward(
         self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
@@ -616,11 +592,12 @@ class CleanTeacher(nn.Module):
         """
         with torch.no_grad():
             teacher = self.hidden[0].to(batch["clean_samples"].device)
-            _, targets = training_states(teacher, batch["clean_samples"], last=max(self.layers))
+            _, targets = training_states(teacher, batch["clean_samples"], last=len(layers) - 1)
+        # over the frames of all processes
+        count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
         distances = []
-        for i in self.layers:  # over the frames of all processes
-            student, right = layers[i][~mask].float(), targets[i][~mask].float()
-            count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
+        for layer, target in zip(layers, targets, strict=True):
+            student, right = layer[~mask].float(), target[~mask].float()
             mean = mean_of_processes(right.sum(0) / count)
             variance = mean_of_processes((right - mean).square().sum(0) / count).mean()
             distances.append(
@@ -634,28 +611,11 @@ def auxiliary_losses(
     encoder: Any, o: Pretraining, start: str | None, distort: TrainingDistortions | None
 ) -> list[nn.Module]:
     """Make the modules that add to the loss of pre-training; they are called with the layers, the
-    mask and the whole batch.
-
-    Raises InputError for layers that the encoder has not.
-    """
-    layers = encoder.config.num_hidden_layers
-    distil = o.distillation
-    adversary = o.adversary
+    mask and the whole batch."""
     auxiliary: list[nn.Module] = []
-    if distil.distil and start:
-        chosen = _check_layers(distil.distil_layers or range(layers + 1), layers)
-        auxiliary.append(CleanTeacher(load_checkpoint(start).model, chosen, distil.distil))
-    if adversary.domain_adversary and distort:
-        numbers = _check_layers(adversary.domain_adversary_layers or (layers,), layers)
+    if o.distillation.distil and start:
+        auxiliary.append(CleanTeacher(load_checkpoint(start).model, o.distillation.distil))
+    if o.adversary.domain_adversary and distort:
         width = encoder.config.hidden_size
-        auxiliary.append(DomainAdversary(width, len(distort.domains), adversary, numbers))
+        auxiliary.append(DomainAdversary(width, len(distort.domains), o.adversary))
     return auxiliary
-
-
-def _check_layers(chosen: Sequence[int], layers: int) -> Sequence[int]:
-    if not all(0 <= layer <= layers for layer in chosen):
-        raise InputError(
-            f"the encoder has the layers 0 to {layers}, not "
-            f"{', '.join(map(str, chosen))}; choose among them"
-        )
-    return chosen

@@ -196,9 +196,6 @@ class Distillation:
         "weight of the distillation loss: distance to the layers of the frozen start checkpoint "
         "on the clean signal",
     )
-    distil_layers: tuple[Whole, ...] | None = option(
-        None, "layers to distil; default: all", least=1
-    )
 
 
 @dataclass(frozen=True)
@@ -207,9 +204,6 @@ class Adversary:
 
     domain_adversary: Labels | None = option(None, f"domain-adversarial training: {DOMAINS}")
     domain_adversary_weight: Weight = option(1.0, "largest lambda of the domain classifier")
-    domain_adversary_layers: tuple[Whole, ...] | None = option(
-        None, "input layers of the classifier; default: the last", least=1
-    )
     domain_adversary_mode: Mode = option(
         "reversal", "gradient reversal, or alternating updates of classifier and encoder"
     )
@@ -217,13 +211,9 @@ class Adversary:
     domain_adversary_width: int = 256
 
 
-DISTORT_NEEDED = "noise snr_range snr_range_end snr_over distorted noise_cache".split()
-ADVERSARY_NEEDED = [f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule")]
 NEEDED = {  # an option -> those that mean nothing without it
-    "distort": [*DISTORT_NEEDED, "distil", "domain_adversary"],
-    "start": ["distil"],
-    "distil": ["distil_layers"],
-    "domain_adversary": ADVERSARY_NEEDED,
+    "distort": ("noise", "snr_range", "distorted", "distil", "domain_adversary"),
+    "start": ("distil",),
 }
 
 

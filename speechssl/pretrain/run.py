@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import HubertModel, Wav2Vec2Model
 
@@ -90,7 +89,6 @@ def _train_hubert(o: Hubert | Continue) -> None:
         if not step.done:
             torch.manual_seed(o.training.seed)
             encoder, normalise = _load_hubert(o)
-            # before the targets: layers that the encoder has not are refused at once
             auxiliary = auxiliary_losses(encoder, o, o.start, distort)
             grid = frame_grid(encoder)
             codebook, audio = make_targets(o, data, grid, str(o.teacher), o.targets)
@@ -217,14 +215,8 @@ def make_cropper(
 def pack_crops(o: Run, data: TrainingData, grid: FrameGrid) -> Path:
     """Pack the audio, once. Raises InputError where no recording is as long as a crop."""
     packed = pack_audio(data, o.out)
-    check_crops(read_lengths(packed), grid, o.batches.crop_seconds)
+    check_crops(packed, grid, o.batches.crop_seconds)
     return packed
-
-
-def read_lengths(packed: Path) -> list[int]:
-    """Read how many samples every recording has, 0 for those that were set aside."""
-    lengths: list[int] = np.diff(np.load(packed / "bounds.npy")).tolist()
-    return lengths
 
 
 def load_unlabelled(o: Run, data: TrainingData, grid: FrameGrid) -> LabelledAudio:
@@ -258,8 +250,7 @@ def make_targets(
         name = f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
         folder = o.out.parent / name
         made_from = {"corpus": data.hash, "reference": targets.reference}
-        lengths = read_lengths(packed)
-        write_targets(data.recordings, folder, grid, features, codebook, lengths, made_from)
+        write_targets(data.recordings, folder, grid, features, codebook, packed, made_from)
         return codebook, LabelledAudio.load(packed, folder)
 
 
@@ -312,23 +303,13 @@ def decisive_options(
     `name_model`).
     """
     values = {name: value for name, value in settings(o).items() if name not in PLACES}
-    options = _identify_models(values, identify)
-    options["distort"] = None if distort is None else distort.card
-    options["silence"] = o.distortion.silence
-    return options
-
-
-def _identify_models(values: dict[str, Any], identify: Callable[[str, str], str]) -> dict[str, Any]:
-    """Replace the values of MODELS, in groups as well."""
-    replaced: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            replaced[name] = _identify_models(value, identify)
-        elif name in MODELS and value is not None:
-            replaced[name] = identify(name, value)
-        else:
-            replaced[name] = value
-    return replaced
+    for options in (values, *(value for value in values.values() if isinstance(value, dict))):
+        for name in MODELS:
+            if options.get(name):
+                options[name] = identify(name, options[name])
+    values["distort"] = None if distort is None else distort.card
+    values["silence"] = o.distortion.silence
+    return values
 
 
 def hash_model(name: str, value: str) -> str:

@@ -48,9 +48,9 @@ from speechssl.pretrain.run import (
     save_pretrained,
 )
 from speechssl.processes import mean_of_processes, processes
-from speechssl.timing import FrameGrid
 from speechssl.training import Batch, check_share, fit
-from speechssl.units.codebook import PADDING, Codebook
+from speechssl.units.codebook import Codebook
+from speechssl.units.features import encoder_features
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
@@ -226,33 +226,21 @@ def spin(o: Spin) -> None:
 
             def save(folder: Path) -> None:
                 save_encoder(model.encoder, folder, normalise)
-                save_codebooks(model, o, grid, codebook)
+                save_codebooks(model, o, codebook)
 
-            targets_card = codebook and without_scores(codebook)
             facts = {
                 "what": "encoder trained by Spin",
-                "targets": targets_card,
+                "targets": codebook and codebook.card,
                 "training": metrics,
             }
             save_pretrained(o, data, distort, save, facts | batches.card, voices=voices.card)
     print_encoder(o)
 
 
-def save_codebooks(
-    model: SpinPretraining, o: Spin, grid: FrameGrid, codebook: Codebook | None
-) -> None:
+def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -> None:
     """Write the learned codebook, and with pseudo-labels, which are those of `codebook`, the head
     that predicts them."""
-    encoder = load_encoder(o.out / "encoder")
-    facts: dict[str, Any] = {
-        "encoder": encoder.hash,
-        "layer": model.layer,
-        "smooth": 1,
-        "frame_rate": grid.frame_rate,
-        "padding": PADDING,
-        "settings": encoder.settings,
-        "precision": encoder.precision,
-    }
+    facts = encoder_features(load_encoder(o.out / "encoder"), model.layer, smooth=1).card
     weights, offsets = model.linear_classifier()
     own = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
     own.save(o.out / "units.safetensors")
@@ -279,11 +267,8 @@ def _load_start(o: Spin) -> tuple[Any, bool]:
         checkpoint = load_checkpoint(str(o.start))
         check_known(checkpoint.model, str(o.start))
         encoder, normalise = checkpoint.model, checkpoint.normalise
-    last, layer = encoder.config.num_hidden_layers, o.learned.layer
-    if layer is not None and layer > last:
-        raise InputError(
-            f"{o.start or o.size} has the layers 1 to {last}, not {layer}; change --layer"
-        )
+    if (o.learned.layer or 0) > encoder.config.num_hidden_layers:
+        raise InputError(f"{o.start or o.size} has no layer {o.learned.layer}; change --layer")
     return encoder, normalise
 
 
@@ -297,7 +282,3 @@ def _label_targets(labels: PseudoLabels) -> Targets:
         codebook=labels.codebook,
         reference=labels.reference,
     )
-
-
-def without_scores(codebook: Codebook) -> dict[str, Any]:
-    return {name: value for name, value in codebook.card.items() if name != "scores"}

@@ -184,9 +184,7 @@ class Superb:
     )
     noise: Noisy = group(Noisy(), "evaluation in noise")
     training: HeadTraining = group(HeadTraining(), "training on distorted speech")
-    adversary: Adversary = group(
-        Adversary(), "training on distorted speech", without=("domain_adversary_layers",)
-    )
+    adversary: Adversary = group(Adversary(), "training on distorted speech")
 
     def __post_init__(self) -> None:
         """Raise InputError for options of the training that need others."""

@@ -172,7 +172,7 @@ class TuningTrainer(Trainer):
         if tuning.adversary.domain_adversary and tuning.distort:
             width, domains = self.loader.encoder.width, len(tuning.distort.domains)
             # one input, the weighted sum
-            models["adversary"] = DomainAdversary(width, domains, tuning.adversary, (0,))
+            models["adversary"] = DomainAdversary(width, domains, tuning.adversary)
         if tuning.training.finetune:
             train_only(self.upstream, tuning.training.trained)
             models["upstream"] = self.upstream

@@ -380,13 +380,15 @@ def _failed(results: Sequence[ShardResult]) -> dict[str, str]:
 
 def _write_failed(path: Path, recordings: Sequence[Recording], failed: Mapping[str, str]) -> None:
     """Write a line for each recording that was set aside; no file where there is none."""
-    if not failed:
+    records = []
+    for recording in recordings:
+        if recording.id in failed:
+            place = make_printable(str(recording.path))
+            records.append({"id": recording.id, "path": place, "reason": failed[recording.id]})
+    if records:
+        write_lines(path, records)
+    else:
         path.unlink(missing_ok=True)
-        return
-    paths = {r.id: make_printable(str(r.path)) for r in recordings if r.id in failed}
-    write_lines(
-        path, ({"id": name, "path": paths[name], "reason": why} for name, why in failed.items())
-    )
 
 
 def _make_card(

@@ -36,15 +36,13 @@ def usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
     }
 
 
-def bit_rate(units: Sequence[RunLength], seconds: float) -> dict[str, float]:
+def bit_rate(units: Sequence[RunLength]) -> dict[str, float]:
     """Return symbols a second times their entropy (ZeroSpeech 2019, arXiv 1904.11469), of
     run-length units by themselves, and of units with their lengths, from which all frames follow.
-
-    seconds: of all recordings together.
     """
     runs = [np.stack([u.units, u.lengths]) for u in units]
     flat = np.concatenate([np.zeros((2, 0), np.int64), *runs], axis=1)
-    rate = flat.shape[1] / seconds
+    rate = flat.shape[1] / sum(u.seconds or 0.0 for u in units)
     alone = np.unique(flat[0], return_counts=True)[1]
     timed = np.unique(flat, axis=1, return_counts=True)[1]
     return {

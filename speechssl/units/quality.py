@@ -21,7 +21,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import write_json
-from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
 from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, check_inside, load_corpus
@@ -88,11 +88,11 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     recordings = _list_recordings(corpus, labelled, o)
     phones = _read_phones(corpus, recordings, o)
     extractor = load_extractor(o.encoder, o.codebook, o.precision)
-    units, seconds = _encode(extractor, recordings, pool)
+    units = _encode_all(pool, lambda r: extractor.units(read_audio(r.path)), recordings)
     sequences = list(units.values())
     size = extractor.codebook.size
     values = {"K": size, "precision": extractor.features.precision}
-    values |= usage(sequences, size) | bit_rate(sequences, seconds)
+    values |= usage(sequences, size) | bit_rate(sequences)
     values |= _measure_phones(units, phones, extractor)
     if corpus:
         values["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
@@ -192,20 +192,6 @@ def _encode_all(
     if not encoded:
         raise InputError(f"no recording can be used ({next(iter(failed.values()))}); give others")
     return encoded
-
-
-def _encode(
-    extractor: UnitExtractor, recordings: Sequence[Recording], pool: Executor
-) -> tuple[dict[str, RunLength], float]:
-    """Encode the recordings: units by id, and their seconds together."""
-
-    def encode(recording: Recording) -> tuple[RunLength, int]:
-        samples = read_audio(recording.path)
-        return extractor.units(samples), len(samples)
-
-    encoded = _encode_all(pool, encode, recordings)
-    units = {name: runs for name, (runs, _) in encoded.items()}
-    return units, sum(length for _, length in encoded.values()) / SAMPLE_RATE
 
 
 # ---- phones, and distorted speech

@@ -52,9 +52,13 @@ class RayEngine:
             # a cluster that grows on demand may have a head without cores, and nothing else yet
             most = gpus or cores
             actors = max(min(self.workers or most, most, len(shards)), 1)
-            items = ray.data.from_items(
-                [_item(shard) for shard in shards], override_num_blocks=len(shards)
-            )
+            rows = []
+            for shard in shards:
+                ids = [r.id for r in shard.recordings]
+                # bytes: not every name of a file is text
+                paths = [os.fsencode(r.path) for r in shard.recordings]
+                rows.append({"index": shard.index, "ids": ids, "paths": paths})
+            items = ray.data.from_items(rows, override_num_blocks=len(rows))
             done = items.map_batches(
                 _Actor,
                 batch_size=1,
@@ -64,8 +68,8 @@ class RayEngine:
                 num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
                 fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
-            with _pipeline(done) as rows:
-                for row in rows:
+            with _pipeline(done) as made:
+                for row in made:
                     yield _receive(row["made"])
 
 
@@ -127,16 +131,6 @@ def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
         for thread in set(threading.enumerate()) - before:
             if thread.name not in FOR_GOOD:
                 thread.join(timeout=10)
-
-
-def _item(shard: Shard) -> dict[str, Any]:
-    """Make a row of a shard. Paths are bytes: not every name of a file is text."""
-    rows = shard.recordings
-    return {
-        "index": shard.index,
-        "ids": [r.id for r in rows],
-        "paths": [os.fsencode(r.path) for r in rows],
-    }
 
 
 def _receive(made: str) -> ShardResult:

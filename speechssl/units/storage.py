@@ -72,18 +72,20 @@ def part_name(index: int) -> str:
 
 def encode(part: Part) -> bytes:
     """Return the bytes of a part."""
-    rows = part.utterances
-    columns = {
-        "id": pa.array([u.id for u in rows], pa.string()),
-        "seconds": pa.array([u.seconds for u in rows], pa.float64()),
-        "frames": pa.array([u.runs.frames for u in rows], pa.int32()),
-        "units": pa.array([u.runs.units.astype(np.int32) for u in rows], LISTS),
-        "lengths": pa.array([u.runs.lengths.astype(np.int32) for u in rows], LISTS),
-        "audio_hash": pa.array([u.audio for u in rows], pa.string()),
-    }
+    rows = [
+        {
+            "id": u.id,
+            "seconds": u.seconds,
+            "frames": u.runs.frames,
+            "units": u.runs.units.astype(np.int32),
+            "lengths": u.runs.lengths.astype(np.int32),
+            "audio_hash": u.audio,
+        }
+        for u in part.utterances
+    ]
     schema = SCHEMA.with_metadata({KEY: json.dumps(part.card, sort_keys=True).encode()})
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema), sink, **WRITER)
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink, **WRITER)
     return sink.getvalue().to_pybytes()
 
 

@@ -5,7 +5,6 @@ import copy
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
-from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
+from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.augment.training import parse_distortions
-from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
+from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.pretrain import model as room
 from speechssl.pretrain.data import Cropper, LabelledAudio, equalise_masks, span_mask
@@ -25,10 +23,8 @@ from speechssl.pretrain.model import (
     CleanTeacher,
     ContrastiveBatches,
     DomainAdversary,
-    GumbelQuantiser,
     HubertPretraining,
     Wav2Vec2Pretraining,
-    auxiliary_losses,
     draw_negatives,
     final_states,
     load_pretraining,
@@ -37,7 +33,7 @@ from speechssl.pretrain.model import (
     save_pretraining,
     temperature,
 )
-from speechssl.pretrain.options import Adversary, Batches, Convolutions, Hubert, Masks, Prediction
+from speechssl.pretrain.options import Adversary, Batches, Convolutions, Masks, Prediction
 from speechssl.timing import FrameGrid
 
 from .conftest import CONVOLUTIONS, QUIET, TINY, contrast
@@ -46,19 +42,6 @@ GRID = FrameGrid(16_000, 320, 400)
 
 
 # ---- masks
-
-
-@pytest.mark.slow
-@given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 20), st.integers(0, 10**6))
-def test_masks_are_made_of_whole_spans(frames, probability, length, seed):
-    mask = span_mask(np.random.default_rng(seed), frames, probability, length)
-    assert mask.shape == (frames,)
-    assert mask.dtype == bool
-    edges = np.flatnonzero(np.diff(np.r_[0, mask.astype(int), 0]))
-    runs = edges[1::2] - edges[::2]
-    assert len(runs) >= 1
-    assert runs.min() >= min(length, frames)
-    assert mask.sum() <= max(int(frames * probability / length + 1), 2) * length
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.65, 0.8])
@@ -122,23 +105,6 @@ def test_the_loss_is_that_of_transformers_hidden_states(quiet, visible_weight):
     hits = (cosines.argmax(-1) == right).float()
     assert found["masked_accuracy"] == pytest.approx(float(hits[mask].mean()))
     assert found["visible_accuracy"] == pytest.approx(float(hits[~mask].mean()))
-
-
-def test_hidden_frames_are_not_seen(quiet):
-    """With everything hidden, the speech makes no difference to the loss of the same labels."""
-    model = hubert_model(quiet().eval())
-
-    def loss(seed, hidden):
-        inputs = toy_batch(seed) | {
-            "labels": toy_batch()["labels"],
-            "mask": torch.full((4, 50), hidden),
-        }
-        penalty = model.encoder.feature_extractor(inputs["samples"]).square().mean()
-        return float(model(**inputs)["loss"] - 10 * penalty)
-
-    with torch.no_grad():
-        assert loss(0, True) == pytest.approx(loss(1, True), abs=1e-5)
-        assert loss(0, False) != pytest.approx(loss(1, False), abs=1e-3)
 
 
 def test_frames_without_a_label_do_not_count(quiet):
@@ -348,17 +314,6 @@ def test_hard_choices_are_those_of_transformers_where_negatives_equal_the_positi
     )
 
 
-def test_the_feature_penalty_is_the_mean_square_before_the_layer_norm():
-    made = inputs()
-    with_it, without = (pair(convolutions=Convolutions(p, 0.1))[1].eval() for p in (10.0, 0.0))
-    with torch.no_grad():
-        square = with_it.encoder.feature_extractor(made["samples"]).square().mean()
-        found = with_it(**made)
-        difference = found["loss"] - without(**made)["loss"]
-    assert found["feature_penalty"].item() == pytest.approx(square.item())
-    assert difference.item() == pytest.approx(10 * square.item(), rel=1e-4)
-
-
 def test_the_gradient_into_the_convolutions_is_a_tenth(fixed_noise):
     made = inputs()
     fixed_noise(made["mask"])
@@ -451,17 +406,6 @@ def crops(frames=100, **changes):
     return Cropper(data, GRID, Masks(0.65, 10), Batches(4, frames / 50), **changes)
 
 
-def test_a_batch_depends_on_seed_and_step_only():
-    first, again = (ContrastiveBatches(crops(seed=5), contrast(), seed=5) for _ in range(2))
-    [first(step) for step in (0, 3)]
-    for name, value in first(7).items():
-        assert torch.equal(value, again(7)[name])
-    for other in (again(8), ContrastiveBatches(crops(seed=5), contrast(), seed=6)(7)):
-        assert not torch.equal(first(7)["mask"], other["mask"])
-        a, b = first(7)["negatives"], other["negatives"]
-        assert a.shape != b.shape or not torch.equal(a, b)
-
-
 def test_all_others_are_drawn_alike():
     drawn = draw_negatives(np.random.default_rng(0), 1, 5, 40_000)[0]
     for own, row in enumerate(drawn):
@@ -482,18 +426,6 @@ def test_the_temperature_counts_updates_not_batches():
 
 
 # ---- training
-
-
-@pytest.fixture
-def quantiser():
-    torch.manual_seed(0)
-    return GumbelQuantiser(8, codebooks=2, entries=5, width=6)
-
-
-def test_choices_are_made_in_full_precision_under_bf16(quantiser):
-    with torch.autocast("cpu", torch.bfloat16):
-        found = quantiser(torch.randn(9, 8), torch.tensor(0.5))
-    assert found.vectors.dtype == found.likely.dtype == torch.float32
 
 
 SIX = contrast(codebooks=2, entries=6, width=12, kappa=0.2, diversity=0.3, dropout=0.05)
@@ -526,7 +458,7 @@ def test_transformers_reads_what_is_saved(model, folder):
 
 
 # (4, 3): as many entries in all
-@pytest.mark.parametrize("shape", [(2, 6, 12), (2, 9, 12), (4, 6, 12), (4, 3, 12), (2, 6, 8)])
+@pytest.mark.parametrize("shape", [(2, 6, 12), (4, 3, 12), (2, 6, 8)])
 def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_anew(
     model, folder, capsys, shape
 ):
@@ -549,12 +481,6 @@ def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_an
     else:
         assert again.project_hid.out_features == 8
         assert "saved: no head of pre-training as trained" in err
-
-
-def test_an_encoder_without_heads_gets_new_ones(model, tmp_path):
-    save_encoder(model.encoder, tmp_path / "plain", model.normalise)
-    again = load_pretraining(tmp_path / "plain", SIX, CONVOLUTIONS)
-    assert same(again.encoder, model.encoder)
 
 
 # ---- auxiliary losses: a teacher that is no part of the student, and an adversary whose gradient
@@ -580,12 +506,10 @@ def layers(seed=0, count=3):
     return [layer.clone().requires_grad_() for layer in drawn]
 
 
-def adversary(domains=3, numbers=(2,), labels="binary", **changes):
+def adversary(domains=3, labels="binary", **changes):
     changes = {f"domain_adversary_{name}": value for name, value in changes.items()}
     torch.manual_seed(0)
-    return DomainAdversary(
-        5, domains, replace(ADVERSARY, domain_adversary=labels, **changes), numbers
-    )
+    return DomainAdversary(5, domains, replace(ADVERSARY, domain_adversary=labels, **changes))
 
 
 def gradient(loss, *of):
@@ -595,26 +519,18 @@ def gradient(loss, *of):
 # ---- the gradient
 
 
-def test_lambda_is_ganins():
-    # 2 / (1 + e^(-10 p)) - 1 = tanh(5 p)
-    expected = {0.0: 0.0, 0.1: 0.46211716, 0.5: 0.98661430, 1.0: 0.99990920}
-    for progress, value in expected.items():
-        assert value == pytest.approx(math.tanh(5 * progress), abs=1e-7)
-        found = adversary(schedule="ganin", weight=0.3)(layers(), MASK, batch(progress=progress))
-        assert found["adversary_weight"].item() == pytest.approx(0.3 * value, abs=1e-6)
-
-
 @pytest.mark.parametrize("labels", ["binary", "multi"])
 def test_the_classifier_learns_and_the_encoder_gets_minus_lambda_of_it(labels):
     """Against the cross-entropy by hand: a classifier without any reversal."""
     model, hidden, given_batch = adversary(labels=labels, weight=0.7), layers(), batch()
-    classifier, wanted = (
-        model.classifiers[0],
-        torch.tensor([0, 1, 1, 0] if labels == "binary" else [0, 1, 2, 0]),
-    )
+    classifier = model.classifier
+    wanted = torch.tensor([0, 1, 1, 0] if labels == "binary" else [0, 1, 2, 0])
     logits = classifier(hidden[2].mean(1))
     expected = functional.cross_entropy(logits, wanted)
     found = model(hidden, MASK, given_batch)
+    # Ganin's lambda: 2 / (1 + e^(-10 p)) - 1 = tanh(5 p)
+    ganin = adversary(schedule="ganin", weight=0.3)(layers(), MASK, batch(progress=0.1))
+    assert ganin["adversary_weight"].item() == pytest.approx(0.3 * math.tanh(0.5), abs=1e-6)
     assert logits.shape[-1] == (2 if labels == "binary" else 3)
     torch.testing.assert_close(found["loss"], expected)
     right = (logits.argmax(-1) == wanted).float().mean()
@@ -627,14 +543,14 @@ def test_the_classifier_learns_and_the_encoder_gets_minus_lambda_of_it(labels):
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("step", [0, 1, 6, 7])
+@pytest.mark.parametrize("step", [0, 7])
 def test_alternating_trains_the_classifier_in_even_steps_and_the_encoder_in_odd_ones(step):
     model, hidden = adversary(mode="alternating", weight=0.4), layers()
     found = model(hidden, MASK, batch(step=step))
-    into, *own = gradient(found["loss"], hidden[2], *model.classifiers.parameters())
+    into, *own = gradient(found["loss"], hidden[2], *model.classifier.parameters())
     reference, plain = layers(), adversary(weight=0.4)
     expected = gradient(
-        plain(reference, MASK, batch())["loss"], reference[2], *plain.classifiers.parameters()
+        plain(reference, MASK, batch())["loss"], reference[2], *plain.classifier.parameters()
     )
     if step % 2:
         # not zero, by which an optimiser would still let momentum and decay move it
@@ -644,9 +560,6 @@ def test_alternating_trains_the_classifier_in_even_steps_and_the_encoder_in_odd_
         assert into is None
         for ours, theirs in zip(own, expected[1:], strict=True):
             torch.testing.assert_close(ours, theirs)
-
-
-# ---- a toy whose encoder shows the domain, and no longer does
 
 
 # ---- the clean teacher, and what is added
@@ -663,24 +576,9 @@ def states(model, samples, mask=None):
     return training_states(model, samples, mask)[1]
 
 
-def test_a_student_that_is_the_teacher_and_gets_the_same_has_no_distance(quiet):
-    student, teacher = quiet().train(), CleanTeacher(quiet(), (0, 1, 2), weight=3.0)
-    found = teacher(
-        states(student, speech()), torch.zeros_like(HIDDEN), {"clean_samples": speech()}
-    )
-    assert found["loss"] == found["distillation"] == 0
-    noisy = teacher(
-        states(student, speech() + 0.5 * speech(1)),
-        torch.zeros_like(HIDDEN),
-        {"clean_samples": speech()},
-    )
-    assert noisy["distillation"] > 0.01
-    torch.testing.assert_close(noisy["loss"], 3 * noisy["distillation"])
-
-
-def test_the_distance_is_in_variances_and_of_the_chosen_layers(quiet):
+def test_the_distance_is_in_variances_and_of_all_layers(quiet):
     """By hand; what the teacher's mean would get is 1."""
-    teacher, student = CleanTeacher(quiet(), (1, 2)), states(quiet(), speech(1))
+    teacher, student = CleanTeacher(quiet()), states(quiet(), speech(1))
     wanted, seen = states(quiet().eval(), speech()), ~HIDDEN
     parts = [
         (student[i][seen] - wanted[i][seen]).square().mean()
@@ -688,7 +586,7 @@ def test_the_distance_is_in_variances_and_of_the_chosen_layers(quiet):
         for i in range(3)
     ]
     found = teacher(student, HIDDEN, {"clean_samples": speech()})
-    torch.testing.assert_close(found["loss"], (parts[1] + parts[2]) / 2)
+    torch.testing.assert_close(found["loss"], sum(parts) / 3)
     means = [w[seen].mean(0).expand_as(w) for w in wanted]
     assert teacher(means, HIDDEN, {"clean_samples": speech()})["loss"].item() == pytest.approx(
         1.0, abs=1e-5
@@ -697,7 +595,7 @@ def test_the_distance_is_in_variances_and_of_the_chosen_layers(quiet):
 
 def test_hidden_frames_do_not_count(quiet):
     teacher, student = (
-        CleanTeacher(quiet(), (2,)),
+        CleanTeacher(quiet()),
         [x.detach().requires_grad_() for x in states(quiet(), speech(1))],
     )
     teacher(student, HIDDEN, {"clean_samples": speech()})["loss"].backward()
@@ -715,7 +613,7 @@ def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monk
     tell each other stands."""
     mask = HIDDEN.clone()
     mask[1, 2:18] = True
-    teacher, student = CleanTeacher(quiet(), (2,)), [x.detach() for x in states(quiet(), speech(1))]
+    teacher, student = CleanTeacher(quiet()), [x.detach() for x in states(quiet(), speech(1))]
 
     def play(rows):
         own = [x[rows].clone().requires_grad_() for x in student]
@@ -742,17 +640,3 @@ def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monk
         halves[number] = play(slice(number, number + 1))
     torch.testing.assert_close((halves[0][0] + halves[1][0]) / 2, whole)
     torch.testing.assert_close(torch.cat([halves[0][1], halves[1][1]]) / 2, expected)
-
-
-NOISE = parse_distortions("g+b")
-
-
-@pytest.fixture(scope="module")
-def hubert(hubert_folder):
-    return str(hubert_folder("layer"))
-
-
-def auxiliary(hubert, **groups):
-    o = Hubert(source=Path("s"), out=Path("o"), start=hubert, **groups)
-    distort = NOISE if groups else None
-    return auxiliary_losses(HubertModel.from_pretrained(hubert), o, hubert, distort)

@@ -16,7 +16,7 @@ from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import Cropper
-from speechssl.pretrain.model import LABEL_HEAD, Wav2Vec2Pretraining
+from speechssl.pretrain.model import LABEL_HEAD
 from speechssl.pretrain.options import (
     Adversary,
     Batches,
@@ -41,8 +41,8 @@ NOISY = Distortion(
 CLEAN = {"distortion": Distortion()}
 COMMON = {"training": TRAINING, "batches": Batches(4, 0.4), "distortion": NOISY}
 BOTH = {
-    "distillation": Distillation(2.0, (1, 2)),
-    "adversary": Adversary("multi", domain_adversary_layers=(1, 2), domain_adversary_width=8),
+    "distillation": Distillation(2.0),
+    "adversary": Adversary("multi", domain_adversary_width=8),
 }
 LAYER_1 = Targets(layer=1, clusters=6)
 
@@ -124,9 +124,7 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     }
     root = mini_corpus((70_000, 33_000, 35_000, 5_000, 55_000))
     pretrain(options(root, tmp_path / "out", start, **mixed))
-    assert (
-        "1 of 5 recordings are too short for a crop of 2 s, the shortest"
-    ) in capsys.readouterr().err
+    assert ("1 of 5 recordings are too short for a crop of 2 s") in capsys.readouterr().err
     assert set(range(10)) <= set(shapes)
     assert {frames for _, frames in shapes.values()} == {200, 171, 102}
     assert all(650 < rows * frames <= 800 for rows, frames in shapes.values())
@@ -220,12 +218,12 @@ def test_what_continues_is_a_folder_of_its_own_that_names_its_distortions(
     state = load_file(tmp_path / "one/checkpoints/checkpoint-5/model.safetensors")
     assert {name.split(".")[0] for name in state} == {"encoder", "project", "labels", "auxiliary"}
     # nothing of the teacher
-    assert all(".classifiers." in name for name in state if name.startswith("auxiliary"))
+    assert all(".classifier." in name for name in state if name.startswith("auxiliary"))
     text = (out / "card.json").read_text()
     card = json.loads(text)
     noise = make_distortions(NOISY, 0, tmp_path / "one")
     assert card["options"]["distort"] == noise.card
-    assert card["options"]["distillation"] == {"distil": 2.0, "distil_layers": [1, 2]}
+    assert card["options"]["distillation"] == {"distil": 2.0}
     assert str(tmp_path) not in text
     assert card["options"]["start"].endswith(hubert.split("/")[-1])
 
@@ -239,7 +237,7 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(
     root = mini_corpus()
     pretrain(hubert_options(root, tmp_path / "one", hubert))
     err = capsys.readouterr().err
-    assert (f"{hubert} has no label head; one for 6 clusters") in err
+    assert f"{hubert} has no label head" in err
     assert "features for k-means" in err
     first, book = str(tmp_path / "one/encoder"), tmp_path / "one/targets.safetensors"
     same = hubert_options(
@@ -264,32 +262,11 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(
         training=replace(TRAINING, steps=1),
     )
     pretrain(other)
-    assert "has a label head of 6 clusters" in capsys.readouterr().err
+    assert "one for 8 clusters was made" in capsys.readouterr().err
     assert load_file(tmp_path / "three/encoder" / LABEL_HEAD)["labels"].shape == (8, 8)
 
 
 # ---- wav2vec 2.0
-
-
-@pytest.mark.slow
-def test_the_quantiser_gets_the_clean_signal_and_the_context_the_distorted(
-    wav2vec2, mini_corpus, tmp_path, monkeypatch
-):
-    seen, forward = [], Wav2Vec2Pretraining.forward
-    monkeypatch.setattr(
-        Wav2Vec2Pretraining,
-        "forward",
-        lambda self, **batch: seen.append(batch) or forward(self, **batch),
-    )
-    root, one = mini_corpus(), replace(TRAINING, steps=1)
-    for name, distortion in (("noisy", replace(NOISY, distorted=(1.0,))), ("plain", Distortion())):
-        changes = {"training": one, "distortion": distortion}
-        pretrain(wav2vec2_options(root, tmp_path / name, wav2vec2, **changes))
-    noisy, plain = seen
-    assert torch.equal(noisy["clean_samples"], plain["samples"])
-    assert not torch.equal(noisy["samples"], plain["samples"])
-    assert "clean_samples" not in plain
-    assert (noisy["domains"] > 0).all()
 
 
 @pytest.mark.slow
@@ -367,11 +344,7 @@ def test_other_options_are_refused_and_named(hubert, mini_corpus, tmp_path):
         "distillation.distil": {"distillation": Distillation()},
         "distort.snr": {"distortion": replace(NOISY, snr_range=(0.0, 1.0))},
         "masks.same_masks": {"masks": Masks(0.5, 4, same_masks=True)},
-        "batches.crop_seconds": {"batches": Batches(4, 0.3)},
-        **{
-            f"targets.{name}": {"targets": replace(LAYER_1, **{name: value})}
-            for name, value in (("share", 0.5), ("budget", 99), ("starts", 3), ("clusters", 7))
-        },
+        "targets.clusters": {"targets": replace(LAYER_1, clusters=7)},
     }
     for name, change in changes.items():
         with pytest.raises(InputError, match=rf"made from other inputs \(options\.{name}"):

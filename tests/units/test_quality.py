@@ -91,7 +91,7 @@ def test_a_frame_has_the_phone_in_its_middle():
 
 
 def runs(*frames):
-    return RunLength.of_frames(np.array(frames, np.int64))
+    return RunLength.of_frames(np.array(frames, np.int64), seconds=1.0)
 
 
 def test_usage_counts_frames():
@@ -103,12 +103,12 @@ def test_usage_counts_frames():
 
 
 def test_the_bit_rate_is_symbols_a_second_times_their_entropy():
-    found = bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)], 2.0)  # 0 x2, 1, 0 | 1 x4
+    found = bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)])  # 0 x2, 1, 0 | 1 x4
     # two units, equally often; four different (unit, length)
     assert found == pytest.approx(
         {"units_a_second": 2.0, "bits_a_second": 4 / 2 * 1.0, "bits_a_second_timed": 4 / 2 * 2.0}
     )
-    assert bit_rate([runs(5, 5, 5)], 1.0)["bits_a_second"] == 0
+    assert bit_rate([runs(5, 5, 5)])["bits_a_second"] == 0
 
 
 # ---- alignments as aligners write them: TextGrids long and short, JSONL; gaps, names, and what is
