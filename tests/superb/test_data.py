@@ -131,8 +131,6 @@ def test_means_are_the_means_of_the_hidden_states(encoder, recordings, tmp_path)
     cached = cache_states(encoder, recordings, tmp_path / "c")
     for r in recordings:
         assert torch.equal(cached[r.id][0], encoder.hidden_states(read_audio(r.path)).mean(1))
-    (tmp_path / "c/shard-00000.safetensors").write_bytes(b"nothing")
-    refused("shard-00000.safetensors is missing or damaged", FeatureStore.load, tmp_path / "c")
 
 
 @pytest.mark.parametrize(

@@ -666,7 +666,7 @@ def test_a_picture_is_drawn(folder, tmp_path):
         ),
         ({"same_text": 4}, "is not a MiniSQA corpus"),
         ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
-        ({"precision": "int8"}, "mfcc is computed in fp32, not in int8"),
+        ({"precision": "bf16"}, "mfcc is computed in fp32, not in bf16"),
         ({"first": 1, "picture": Path("a.png"), "recording": "r1"}, "has no recording r1"),
         ({"picture": Path("units.txt")}, "cannot draw a picture as units.txt"),
     ],
