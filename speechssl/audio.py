@@ -52,20 +52,15 @@ LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gi
 UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62  # so many or more in the header: unknown as well
 FLAC_BUFFER = 1 << 16  # bytes: more than libFLAC reads ahead, and than a tag at the end has
-# samples of one size
-LINEAR = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
-# layer III, ISO 11172-3 table 2.4.2.3
-MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 # frames: one MPEG frame, as some encoders count the header frame among those of sound
 MP3_SLACK = 1152
 # frames: what an encoder may add before and after the sound, which decoding takes away again
 MP3_PADDING = 5 * MP3_SLACK
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
-# question.m4a, but not 3.14; https://...; recordings/who
+# question.m4a; https://...; recordings/who, but not "km/h?"
 _FILE_NAME = re.compile(
-    r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*"
-    r"|.*\.(?:wav|flac|mp3|ogg|opus|m4a|webm)",
+    r".*\.(?:wav|flac|mp3|ogg|opus|aiff?|au|m4a|mp4|webm)"
+    r"|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*",
     re.IGNORECASE,
 )
 
@@ -99,24 +94,18 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
     InputError as `read_recording` does, for a text without words, and for a recording longer than
     LONGEST_QUESTION.
     """
-    if isinstance(source, str) and _is_text(source):
+    if isinstance(source, str) and not _FILE_NAME.fullmatch(source) and not os.path.exists(source):
         if not any(map(str.isalnum, source)):
             raise InputError(f"the question {source!r} has no words; give a text, or a recording")
         return source
     samples = read_recording(source)
-    seconds = len(samples) / SAMPLE_RATE
-    if seconds > LONGEST_QUESTION:
+    if len(samples) > LONGEST_QUESTION * SAMPLE_RATE:
         name = "the question" if isinstance(source, np.ndarray) else source
         raise InputError(
-            f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; "
-            "give the question, or the part of the recording that has it"
+            f"{name} lasts {len(samples) / SAMPLE_RATE:.0f} s, and a question at most "
+            f"{LONGEST_QUESTION:.0f} s; give the part of the recording that is the question"
         )
     return samples
-
-
-def _is_text(source: str) -> bool:
-    """Tell a text from the name of a file, whether there is one or not."""
-    return not _FILE_NAME.fullmatch(source) and not (source and os.path.exists(source))
 
 
 def read_native(path: Path | str) -> tuple[np.ndarray, int]:
@@ -215,8 +204,7 @@ def _scale_integers(samples: np.ndarray) -> np.ndarray:
 def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
     """Scale floats (N,) beyond HOT_PEAK to full scale 1, and say so in a line on stderr.
     name: for the line."""
-    extremes = [max(-block.min(), block.max()) for block in in_blocks(samples)]
-    peak = float(np.max(extremes, initial=0))
+    peak = _peak(samples)
     if not HOT_PEAK < peak <= LOUD_PEAK:  # as it is; what is louder yet `check_audio` refuses
         return samples
     scale = 32768 if peak >= INT16_PEAK else peak
@@ -224,6 +212,12 @@ def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
         f"{name}: its samples reach {peak:,.0f} times full scale; they are divided by {scale:,.6g}"
     )
     return collect(block / np.float32(scale) for block in in_blocks(samples))
+
+
+def _peak(samples: np.ndarray) -> float:
+    """Return the largest magnitude of samples (N,); NaN where one of them is."""
+    peaks = [np.abs(block).max() for block in in_blocks(samples)]
+    return float(np.max(peaks, initial=0))
 
 
 @cache  # once
@@ -260,32 +254,25 @@ def duration(path: Path | str) -> float:
     length.
 
     An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its
-    first frame: for exact times take the length of what `read_audio` returns.
+    first frame: for exact times take `length`, or that of what `read_audio` returns.
     Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly
     cut off.
     """
-    path = Path(path)
-    with _open_whole(path) as file:
-        if file.frames < UNKNOWN_FRAMES:
-            return float(file.frames / file.samplerate)
-        return _decoded_seconds(file, path)
+    return _seconds(Path(path), may_estimate=True)
 
 
 def length(path: Path | str) -> float:
-    """Return the seconds of a recording by its header, or of an MP3, which may count its frames
-    wrongly, by decoding it.
+    """Return the seconds of a recording as `duration` does, but of an MP3, which may count its
+    frames wrongly, by decoding it."""
+    return _seconds(Path(path), may_estimate=False)
 
-    Raises InputError as `duration` does.
-    """
-    path = Path(path)
+
+def _seconds(path: Path, may_estimate: bool) -> float:
     with _open_whole(path) as file:
-        if file.format != "MP3" and file.frames < UNKNOWN_FRAMES:
-            return float(file.frames / file.samplerate)
-        return _decoded_seconds(file, path)
-
-
-def _decoded_seconds(file: soundfile.SoundFile, path: Path) -> float:
-    return sum(map(len, _mono_blocks(file, path))) / float(file.samplerate)
+        frames = file.frames
+        if frames >= UNKNOWN_FRAMES or (file.format == "MP3" and not may_estimate):
+            frames = sum(map(len, _mono_blocks(file, path)))
+        return float(frames / file.samplerate)
 
 
 def write_flac(path: Path | str, samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> None:
@@ -302,19 +289,11 @@ def write_clip(
     path: Path | str, samples: np.ndarray, start: float, end: float, sample_rate: int = SAMPLE_RATE
 ) -> None:
     """Write [start, end) seconds of samples (N,) in the format of the suffix: .wav, .flac, .ogg or
-    .mp3.
-
-    Raises InputError for another suffix or an interval that holds no sample.
-    """
+    .mp3. Raises InputError for another suffix."""
     path = Path(path)
     container = check_clip(path)
-    clip = samples[max(round(start * sample_rate), 0) : max(round(end * sample_rate), 0)]
-    if not len(clip):
-        length = len(samples) / sample_rate
-        raise InputError(
-            f"no audio in [{start}, {end}) s to write as {path}; the recording has {length:.2f} s"
-        )
-    _write(path, to_int16(clip), sample_rate, container)
+    clip = to_int16(samples[max(round(start * sample_rate), 0) : round(end * sample_rate)])
+    _write(path, clip, sample_rate, container)
 
 
 def recode(samples: np.ndarray, container: str, subtype: str, compression: float) -> np.ndarray:
@@ -359,10 +338,7 @@ def to_int16(samples: np.ndarray) -> np.ndarray:
     samples = np.asarray(samples)
     has_type = samples.dtype == np.int16 or samples.dtype.kind == "f"
     if samples.ndim != 1 or not has_type or not np.isfinite(samples).all():
-        raise ValueError(
-            "samples must be finite int16 or float of shape (N,), not "
-            f"{samples.dtype} {samples.shape}"
-        )
+        raise ValueError(f"samples are {samples.dtype} {samples.shape}, not finite (N,)")
     if samples.dtype == np.int16:
         return samples
     return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
@@ -389,22 +365,11 @@ class _Forward(soundfile.SoundFile):
         return False
 
 
-def _check_readable(path: Path) -> None:
-    """Refuse, by an InputError, what is no file with something in it."""
-    if not os.path.exists(path):
-        is_text = re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix)
-        remedy = "a recording is wanted here, and no text" if is_text else "check the path"
-        raise InputError(f"the audio file {path} does not exist; {remedy}")
-    if not path.is_file():  # a pipe would never end
-        raise InputError(f"{path} is a folder or a device; give the path of one recording")
-    if path.stat().st_size == 0:
-        raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
-
-
 @contextmanager
 def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
-    _check_readable(path)
+    if not path.is_file():  # a pipe would never end
+        raise InputError(f"the audio file {path} does not exist or is no file; check the path")
     with ExitStack() as stack:
         try:
             # bytes: not every name of a file is text
@@ -412,90 +377,108 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix that means no header
             yield stack.enter_context(_through_ffmpeg(path))
             return
-        if _holds_more(file, path):
-            whole = stack.enter_context(_through_ffmpeg(path))
-            if file.frames and file.subtype in LINEAR:
-                _say(
-                    f"{path}: its header states {file.frames / file.samplerate:.2f} s of sound and "
-                    f"it holds {whole.frames / whole.samplerate:.2f} s; all of it is read"
-                )
-            file = whole
-        elif _is_cut(file, path):
+        is_wav = file.format in ("WAV", "WAVEX")
+        if is_wav and file.subtype == "MPEG_LAYER_III":
+            yield stack.enter_context(_through_ffmpeg(path))
+            return
+        if file.format == "MP3":
+            seconds, is_cut = _scan_mp3(path)
+            # joined, counted wrongly, or of a variable bit rate without a count
+            holds_more = seconds * file.samplerate > file.frames + MP3_PADDING
+        elif file.format == "OGG":
+            # libsndfile finds a page of another stream at the end
+            is_open = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
+            holds_more = is_open is not None and _ends_a_stream(path)
+            is_cut = is_open is not None and not holds_more
+        elif file.format == "FLAC":
+            is_cut = False  # which decoding says
+            holds_more = file.frames < UNKNOWN_FRAMES and _flac_goes_on(file, path)
+        else:
+            is_cut = _states_more(file)
+            holds_more = is_wav and _holds_more(file, path)
+        if is_cut:
             raise InputError(CUT_OFF.format(path))
-        yield file
+        if not holds_more:
+            yield file
+            return
+        whole = stack.enter_context(_through_ffmpeg(path))
+        if is_wav and file.frames:
+            _say(
+                f"{path}: its header states {file.frames / file.samplerate:.2f} s of sound and it "
+                f"holds {whole.frames / whole.samplerate:.2f} s; all of it is read"
+            )
+        yield whole
+
+
+def _scan_mp3(path: Path) -> tuple[float, bool]:
+    """Return the seconds of all MPEG frames, without decoding them, and whether the last is shorter
+    than those with its header (bit rate, sampling rate, padding): cut off."""
+    import av
+
+    ticks = 0
+    last = 0
+    header = b""
+    sizes: dict[bytes, int] = {}
+    try:
+        with av.open(os.fsencode(path).decode(errors="surrogateescape"), format="mp3") as container:
+            stream = container.streams.audio[0]
+            for packet in container.demux(stream):
+                if packet.size:
+                    ticks += packet.duration or 0
+                    last, header = packet.size, bytes(packet)[:3]
+                    sizes[header] = max(last, sizes.get(header, 0))
+            return float(ticks * (stream.time_base or 0)), last < sizes.get(header, 0)
+    except (OSError, ValueError, IndexError):
+        return 0.0, False
+
+
+def _states_more(file: soundfile.SoundFile) -> bool:
+    """Return whether the header states more than there is: libsndfile shortens the file to that,
+    and says so only in its log."""
+    pattern = r"^(?:data| SSND|  Data Size  |riff|  Riff size) : (\d+) \(should be (\d+)\)"
+    sizes = re.search(pattern, file.extra_info, re.MULTILINE)
+    return sizes is not None and int(sizes[2]) < int(sizes[1]) < UNKNOWN_BYTES
 
 
 def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether a file has sound that libsndfile does not come to, since its header states
-    less or a second file follows."""
-    if file.format == "MP3":  # joined, counted wrongly, or of a variable bit rate without a count
-        return _mp3_seconds(path) * file.samplerate > file.frames + MP3_PADDING
-    if file.format == "OGG":  # libsndfile finds a page of another stream at the end
-        return _lacks_its_end(file) and _ends_a_stream(path)
-    if file.format == "FLAC" and file.frames < UNKNOWN_FRAMES:
-        return _behind_the_last(file, path) > FLAC_BUFFER
-    if file.subtype not in LINEAR or file.format not in ("WAV", "WAVEX", "RF64", "AIFF", "AU"):
-        # whose frames nobody counts
-        return file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III"
-    with path.open("rb", buffering=0) as content:
-        with soundfile.SoundFile(content.fileno(), closefd=False) as other:
-            other.seek(0, soundfile.SEEK_END)
-        rest = path.stat().st_size - content.tell()
-        sample = file.frames and content.tell() // file.frames // file.channels
-        second = file.samplerate * file.channels * (sample or 2)  # bytes
-        if rest < max(MIN_SECONDS * second, 8):
-            return False
-        head = content.read(9)
-        for name in (head[:4], head[1:5]):  # after a byte of padding, or none
-            if name.isalnum() or name.strip().isalnum() or name in (b"(c) ", b"AUTH"):
-                return False  # a chunk
-        return any(iter(lambda: content.read(1 << 20).strip(b"\0"), b"")) or any(head)
+    """Return whether a WAV goes on where its header ends the sound: libsndfile's log then has
+    something there that is no chunk."""
+    position = re.search(r"marker.* at position (\d+)", file.extra_info)
+    if position is None:
+        return False
+    rest = np.memmap(path, np.uint8, "r", offset=int(position[1]))
+    return len(rest) > MIN_SECONDS * file.samplerate * file.channels and bool(rest.any())
 
 
-def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
-    """Count the bytes of a FLAC that are not read for its last sample; 0 where there is no such
-    sample, which decoding will say."""
+def _flac_goes_on(file: soundfile.SoundFile, path: Path) -> bool:
+    """Return whether more bytes follow the last sample that the header of a FLAC counts than
+    libFLAC reads ahead, or a tag takes. Raises InputError where another FLAC was joined to it, of
+    which no library reads all."""
     with path.open("rb", buffering=0) as content:
+        with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            joined = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, 4)
+        if joined:
+            raise InputError(
+                f"{path} holds more than one FLAC, one behind the other; join the sounds and not "
+                "the files, such as by `sox a.flac b.flac both.flac`"
+            )
         try:
             with soundfile.SoundFile(content.fileno(), closefd=False) as other:
                 other.seek(max(file.frames - 1, 0))
                 other.read(1)
         except soundfile.SoundFileError:
-            return 0
-        return path.stat().st_size - content.tell()
-
-
-def _lacks_its_end(file: soundfile.SoundFile) -> bool:
-    """Return whether the first stream of an Ogg file does not end where the file does."""
-    log = file.extra_info
-    return "lacks an end-of-stream bit" in log or "Junk after the last page" in log
-
-
-def _mp3_seconds(path: Path) -> float:
-    """Return the seconds of all MPEG frames, which are counted and not decoded; 0 where they cannot
-    be."""
-    import av
-
-    try:
-        with av.open(os.fsencode(path).decode(errors="surrogateescape"), format="mp3") as container:
-            stream = container.streams.audio[0]
-            ticks = sum(packet.duration or 0 for packet in container.demux(stream))
-            return float(ticks * (stream.time_base or 0))
-    except (OSError, ValueError, IndexError):
-        return 0.0
+            return False  # decoding will say what is wrong
+        return path.stat().st_size - content.tell() > FLAC_BUFFER
 
 
 def _ends_a_stream(path: Path) -> bool:
     """Return whether the last page of an Ogg file is whole and the last of a stream (RFC 3533,
     section 6)."""
-    size = path.stat().st_size
     with path.open("rb") as file:
-        file.seek(max(size - (1 << 17), 0))  # a page has at most 64 KiB
+        file.seek(max(path.stat().st_size - (1 << 17), 0))  # a page has at most 64 KiB
         content = file.read()
-    at = content.rfind(b"OggS")
-    page = content[at:]
-    is_last = at >= 0 and len(page) >= 27 and page[5] & 4
-    if not is_last:
+    page = content[content.rfind(b"OggS") :]
+    if len(page) < 27 or not page[5] & 4:
         return False
     return 27 + page[26] + sum(page[27 : 27 + page[26]]) == len(page)
 
@@ -554,65 +537,19 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
     yield from mix.resample(None)
 
 
-def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether a file ends early: libsndfile shortens it to what is there, and says so only
-    in its log, or not at all (MP3)."""
-    if file.format == "MP3":
-        return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
-    if file.format == "OGG":
-        return _lacks_its_end(file)
-    # of sizes in 64 bits the log has what is stated, not what there is
-    if file.format in ("RF64", "W64"):
-        size = re.search(r"^(?:  Data size|data) : (\d+)$", file.extra_info, re.MULTILINE)
-        align = re.search(r"^  Block Align   : ([1-9]\d*)$", file.extra_info, re.MULTILINE)
-        if size is None or align is None:
-            return False
-        stated_bytes = int(size[1]) - 24 * (file.format == "W64")  # which counts the chunk's head
-        return stated_bytes < UNKNOWN_FRAMES and stated_bytes // int(align[1]) > file.frames
-    pattern = r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)"
-    stated = re.search(pattern, file.extra_info, re.MULTILINE)
-    return stated is not None and 0 < int(stated[1]) < UNKNOWN_BYTES
-
-
 def _has_xing(path: Path) -> bool:
     """Return whether the first MPEG frame is a Xing or Info header, which counts the frames; else
     libsndfile extrapolates."""
     with path.open("rb") as file:
-        file.seek(_after_id3(file.read(10)))
+        head = file.read(10)
+        size = 0
+        if head[:3] == b"ID3":  # a tag comes first: ten bytes, and so many with seven bits each
+            for byte in head[6:]:
+                size = size << 7 | byte & 127
+            size += 10
+        file.seek(size)
         frame = file.read(64)
     return b"Xing" in frame or b"Info" in frame
-
-
-def _ends_within_a_frame(content: bytes) -> bool:
-    """Return whether the last MPEG audio frame (layer III) is longer than what is left. A file cut
-    between two frames looks whole."""
-    at = _after_id3(content[:10])
-    while at + 4 <= len(content):
-        header = int.from_bytes(content[at : at + 4], "big")
-        version = header >> 19 & 3
-        layer = header >> 17 & 3
-        bitrate = header >> 12 & 15
-        rate = header >> 10 & 3
-        if header >> 21 != 0x7FF or version == 1 or layer != 1 or bitrate in (0, 15) or rate == 3:
-            return False  # a tag at the end, or something that is not checked here
-        hertz = (44_100, 48_000, 32_000)[rate] // {3: 1, 2: 2, 0: 4}[version]
-        if version == 3:  # MPEG-1, else MPEG-2 or 2.5
-            size = 144_000 * MPEG1_KBPS[bitrate] // hertz
-        else:
-            size = 72_000 * MPEG2_KBPS[bitrate] // hertz
-        at += size + (header >> 9 & 1)  # padding
-    return at > len(content)
-
-
-def _after_id3(head: bytes) -> int:
-    """Return where the first frame begins, after the ID3v2 tag if there is one. head: the first 10
-    bytes."""
-    if head[:3] != b"ID3":
-        return 0
-    size = 0
-    for byte in head[6:10]:
-        size = size << 7 | byte & 127
-    return 10 + size
 
 
 def _mono_blocks(
@@ -628,11 +565,11 @@ def _mono_blocks(
     either side of it.
     """
     # frames that reading must give at least; 0 where the length in the header is a guess
-    if file.format != "MP3":
-        promised = file.frames if file.frames < UNKNOWN_FRAMES else 0
-    else:
-        promised = file.frames - MP3_SLACK if _has_xing(path) else 0
+    promised = file.frames if file.frames < UNKNOWN_FRAMES else 0
+    if file.format == "MP3":
+        promised = promised - MP3_SLACK if _has_xing(path) else 0
     frames = 0
+    why = "ends early"
     block = np.empty((BLOCK_FRAMES, 1))
     try:
         while len(block) == BLOCK_FRAMES:
@@ -646,13 +583,11 @@ def _mono_blocks(
                 power += [np.vdot(x, x) for x in (mean, *block.T)]
             yield mean
     except soundfile.SoundFileError as error:
-        raise InputError(
-            f"{path} is cut off or damaged after frame {frames}; copy or download it again"
-        ) from error
+        promised, why = frames + 1, str(error)
     if frames < promised:
-        counts = f"{frames} of {file.frames} frames"
         raise InputError(
-            f"{path} is cut off or damaged ({counts} could be read); copy or download it again"
+            f"{path} is cut off or damaged after frame {frames} of {file.frames} ({why}); copy or "
+            "download it again"
         )
 
 
@@ -706,18 +641,12 @@ def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
 def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
     """Yield all of it in order; of an array that `collect` left in a file no more than a block is
     in memory."""
+    mapped = getattr(samples, "_mmap", None)
     for first in range(0, len(samples), BLOCK_FRAMES):
         yield samples[first : first + BLOCK_FRAMES]
-        forget(samples)
-
-
-def forget(samples: np.ndarray) -> None:
-    """Take what was read of an array that `collect` left in a file out of memory. Any other array
-    stays as it is."""
-    mapped = getattr(samples, "_mmap", None)
-    # what had been written to it would be lost
-    if mapped is not None and not samples.flags.writeable:
-        mapped.madvise(mmap.MADV_DONTNEED)
+        # what had been written to another map would be lost
+        if mapped is not None and not samples.flags.writeable:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
@@ -731,15 +660,13 @@ def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
         raise InputError(
             f"{path} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s"
         )
-    extremes = [(block.min(), block.max()) for block in in_blocks(samples)]
-    # NaN where any sample is; no copy of an hour of audio
-    lowest, highest = np.min(extremes), np.max(extremes)
-    if not (np.isfinite(lowest) and np.isfinite(highest) and max(-lowest, highest) <= LOUD_PEAK):
+    peak = _peak(samples)
+    if not peak <= LOUD_PEAK:  # nor is NaN
         raise InputError(
             f"{path} holds samples that are not finite or above {LOUD_PEAK:g} times full scale; "
             "export it again as 16-bit audio"
         )
-    if max(-lowest, highest) < SILENT_PEAK:
+    if peak < SILENT_PEAK:
         raise InputError(
             f"{path} is silent (no sample above {SILENT_PEAK} of full scale); check the recording"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,36 +24,23 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first of which there ar
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")  # configuration, vocabulary, extractor
 # OWNER/NAME, or NAME alone as the oldest have it
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_TEXT_MODEL = (
-    "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin"
-)
+_WEIGHTS_FILE = "model.safetensors or pytorch_model.bin"
+_SPEECH = f"config.json, preprocessor_config.json and {_WEIGHTS_FILE}"
+_TEXT = f"config.json, tokenizer.json or the vocabulary, and {_WEIGHTS_FILE}"
 FILES = {
-    "speech encoder": (
-        "config.json, preprocessor_config.json and model.safetensors or pytorch_model.bin"
-    ),
-    "text encoder": _TEXT_MODEL,
-    "reader": _TEXT_MODEL,
-    "language model": "config.json and model.safetensors or pytorch_model.bin",
+    "speech encoder": _SPEECH,
+    "text encoder": _TEXT,
+    "reader": _TEXT,
+    "language model": f"config.json and {_WEIGHTS_FILE}",
     "codebook": "a codebook (.safetensors) and its card (.card.json)",
-    "recogniser": (
-        "config.json, preprocessor_config.json, the tokeniser's files and "
-        "model.safetensors or pytorch_model.bin"
-    ),
+    "recogniser": f"{_SPEECH}, and the tokeniser's files",
 }
 
 
-def models_root(make: bool = False) -> Path:
-    """Return the models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not
-    exist. Raises InputError for a variable that names no folder, unless it is to be made."""
-    root = os.environ.get(MODELS)
-    if not root:
-        return Path.home() / ".cache/speechssl/models"
-    if not make and not Path(root).is_dir():
-        raise InputError(
-            f"the variable {MODELS} names {root}, which is not a folder; make it, "
-            "or correct or unset the variable"
-        )
-    return Path(root)
+def models_root() -> Path:
+    """Return the models folder, which need not exist: $SPEECHSSL_MODELS, else one in the user's
+    cache."""
+    return Path(os.environ.get(MODELS) or Path.home() / ".cache/speechssl/models")
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
@@ -90,8 +78,14 @@ def _is_hub_name(name: str) -> bool:
 def find_checkpoint(name: str) -> Path | None:
     """Find a checkpoint of the hub on this machine: below the models folder, or in the hub's cache.
     The hub is not asked."""
+    from huggingface_hub import try_to_load_from_cache
+
     # first: a folder may have a name that the hub's client refuses
-    return _find_in_models(name) or _cached_snapshot(name)
+    folder = _find_in_models(name)
+    if folder or not _is_hub_name(name):
+        return folder
+    cached = try_to_load_from_cache(name, "config.json")
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def _find_in_models(name: str) -> Path | None:
@@ -103,22 +97,10 @@ def _find_in_models(name: str) -> Path | None:
     return None
 
 
-def _cached_snapshot(name: str) -> Path | None:
-    """Find a checkpoint in the hub's cache."""
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = try_to_load_from_cache(name, "config.json")
-    return Path(cached).parent if isinstance(cached, str) else None
-
-
 def hash_of_weights(name: str) -> str | None:
     """Hash the weights of a Hugging Face checkpoint that lies on this machine; None where there is
     none. name: as `checkpoint_folder` takes it."""
-    folder: Path | None = None
-    if Path(name).is_dir():
-        folder = Path(name)
-    elif _is_hub_name(name):
-        folder = find_checkpoint(name)
+    folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
     if folder is None:
         return None
     for pattern in WEIGHTS:
@@ -147,8 +129,6 @@ def _hub_snapshot(name: str, nested: bool = False) -> Path:
             if any(Path(snapshot).rglob(weights)):
                 return Path(snapshot)
     except Exception as error:  # the hub's client and what it connects with have many
-        if isinstance(error, OSError) and error.errno:  # a full disk
-            raise
         why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else first_line(error)
         raise LookupError(f"the hub and its cache have none ({why})") from error
     raise LookupError("what the hub has by this name has no weights")
@@ -219,23 +199,16 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     places = [Path(name), SHIPPED / name]
     if on_hub:
         places.append(models_root() / name)
+    if on_hub and not any(map(_holds_models, places)):
+        with suppress(LookupError):
+            places.append(_hub_snapshot(name, nested=True))
     for folder in places:
         if _holds_models(folder):
             return folder
-    why = ""
-    if on_hub and not Path(name).exists():
-        try:
-            snapshot = _hub_snapshot(name, nested=True)
-        except LookupError as reason:
-            why = f"; as a name on the hub: {reason}"
-        else:
-            if _holds_models(snapshot):
-                return snapshot
-            why = "; what the hub has by this name is neither"
     names = sorted(path.parent.name for path in SHIPPED.glob("*/encoder"))
     raise InputError(
-        f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; "
-        f"shipped: {', '.join(names) or 'none'}{why}"
+        f"{name} is neither a folder with encoder/ or text-qa/ in it, nor such on the hub, nor a "
+        f"shipped model ({', '.join(names)})"
     )
 
 

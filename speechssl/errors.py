@@ -43,12 +43,9 @@ def packages_of(extra: str) -> list[str]:
 
 
 def one_line(sentence: str) -> str:
-    """Escape line breaks in what a sentence for the terminal quotes, and leave out the middle of a
-    long one."""
+    """Escape line breaks in what a sentence for the terminal quotes, and cut a long one."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
-    if len(line) <= LONGEST:
-        return line
-    return f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 4 :]}"
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 
 def make_printable(text: str) -> str:

@@ -312,13 +312,7 @@ class TrainingOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raise InputError for betas that AdamW cannot have, MissingExtra for a --report-to that
-        is not installed."""
-        if not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise InputError(
-                f"AdamW cannot have the betas {self.adam_betas}; give two numbers "
-                "from 0 to below 1 (--adam-betas)"
-            )
+        """Raise MissingExtra for a --report-to that is not installed."""
         for name in self.report_to:
             if importlib.util.find_spec(name) is None:
                 raise MissingExtra(f"--report-to {name}", name)
@@ -372,24 +366,15 @@ class Parts:
 
 def settings(options: Any) -> dict[str, Any]:
     """Return the options that decide what is made, as a stage and a card have them: not where
-    curves are sent, nor how a model would have been evaluated that never was, nor that all weights
-    are trained, nothing is shifted and a start is as it was pre-trained: what was made before there
-    was a choice stays valid.
-    """
-    usual = {"trained": "all", "shift": None, "init": "pretrained"}
+    curves are sent, how many processes make batches, nor how a model would have been evaluated
+    that never was."""
+    return _decisive(asdict(options))
 
-    def decisive(values: dict[str, Any]) -> dict[str, Any]:
-        off = [
-            n
-            for n, v in values.items()
-            if n == "report_to"
-            or (n == "evaluation" and not v["eval_every"])
-            or usual.get(n, ...) == v
-        ]
-        plain = {
-            n: decisive(v) if isinstance(v, dict) else v for n, v in values.items() if n not in off
-        }
-        # decides nothing; 0 as in what was made before
-        return plain | ({"workers": 0} if "workers" in plain else {})
 
-    return decisive(asdict(options))
+def _decisive(values: dict[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for name, value in values.items():
+        if name in ("report_to", "workers") or (name == "evaluation" and not value["eval_every"]):
+            continue
+        kept[name] = _decisive(value) if isinstance(value, dict) else value
+    return kept

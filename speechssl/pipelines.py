@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,15 +29,8 @@ from speechssl.artifacts import read_json
 from speechssl.audio import read_question, read_recording
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
-from speechssl.cascade.readers import find_reader, load_text_qa
-from speechssl.cascade.system import (
-    SIMULATED,
-    TEXT_SYSTEMS,
-    CascadeSystem,
-    is_ctc_head,
-    load_cascade,
-    load_recogniser,
-)
+from speechssl.cascade.readers import find_reader
+from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
 from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.encoder import SpeechEncoder
@@ -46,7 +39,7 @@ from speechssl.errors import InputError
 from speechssl.eval.options import Qa
 from speechssl.options import find_shipped
 from speechssl.results import Row, read_rows
-from speechssl.systems import System, default_systems, load_systems
+from speechssl.systems import System, default_systems, load_systems, parse_system
 from speechssl.text import language_of
 from speechssl.timing import RunLength, interval_of_units
 from speechssl.units.codebook import Codebook, load_codebook
@@ -61,22 +54,19 @@ FOR_PEOPLE = (
     "recipes/real_questions)."
 )
 READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
-# system -> its part in a folder of models
-OWN = {
-    "dual": "dual",
-    "cascade-ctc": "ctc",
-    "cascade-ctc-greedy": "ctc",
-    "speechbert": "speechbert",
-}
 
 
 def encode_recording(encode: Callable[[np.ndarray], T], audio: Audio) -> T:
     """Read a recording and encode it. Raises InputError for audio that cannot be used."""
-    samples = read_recording(audio)
+    name = "the recording" if isinstance(audio, np.ndarray) else str(audio)
+    return encode_samples(encode, read_recording(audio), name)
+
+
+def encode_samples(encode: Callable[[np.ndarray], T], samples: np.ndarray, name: str) -> T:
+    """Encode samples (N,). Raises InputError, which calls them by the name, for too few."""
     try:
         return encode(samples)
     except ValueError as error:
-        name = "the recording" if isinstance(audio, np.ndarray) else str(audio)
         raise InputError(
             f"{name} cannot be processed ({error}); give a longer recording"
         ) from error
@@ -169,28 +159,26 @@ class Dual:
 class Cascade:
     """A cascade recognises speech, then answers questions on the words."""
 
-    def __init__(self, recogniser: str, reader: Path | str, language: str = "en") -> None:
+    def __init__(
+        self,
+        recogniser: str,
+        reader: Path | str | None,
+        language: str = "en",
+        models: Path = Path(),
+    ) -> None:
         """Load both.
 
-        recogniser: a CTC or Whisper model of Hugging Face; a CTC head reads its own encoder, for
-        which there is `from_pretrained`. reader: a question-answering model of Hugging Face, or
-        text QA.
-
-        Raises InputError where either is missing.
+        recogniser: a CTC or Whisper model of Hugging Face, or the name of a CTC head in a folder of
+        models. reader: a question-answering model of Hugging Face, or text QA; None: that of the
+        models. Raises InputError where either is missing.
         """
-        if is_ctc_head(recogniser):
-            raise InputError(
-                f"{recogniser} belongs to an encoder; take Cascade.from_pretrained "
-                "with their folder of models"
-            )
-        text_qa = load_text_qa(Path(), ReaderOptions(str(reader), named=False))
-        words = load_recogniser(Path(), recogniser, None, language)
-        self.system: Any = load_cascade(text_qa, words)
+        reading = ReaderOptions(str(reader) if reader else None, named=False)
+        name = f"cascade-{recogniser}"
+        self.system: Any = load_systems(models, [name], reading=reading, language=language)[0]
         self.language = language
-        self.about = f"{recogniser}, {reader}"
 
     def __repr__(self) -> str:
-        return f"Cascade({self.about})"
+        return f"Cascade({dict(self.system.card)})"
 
     @classmethod
     def from_pretrained(
@@ -198,12 +186,7 @@ class Cascade:
     ) -> Cascade:
         """Load the CTC head (or another recogniser) and text-qa/ of a folder of models, a shipped
         set or OWNER/NAME on the hub."""
-        cascade = cls.__new__(cls)
-        folder, name = model_folder(models), f"cascade-{recogniser}"
-        cascade.system = load_systems(folder, [name], language=language)[0]
-        cascade.language = language
-        cascade.about = f"{recogniser} of {models}"
-        return cascade
+        return cls(recogniser, None, language, model_folder(models))
 
     def transcribe(self, audio: Audio) -> Transcript:
         """Return the words of a recording with their times. Raises InputError for audio that cannot
@@ -261,8 +244,8 @@ class QA:
         words, in the place of that of the models: a question-answering model of Hugging Face, or
         text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an
         answer.
-        Raises InputError for a system that there is not, for parts that are missing or do not fit
-        each other, and for models of another language.
+        Raises InputError for a system that there is not, and for parts that are missing or do not
+        fit each other.
         """
         self.language = language_of(language)
         folder = model_folder(models)
@@ -271,24 +254,8 @@ class QA:
         self.systems: list[System] = load_systems(
             folder, names, reading=reading, language=self.language
         )
-        self._check_language_of(folder, reading.reader)
         # name -> one line
         self.about = {s.name: describe(s, folder, reading.reader) for s in self.systems}
-
-    def _check_language_of(self, folder: Path, reader: str | None) -> None:
-        """Refuse, by an InputError, a part that says that it was trained on another language."""
-        called = {system.name.partition("@")[0] for system in self.systems}
-        used = [folder / part for name, part in OWN.items() if name in called]
-        if self._cascades():
-            used.append(find_reader(folder, reader))
-        for part in used:
-            languages = languages_of(part)
-            if languages and self.language not in languages:
-                raise InputError(
-                    f"{part} was trained on the language {' and '.join(sorted(languages))}, not "
-                    f"on {self.language}; give models of this language with --models, or a "
-                    "multilingual Whisper and a reader with --recogniser and --reader"
-                )
 
     def _cascades(self) -> list[CascadeSystem]:
         return [system for system in self.systems if isinstance(system, CascadeSystem)]
@@ -355,16 +322,10 @@ class QA:
         """
         encoded = {}
         order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
+        title = f"encoding {Path(what).name}"
         # on a terminal alone
-        for system in tqdm(
-            order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None
-        ):
-            try:
-                encoded[system.name] = system.encode(None, samples)
-            except ValueError as error:
-                raise InputError(
-                    f"{what} cannot be processed ({error}); give a longer recording"
-                ) from error
+        for system in tqdm(order, title, unit="system", leave=False, disable=None):
+            encoded[system.name] = encode_samples(partial(system.encode, None), samples, what)
         return encoded
 
 
@@ -399,11 +360,9 @@ def _choose_systems(
     if systems is None:
         names = ["dual"] if (folder / "dual").is_dir() else []
     else:
-        names = [systems] if isinstance(systems, str) else [*systems]
+        names = [*_several(systems)]
     if recogniser:
         names.insert(0, f"cascade-{recogniser}")
-    if not names:
-        raise ValueError("there are no systems to ask")
     for name in names:
         if name in TEXT_SYSTEMS or name.startswith(SIMULATED):
             raise InputError(
@@ -416,47 +375,26 @@ def _choose_systems(
 def describe(system: System, folder: Path, reader: str | None) -> str:
     """Describe what a system is made of, and what that was trained on. folder: of models; reader:
     None for theirs."""
-    name = system.name.partition("@")[0]
-    own_head = not isinstance(system, CascadeSystem) or name in OWN
-    if own_head:
-        parts = [f"{folder.name}{describe_training(folder / 'encoder')}"]
-    elif "asr_weights" in system.card:
-        words = str(system.card["asr"])
-        parts = [f"words by {words}{describe_training(None, words)}"]
+    parts = []
+    own = parse_system(system.name).needs_encoder
+    if own:
+        parts.append(f"{folder.name}{describe_training(folder / 'encoder')}")
     else:
-        parts = [f"words by {name.removeprefix('cascade-')}"]
-    if isinstance(system, CascadeSystem) and (reader or not own_head):
-        read = reader or f"{folder.name}/text-qa"
-        parts.append(f"answers by {read}{describe_training(find_reader(folder, reader), read)}")
+        parts.append(f"words by {system.card.get('asr', system.name)}")
+    if isinstance(system, CascadeSystem) and (reader or not own):
+        found = find_reader(folder, reader)
+        parts.append(f"answers by {reader or found}{describe_training(found)}")
     return "; ".join(parts)
 
 
-def languages_of(folder: Path) -> set[str]:
-    """Return the languages that a model was trained on, as far as its card says them."""
-    corpus = _card(folder).get("corpus") or {}
-    languages = set()
-    for part in (corpus, *corpus.get("of", ())):
-        language = part.get("settings", {}).get("language")
-        if language:
-            languages.add(language_of(language))
-    return languages
-
-
-def describe_training(folder: Path | None, name: str = "") -> str:
-    """Say what a model was trained on by its card, to follow its name. name: where that must be
-    said also of a model that does not say it."""
-    card = _card(folder) if folder else {}
+def describe_training(folder: Path) -> str:
+    """Say what a model was trained on by its card, if that says it, to follow the model's name."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     corpus = card.get("corpus") or {}
-    if "corpus" in corpus:
-        synthetic = f" ({corpus['synthetic']})" if "synthetic" in corpus else ""
-        return f", trained on {corpus['corpus']}{synthetic}"
-    if str(card.get("hub") or name).startswith("openai/whisper-"):
-        return ", trained on transcribed speech from the web (arXiv 2212.04356)"
-    return " (its folder does not say what it was trained on)" if name else ""
-
-
-def _card(folder: Path) -> Any:
-    return read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    if "corpus" not in corpus:
+        return ""
+    synthetic = f" ({corpus['synthetic']})" if "synthetic" in corpus else ""
+    return f", trained on {corpus['corpus']}{synthetic}"
 
 
 def evaluate(
@@ -471,40 +409,23 @@ def evaluate(
     """Evaluate systems under conditions (a name or several) on a corpus, as `speechssl evaluate qa`
     does; all rows in `out`, in percent.
 
-    options: further ones of that verb by their names there, such as passages=20, seed=1,
-    label="mine", or encoder, codebook and reader in the place of models. Raises InputError as the
-    verb does.
+    options: further fields of `speechssl.eval.options.Qa`, such as passages=20, seed=1,
+    label="mine" or reading=ReaderOptions(reader). Raises InputError as the verb does.
     """
     from speechssl.eval.spoken_qa import run_evaluation
 
-    if isinstance(systems, str):
-        systems = [systems]
-    if isinstance(conditions, str):
-        conditions = [conditions]
     plan = Qa(
         corpus=Path(corpus),
         out=Path(out),
         models=str(models),
-        systems=None if systems is None else tuple(systems),
-        conditions=tuple(conditions),
+        systems=None if systems is None else _several(systems),
+        conditions=_several(conditions),
         split=split,
+        **options,
     )
-    if "reader" in options:
-        options["reading"] = replace(plan.reading, reader=str(options.pop("reader")))
-    parts: dict[str, Any] = {}
-    for name, kind in (("encoder", str), ("codebook", Path), ("dual", Path)):
-        value = options.pop(name, None)
-        if value is not None:
-            parts[name] = kind(value)
-    if parts:
-        options["parts"] = replace(plan.parts, **parts)
-    if options.get("errors"):
-        options["errors"] = Path(options["errors"])
-    try:
-        plan = replace(plan, **options)
-    except TypeError as error:
-        raise InputError(
-            f"evaluate has no such option ({error}); see `speechssl evaluate qa --help`"
-        ) from error
     run_evaluation(plan)
     return list(read_rows(plan.out / "results.jsonl"))
+
+
+def _several(names: Sequence[str] | str) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

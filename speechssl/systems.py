@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from speechssl.artifacts import hash_files, hash_json, read_json, stage
+from speechssl.artifacts import hash_files, read_json, stage
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.decode import NGRAM_FOLDER
 from speechssl.cascade.options import ReaderOptions
@@ -75,13 +75,6 @@ class System(Protocol):
 
 SPEECHBERT, ALIGNED = "speechbert", "speechbert-aligned"
 
-# part of a folder of models -> what its card calls it
-KINDS = {
-    "dual": "DUAL reader",
-    "speechbert": "SpeechBERT",
-    "text_qa": "text QA",
-    "ctc": "ctc-recogniser",
-}
 # system -> parts it needs beside the encoder
 NEEDS = {
     "dual": ("units", "dual"),
@@ -114,10 +107,6 @@ class SystemName:
     def recogniser(self) -> str:
         """Return the recogniser of a cascade, "" of other systems."""
         return self.name.removeprefix("cascade-") if self.kind == "cascade" else ""
-
-    @property
-    def reads_words(self) -> bool:
-        return self.kind in ("cascade", SIMULATED, *TEXT_SYSTEMS)
 
     @property
     def needs_encoder(self) -> bool:
@@ -162,15 +151,10 @@ def load_systems(
     texts with simulated errors, see `load_simulated`. reading: what
     reads in the systems that read words, which are called after it where it is not that of the
     models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
-    Raises InputError for a system that there is not, for parts that are missing or do not fit each
-    other, and for a reader where no system reads words.
+    Raises InputError for a system that there is not, and for parts that are missing or do not fit
+    each other.
     """
     parsed = [parse_system(name) for name in names]
-    if replace(reading, named=True) != ReaderOptions() and not any(s.reads_words for s in parsed):
-        raise InputError(
-            f"no words are read by {', '.join(names)}; leave out --reader and its "
-            "options, or add cascade-ctc or text"
-        )
     if encoder is None and any(system.needs_encoder for system in parsed):
         encoder = shared_encoder(models)
     loader = _Loader(models, encoder, reading, bf16, language, errors)
@@ -214,22 +198,13 @@ class _Loader:
             return load_text(self.text_qa, system.name)
         # what finds where words begin and end; None: the manifest has it (a bound)
         bounds = self.recogniser("ctc-greedy") if system.kind == SPEECHBERT else None
-        return _load_speechbert(self.models / "speechbert", self.encoder, bounds, self.bf16)
+        folder = self.models / "speechbert"
+        if read_json(folder / "card.json").get("options", {}).get("spans") is False:
+            raise InputError(f"{folder} was trained with --no-spans and finds no answers")
+        # its alignment takes half a second to import
+        from speechssl.speechbert.system import load_speechbert
 
-
-def _load_speechbert(
-    folder: Path, encoder: SharedEncoder, recogniser: Recogniser | None, bf16: bool
-) -> System:
-    # its alignment takes half a second to import
-    from speechssl.speechbert.system import load_speechbert
-
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    if card.get("options", {}).get("spans") is False:
-        raise InputError(
-            f"{folder} was trained with --no-spans and finds no answers; train it without, "
-            "or use it in `evaluate choice`"
-        )
-    return load_speechbert(folder, encoder, recogniser, bf16)
+        return load_speechbert(folder, self.encoder, bounds, self.bf16)
 
 
 def limit_windows(system: Any, windows: int | None) -> System:
@@ -264,25 +239,12 @@ def default_systems(models: Path) -> list[str]:
 
 def find_folders(parts: Parts) -> dict[str, Path]:
     """Map the name in a folder of models to where the part lies. Raises InputError for a part that
-    is missing or something else."""
+    is missing."""
     folders: dict[str, Path] = {}
-    for part, kind in KINDS.items():
-        source = getattr(parts, part)
-        if source is None:
-            continue
-        name = part.replace("_", "-")
-        folder = find_shipped(source) or source
-        if name == "text-qa":  # which may be a checkpoint of Hugging Face
-            folder = checkpoint_folder(folder, "reader")
-        card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-        found = str(card.get("what") or card.get("kind") or "")
-        is_checkpoint = name == "text-qa" and (folder / "config.json").is_file()
-        if found != kind and (found or not is_checkpoint):
-            raise InputError(
-                f"--{name} {source} is {found or 'without a card'}, and a {kind} is wanted; "
-                "give its folder"
-            )
-        folders[name] = folder
+    for name in ("dual", "ctc", "text-qa", "speechbert"):
+        source = getattr(parts, name.replace("-", "_"))
+        if source is not None:
+            folders[name] = checkpoint_folder(find_shipped(source) or source, "reader")
     return folders
 
 
@@ -303,14 +265,7 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     codebook = None if parts.codebook is None else load_codebook(parts.codebook)
     inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
     for name, folder in folders.items():
-        ngram = folder / NGRAM_FOLDER / "card.json"
-        if (folder / "card.json").is_file():
-            inputs[name] = hash_json(read_json(folder / "card.json"))
-        else:  # a reader of Hugging Face, whose config does not say which weights it has
-            weights = [path for pattern in WEIGHTS for path in sorted(folder.glob(pattern))]
-            inputs[name] = hash_files([folder / "config.json", *weights])
-        if ngram.is_file():
-            inputs["ngram"] = hash_json(read_json(ngram))
+        inputs[name] = hash_files(_deciding_files(folder))
     with stage(out, inputs) as step:
         if step.done:
             return dict(step.card)
@@ -319,9 +274,19 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
         if codebook:
             present.add("units")
         systems = [name for name, needs in NEEDS.items() if present.issuperset(needs)]
-        with name_as_given(parts, out):
-            load_systems(out, systems)
+        load_systems(out, systems)
         return step.finish({"what": "models", "systems": systems, "parts": inputs})
+
+
+def _deciding_files(folder: Path) -> list[Path]:
+    """List the files of a part that decide what it does: its cards, or the weights of a reader of
+    Hugging Face, whose config does not say which they are."""
+    cards = [folder / "card.json", folder / NGRAM_FOLDER / "card.json"]
+    present = [card for card in cards if card.is_file()]
+    if present:
+        return present
+    weights = [path for pattern in WEIGHTS for path in sorted(folder.glob(pattern))]
+    return [folder / "config.json", *weights]
 
 
 @contextmanager
@@ -331,38 +296,18 @@ def link_parts(parts: Parts) -> Iterator[Path]:
     folders = find_folders(parts)
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
         place_parts(parts, folders, Path(temporary), copy=False)
-        with name_as_given(parts, Path(temporary)):
-            yield Path(temporary)
-
-
-@contextmanager
-def name_as_given(parts: Parts, out: Path) -> Iterator[None]:
-    """Let an InputError name the parts as they were given, not as what they are in a folder of
-    models that will be gone."""
-    try:
-        yield
-    except InputError as error:
-        sources = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
-        sources |= {part.replace("_", "-"): getattr(parts, part) for part in KINDS}
-        sentence = str(error)
-        for name, part in sources.items():
-            sentence = sentence.replace(str(out / name), str(part))
-        sentence = sentence.replace(str(out), "the parts given")
-        error.args = (sentence,)  # of the same kind, such as MissingExtra
-        raise
+        yield Path(temporary)
 
 
 def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
     """Copy or link the parts into a folder under the names that a folder of models has."""
-    file = Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE)
-    # no folder of Hugging Face
-    if file and not (SHIPPED / parts.encoder / "config.json").is_file():
+    shipped = SHIPPED / parts.encoder
+    if (shipped / "config.json").is_file():
+        folders = {"encoder": shipped, **folders}
+    elif Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE):
         convert(parts.encoder, out / "encoder", "huggingface")
     else:
-        source = SHIPPED / parts.encoder
-        if not (source / "config.json").is_file():
-            source = checkpoint_folder(parts.encoder, "speech encoder")
-        folders = {"encoder": source, **folders}
+        folders = {"encoder": checkpoint_folder(parts.encoder, "speech encoder"), **folders}
     for name, folder in folders.items():
         if copy:
             shutil.copytree(

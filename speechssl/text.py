@@ -209,11 +209,8 @@ def _pinyin(text: str, style: str, what: str) -> list[str]:
         import pypinyin
     except ImportError as error:
         raise MissingExtra(what, "chinese") from error
-    return list(
-        pypinyin.lazy_pinyin(
-            text, getattr(pypinyin.Style, style), strict=False, neutral_tone_with_five=True
-        )
-    )
+    wanted = getattr(pypinyin.Style, style)
+    return list(pypinyin.lazy_pinyin(text, wanted, strict=False, neutral_tone_with_five=True))
 
 
 # each group of the table: the form that stands for it (simplified where there is one), then its
@@ -369,12 +366,8 @@ def spoken_english() -> dict[str, Any]:
     """Load spoken_english.yaml: words, and how signs are spoken."""
     import yaml
 
-    contents: dict[str, Any] = yaml.safe_load(
-        (Path(__file__).parent / "spoken_english.yaml").read_text(encoding="utf-8")
-    )
-    return contents | {
-        name: contents[name].split() for name in ("ones", "decades", "big", "ordinals")
-    }
+    path = Path(__file__).parent / "spoken_english.yaml"
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def _arabic(numeral: str) -> int:
@@ -387,9 +380,7 @@ def _ruler(match: re.Match[str]) -> str:
     """Write "henry viii" as "henry the 8th"."""
     number = _arabic(match[2])
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    if number // 10 % 10 == 1:
-        ending = "th"
-    return f"{match[1]} the {number}{ending}"
+    return f"{match[1]} the {number}{'th' if 10 < number < 14 else ending}"
 
 
 def _spoken_fraction(match: re.Match[str]) -> str:

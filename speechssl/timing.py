@@ -29,20 +29,11 @@ class FrameGrid:
     """A grid is the frame arithmetic of a stack of unpadded convolutions.
 
     sample_rate: Hz. hop: samples between frames. receptive: samples a frame sees.
-    Raises ValueError for what is no such number.
     """
 
     sample_rate: int
     hop: int
     receptive: int
-
-    def __post_init__(self) -> None:
-        whole = all(isinstance(x, int) for x in (self.sample_rate, self.hop, self.receptive))
-        if not whole or min(self.sample_rate, self.hop) < 1:
-            raise ValueError(
-                f"a grid of {self.sample_rate!r} Hz, hop {self.hop!r} and receptive "
-                f"field {self.receptive!r}"
-            )
 
     @classmethod
     def of_convolutions(

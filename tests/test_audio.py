@@ -25,11 +25,9 @@ from speechssl.audio import (
     write_clip,
     write_flac,
 )
-from speechssl.errors import InputError
 
 from .files import refused
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 SUFFIXES = [".wav", ".flac", ".ogg", ".mp3"]
 
 
@@ -47,20 +45,75 @@ def similarity(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.dot(a, b) / np.sqrt(np.dot(a, a) * np.dot(b, b)))
 
 
-def real(*parts: str) -> Path:
-    path = DATA.joinpath(*parts)
-    if not path.exists():
-        pytest.skip(f"the shared data folder is absent ({'/'.join(parts)})")
-    return path
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("missing.wav", None),
+        ("empty.wav", b""),
+        ("text.mp3", b"this is not audio, it is a sentence. " * 200),
+        ("zeros.flac", bytes(5000)),
+        ("header.wav", b"RIFF\0\0\0\0WAVE"),
+        ("talk.M4A", b"ftypM4A " * 9),
+    ],
+)
+def test_what_is_no_audio(tmp_path: Path, name: str, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    for read in (read_audio, read_native, read_channels, duration):
+        refused(name, read, tmp_path / name)
 
 
-def refusal(path: Path) -> str:
-    """The message with which a file is refused: one sentence that names it and says what to do."""
-    with pytest.raises(InputError) as caught:
-        read_audio(path)
-    message = str(caught.value)
-    assert str(path) in message and "; " in message and "\n" not in message
-    return message
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".rf64", ".w64", ".aiff"])
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_what_is_cut_off_is_refused(tmp_path: Path, suffix: str, share: float) -> None:
+    path = tmp_path / f"cut{suffix}"
+    soundfile.write(path, noise(3 * 44100), 44100)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    refused(f"{path.name}.*; ", read_audio, path)
+
+
+@pytest.mark.parametrize("suffix", [".flac", ".ogg", ".mp3"])
+def test_what_is_damaged_in_the_middle_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"damaged{suffix}"
+    write_clip(path, noise(3 * 44100), 0, 3, 44100)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 3000] = np.random.default_rng(0).bytes(3000)
+    path.write_bytes(content)
+    refused(path.name, read_audio, path)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        np.zeros(0),
+        tone(0.02),  # too short
+        np.zeros(SAMPLE_RATE),
+        np.append(tone(0.5), np.nan),
+        np.append(tone(0.5), -np.inf),
+        tone() * 1e7,
+    ],
+)
+def test_samples_that_cannot_be_used_are_refused(tmp_path: Path, samples: np.ndarray) -> None:
+    soundfile.write(tmp_path / "x.wav", samples, SAMPLE_RATE, subtype="FLOAT")
+    refused("x.wav", read_audio, tmp_path / "x.wav")
+    refused("it ", as_recording, samples, SAMPLE_RATE, "it")
+
+
+@pytest.mark.parametrize("samples", [np.zeros((9, 9)), np.zeros(9, bool), np.zeros(9, complex)])
+def test_arrays_that_are_no_samples_are_refused(samples: np.ndarray) -> None:
+    refused("it ", as_recording, samples, SAMPLE_RATE, "it")
+
+
+@pytest.mark.parametrize(
+    "samples", [np.array([0.0, np.nan]), np.zeros((2, 2)), np.array([1, 2], np.int32)]
+)
+def test_what_is_not_a_recording_is_not_written(tmp_path: Path, samples: np.ndarray) -> None:
+    with pytest.raises(ValueError):
+        write_flac(tmp_path / "x.flac", samples)
+    refused("x.aac", write_clip, tmp_path / "x.aac", tone(), 0, 1)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -87,17 +140,9 @@ def test_stereo_is_averaged(tmp_path: Path, suffix: str) -> None:
     assert similarity(samples[1600:-1600], ((left + right) / 2)[1600:-1600]) > 0.99
 
 
-def test_blocks_leave_no_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "long.wav"
-    soundfile.write(path, noise(100_003), 44100)
-    whole = read_audio(path)
-    monkeypatch.setattr("speechssl.audio.BLOCK_FRAMES", 777)
-    np.testing.assert_array_equal(read_audio(path), whole)
-
-
-@pytest.mark.parametrize("n", [0, 1, 7, 12_345, 30_000])
-@pytest.mark.parametrize("source", [8000, 11025, 16000, 22050, 24000, 44100, 48000])
-@pytest.mark.parametrize("target", [8000, 16000, 22050, 44100])
+@pytest.mark.parametrize("n", [0, 1, 7, 30_000])
+@pytest.mark.parametrize("source", [8000, 11025, 44100])
+@pytest.mark.parametrize("target", [8000, 16000, 22050])
 def test_resample_length_is_exact(n: int, source: int, target: int) -> None:
     assert resample(np.zeros(n, np.float32), source, target).shape == (-(-n * target // source),)
 
@@ -116,76 +161,6 @@ def test_flac_keeps_int16_to_the_bit(tmp_path: Path) -> None:
     write_flac(tmp_path / "x.flac", samples)
     found = np.rint(read_audio(tmp_path / "x.flac") * 32768)
     np.testing.assert_array_equal(found.astype(np.int16), samples)
-
-
-@pytest.mark.parametrize(
-    "bad", [np.array([0.0, np.nan]), np.zeros((2, 2)), np.array([1, 2], np.int32)]
-)
-def test_what_is_not_a_recording_is_not_written(tmp_path: Path, bad: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="finite int16 or float"):
-        to_int16(bad)
-    with pytest.raises(ValueError, match="finite int16 or float"):
-        write_flac(tmp_path / "x.flac", bad)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "start", "end"), [("x.aac", 0, 1), ("x", 0, 1), ("x.wav", 2, 3), ("x.wav", 0.5, 0.5)]
-)
-def test_impossible_clip(tmp_path: Path, name: str, start: float, end: float) -> None:
-    refused(
-        r"x.* (end its name in|to write as)|to write "
-        r"as .*x",
-        write_clip,
-        tmp_path / name,
-        tone(),
-        start,
-        end,
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize(
-    "content", [(b"this is not audio, it is a sentence. ") * 200, bytes(5000), b"RIFF\0\0\0\0WAVE"]
-)
-def test_not_audio(tmp_path: Path, suffix: str, content: bytes) -> None:
-    path = tmp_path / f"text{suffix}"
-    path.write_bytes(content)
-    refusal(path)
-    with pytest.raises(InputError):
-        duration(path)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("share", [0.1, 0.9])
-def test_cut_off(tmp_path: Path, suffix: str, share: float) -> None:
-    path = tmp_path / f"cut{suffix}"
-    write_clip(path, noise(3 * 44100), 0, 3, 44100)
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    message = refusal(path)
-    if share >= 0.5:
-        assert "cut off" in message
-
-
-@pytest.mark.parametrize("container", ["RF64", "W64"])
-def test_cut_off_with_sizes_in_64_bits(tmp_path: Path, container: str) -> None:
-    path = tmp_path / "cut.wav"
-    soundfile.write(path, tone(), SAMPLE_RATE, "PCM_16", format=container)
-    assert len(read_audio(path)) == SAMPLE_RATE
-    path.write_bytes(path.read_bytes()[:-10])
-    assert "cut off" in refusal(path)
-
-
-@pytest.mark.parametrize("suffix", [".flac", ".ogg", ".mp3"])
-def test_damaged_in_the_middle(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"damaged{suffix}"
-    write_clip(path, noise(3 * 44100), 0, 3, 44100)
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 3000] = np.random.default_rng(0).bytes(3000)
-    path.write_bytes(content)
-    assert "damaged" in refusal(path)
 
 
 @pytest.mark.parametrize("stated", [0xFFFF_FFFF, 0x7FFF_FFFF, 0x7FFF_F000])
@@ -212,67 +187,8 @@ def test_mp3_without_a_count_of_frames(tmp_path: Path) -> None:
     second = content.index(content[:2], 4)  # the next MPEG frame
     path.write_bytes(content[second:])
     assert abs(len(read_audio(path)) - 48000) < 2 * 1152
-
-
-@pytest.mark.parametrize("rate", [8000, 44100])
-def test_mp3_without_a_count_of_frames_that_is_cut(tmp_path: Path, rate: int) -> None:
-    path = tmp_path / "x.mp3"
-    soundfile.write(
-        path, noise(3 * rate), rate, format="MP3", bitrate_mode="CONSTANT", compression_level=0.5
-    )
-    content = path.read_bytes()
-    same = (
-        i
-        for i in range(4, len(content))
-        if content[i : i + 2] == content[:2] and content[i + 2] ^ content[2] < 4
-    )
-    whole = content[next(same) :]  # without the first frame, which counts them
-    path.write_bytes(whole)
-    assert abs(len(read_audio(path)) - 48000) < 2 * 1152 * 16000 / rate
-    path.write_bytes(whole + b"TAG" + bytes(125))
+    path.write_bytes(content[second:] + b"TAG" + bytes(125))
     read_audio(path)
-    for share in (0.3, 0.5, 0.99):
-        path.write_bytes(whole[: int(len(whole) * share) // 2 * 2 - 7])
-        assert "cut off" in refusal(path)
-
-
-def test_names_that_are_no_audio_file(tmp_path: Path) -> None:
-    (tmp_path / "empty.wav").touch()
-    (tmp_path / "x.raw").write_bytes(b"samples without a header")
-    (tmp_path / "talk.M4A").write_bytes(b"ftypM4A " * 9)
-    for name, why in (
-        ("missing.wav", "does not exist; check the path"),
-        ("When was it founded?", "a recording is wanted here, and no text"),
-        ("", "folder"),
-        ("empty.wav", "empty"),
-        ("x.raw", "as audio"),
-        ("talk.M4A", "as audio"),
-    ):
-        assert why in refusal(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("samples", "why"),
-    [
-        (np.zeros(0), "0.000 s"),
-        (tone(0.02), "0.020 s"),
-        (np.zeros(SAMPLE_RATE), "silent"),
-        (np.append(tone(0.5), np.nan), "not finite"),
-        (np.append(tone(0.5), -np.inf), "not finite"),
-        (tone() * 1e7, "times full scale"),
-    ],
-)
-def test_samples_that_cannot_be_used(tmp_path: Path, samples: np.ndarray, why: str) -> None:
-    soundfile.write(tmp_path / "x.wav", samples, SAMPLE_RATE, subtype="FLOAT")
-    assert why in refusal(tmp_path / "x.wav")
-    refused(f"it .*{why}", as_recording, samples, SAMPLE_RATE, "it")
-
-
-def test_real_mp3_yields_a_little_less_than_its_header_promises() -> None:
-    path = real("nmsqa", "context-34_4_4.mp3")
-    samples = read_audio(path)
-    assert abs(len(samples) / SAMPLE_RATE - duration(path)) < 0.05
-    assert 0.1 < np.abs(samples).max() <= 1.1
 
 
 def test_channels_are_read_as_they_are(tmp_path: Path) -> None:
@@ -300,19 +216,6 @@ def test_hours_lie_in_a_file_and_are_the_same(
     # what is forgotten is read again from the file
     with pytest.raises(ValueError, match="read-only"):
         mapped[0] = 1.0
-
-
-def test_an_mp3_of_more_than_a_block_leaves_stderr_alone(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Frames of loud and quiet moments borrow bits from one another; seeking between two blocks
-    made libmpg123 complain."""
-    samples = np.random.default_rng(0).normal(0, 0.2, 40 * SAMPLE_RATE) * (
-        np.arange(40 * SAMPLE_RATE) % 4_000 < 600
-    )
-    write_clip(tmp_path / "long.mp3", samples, 0, 40)
-    read = read_audio(tmp_path / "long.mp3")
-    assert len(read) == len(samples) and not capfd.readouterr().err
 
 
 # ---- files that hold more than their headers say, or say nothing
@@ -353,6 +256,13 @@ def test_joined_mp3s_are_read_to_their_end(tmp_path: Path, between: bytes, mode:
     )
     path.write_bytes(one + between + other)
     lasts(path, 5, 0.3)
+
+
+def test_an_mp3_without_a_count_that_is_cut_within_a_frame(tmp_path: Path) -> None:
+    content = uncounted(encoded(noise(3 * SAMPLE_RATE), "MP3", bitrate_mode="CONSTANT"))
+    for share in (0.3, 0.5, 0.99):
+        (tmp_path / "x.mp3").write_bytes(content[: int(len(content) * share) // 2 * 2 - 7])
+        refused("x.mp3 is cut off", read_audio, tmp_path / "x.mp3")
 
 
 def test_mp3_of_a_variable_bit_rate_that_begins_loud(tmp_path: Path) -> None:
@@ -404,6 +314,22 @@ def test_aiff_of_a_pipe(tmp_path: Path) -> None:
     np.testing.assert_allclose(lasts(tmp_path / "x.aiff", 1), tone(), atol=2**-15)
 
 
+@pytest.mark.parametrize("seconds", [0.5, 10])
+def test_joined_flacs_are_refused(tmp_path: Path, seconds: float) -> None:
+    write_flac(tmp_path / "a.flac", noise(round(seconds * SAMPLE_RATE)))
+    (tmp_path / "both.flac").write_bytes(2 * (tmp_path / "a.flac").read_bytes())
+    for read in (read_audio, duration, length):
+        refused("both.flac holds more than one FLAC", read, tmp_path / "both.flac")
+
+
+def test_a_flac_that_states_less_than_it_holds(tmp_path: Path) -> None:
+    write_flac(tmp_path / "a.flac", noise(10 * SAMPLE_RATE))
+    content = bytearray((tmp_path / "a.flac").read_bytes())
+    content[22:26] = (SAMPLE_RATE).to_bytes(4, "big")  # the count of samples
+    (tmp_path / "a.flac").write_bytes(content)
+    lasts(tmp_path / "a.flac", 10)
+
+
 def test_flac_of_unknown_length(tmp_path: Path) -> None:
     content = bytearray(encoded(tone(1.5), "FLAC"))
     content[21] &= 0xF0  # STREAMINFO: the 36 bits that count the samples
@@ -413,21 +339,11 @@ def test_flac_of_unknown_length(tmp_path: Path) -> None:
     assert duration(tmp_path / "x.flac") == 1.5
 
 
-def test_flac_that_states_half_of_its_samples(tmp_path: Path) -> None:
-    content = bytearray(encoded(noise(10 * SAMPLE_RATE), "FLAC"))
-    assert struct.unpack_from(">I", content, 22)[0] == 10 * SAMPLE_RATE
-    struct.pack_into(">I", content, 22, 5 * SAMPLE_RATE)
-    (tmp_path / "x.flac").write_bytes(content)
-    np.testing.assert_allclose(lasts(tmp_path / "x.flac", 10), noise(10 * SAMPLE_RATE), atol=2**-15)
-
-
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
 def test_chained_ogg(tmp_path: Path, subtype: str) -> None:
     parts = [encoded(noise(n, n), "OGG", subtype) for n in (2 * SAMPLE_RATE, 3 * SAMPLE_RATE)]
     (tmp_path / "x.ogg").write_bytes(b"".join(parts))
     lasts(tmp_path / "x.ogg", 5, 0.05)
-    (tmp_path / "x.ogg").write_bytes(b"".join(parts)[:-100])
-    assert "cut off" in refusal(tmp_path / "x.ogg")
 
 
 def through_ffmpeg(path: Path, samples: np.ndarray, codec: str, container: str) -> None:
@@ -516,11 +432,6 @@ def test_arrays_of_every_scale_and_shape(samples: np.ndarray) -> None:
     np.testing.assert_allclose(found, tone(), atol=0.01 if samples.dtype == np.uint8 else 2**-14)
 
 
-@pytest.mark.parametrize("samples", [np.zeros((9, 9)), np.zeros(9, bool), np.zeros(9, complex)])
-def test_arrays_that_are_no_samples(samples: np.ndarray) -> None:
-    refused("it is .* of the shape", as_recording, samples, SAMPLE_RATE, "it")
-
-
 # ---- questions
 
 
@@ -534,6 +445,6 @@ def test_texts_are_read_as_they_are(question: str) -> None:
     assert read_question(question) == question
 
 
-def test_a_question_without_words_is_refused() -> None:
-    refused("has no words", read_question, "?!")
-    refused("has no words", read_question, "")
+@pytest.mark.parametrize("question", ["?!", "", np.tile(tone(), 61)])
+def test_what_is_no_question_is_refused(question: str | np.ndarray) -> None:
+    refused("question", read_question, question)

@@ -18,7 +18,6 @@ from speechssl.signal import (
     change_voice,
     equalise,
     fit_length,
-    generator,
     mix,
     pitch_shift,
     reverberate,
@@ -46,13 +45,6 @@ def test_measured_snr_is_the_asked_one(n: int, m: int, snr: float, level: float,
         - speech
     )
     assert rms_db(speech) - rms_db(added) == pytest.approx(snr, abs=0.1)
-
-
-def test_pauses_do_not_change_the_noise() -> None:
-    speech, noise = steady(16000, 1, 0.01), steady(48000, 2)
-    paused = np.concatenate([speech, np.zeros(32000, np.float32)])
-    added = [mix(s, noise[: len(s)], 5.0) - s for s in (speech, paused)]
-    assert rms_db(added[0]) == pytest.approx(rms_db(added[1]), abs=0.1)
 
 
 @given(spoken=st.integers(3, 60), silent=st.integers(0, 100), snr=st.floats(-20, 40))
@@ -90,20 +82,6 @@ def test_noise_is_fitted_without_gaps(m: int, n: int, seed: int) -> None:
     assert fitted.shape == (n,) and fitted.min() > 1 - 1e-9 and fitted.max() < np.sqrt(2) + 1e-9
 
 
-def test_joins_do_not_click() -> None:
-    ramp = np.linspace(-1, 1, 4000)  # its two ends are as far apart as can be
-    assert np.abs(np.diff(fit_length(ramp, 40_000))).max() < 0.01
-
-
-def test_noise_is_repeated_not_stretched_and_cropped_at_changing_places() -> None:
-    fitted = fit_length(np.sin(2 * np.pi * 1000 * np.arange(4000) / SAMPLE_RATE), 64_000)
-    assert np.argmax(np.abs(np.fft.rfft(fitted))) == 4000  # 1000 Hz over 4 s
-    starts = {
-        float(fit_length(np.arange(100_000.0), 1000, generator(0, str(i)))[0]) for i in range(20)
-    }
-    assert len(starts) == 20 and fit_length(np.arange(100_000.0), 1000)[0] == 0
-
-
 @given(seed=SEEDS, rt60=st.floats(0.1, 1.5), delay=st.integers(0, 500))
 def test_reverberation_does_not_move_the_direct_path(seed: int, rt60: float, delay: int) -> None:
     speech = np.zeros(8000, np.float32)
@@ -131,12 +109,6 @@ def test_room_decays_in_the_asked_time(rt60: float) -> None:
         measured.append(3 * int(np.argmax(decay < -25) - np.argmax(decay < -5)) / SAMPLE_RATE)
     assert np.mean(measured) == pytest.approx(rt60, rel=0.15)
     assert len({round(m, 6) for m in measured}) > 5  # the rooms differ
-
-
-@given(n=st.integers(1, 5000), seed=SEEDS)
-def test_level_without_pauses_is_the_rms_level(n: int, seed: int) -> None:
-    samples = np.sign(steady(n, seed)) * 0.1
-    assert active_level(samples) == pytest.approx(rms_db(samples), abs=1e-6)
 
 
 @given(pauses=st.lists(st.integers(0, 30), min_size=3, max_size=3), gain=st.floats(0.01, 3))
@@ -200,8 +172,6 @@ def test_band_is_rejected_without_delay() -> None:
     kept, removed = (0.3 * np.sin(2 * np.pi * f * time) for f in (400, 1500))
     filtered = band_reject(kept + removed, 1000, 2000)
     np.testing.assert_allclose(filtered[2000:-2000], kept[2000:-2000], atol=0.01)
-    with pytest.raises(ValueError, match="not a band"):
-        band_reject(kept, 2000, 1000)
 
 
 def vowel(

@@ -146,19 +146,6 @@ def test_chinese_for_character_errors(text: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("我在 ABC公司", ["我", "在", "abc", "公", "司"]),
-        ("mp3播放", ["mp3", "播", "放"]),
-        ("3.5 vs. 4", ["3.5", "vs", "4"]),
-        ("", []),
-    ],
-)
-def test_chinese_tokens_are_characters_and_latin_runs(text: str, wanted: list[str]) -> None:
-    assert tokens(text, "zh") == wanted
-
-
-@pytest.mark.parametrize(
     ("text", "language", "wanted"),
     [
         ("The  Eiffel-Tower, a tower.", "en", "eiffeltower tower"),
@@ -180,12 +167,6 @@ def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text: str) -> None:
     once = normalise(text, "zh")
     assert normalise(once, "zh") == once
     assert tokens(once, "zh") == tokens(text, "zh")
-
-
-@given(st.text(alphabet="".join(map(chr, FORMS)) + "".join(FORMS.values()), max_size=20))
-def test_a_text_and_its_simplified_form_are_the_same(text: str) -> None:
-    assert normalise(text, "zh") == normalise(text.translate(FORMS), "zh")
-    assert len(tokens(text, "zh")) == len(text)
 
 
 @pytest.mark.parametrize(
@@ -246,10 +227,8 @@ def test_spelt_text_is_small_letters_digits_and_apostrophes(text, form):
 
 
 def test_folded_letters_are_those_that_spellings_share():
-    assert (
-        fold_letters("Café ’S") == "cafe 's"
-        and fold_letters("臺灣ＡＢ") == fold_letters("台湾ab") == "台湾ab"
-    )
+    assert fold_letters("Café ’S") == "cafe 's"
+    assert fold_letters("臺灣ＡＢ") == fold_letters("台湾ab") == "台湾ab"
 
 
 # ---- readings of Chinese characters
@@ -259,15 +238,10 @@ pytest.importorskip("pypinyin")
 
 
 def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
-    assert (
-        syllables("北京3Tesla的") == "bei3jing13Teslade5"
-        and syllables("臺") == syllables("台") == "tai2"
-    )
-    assert (
-        syllable_parts("北") == ["b-", "-ei", "3"]
-        and syllable_parts("安的") == ["-an", "1", "d-", "-e", "5"]
-        and syllable_parts("") == []
-    )
+    assert syllables("北京3Tesla的") == "bei3jing13Teslade5"
+    assert syllables("臺") == syllables("台") == "tai2"
+    assert syllable_parts("北") == ["b-", "-ei", "3"]
+    assert syllable_parts("安的") == ["-an", "1", "d-", "-e", "5"]
 
 
 @pytest.mark.parametrize("read", [syllable_parts, syllables])
@@ -336,9 +310,8 @@ def test_english(text: str, wanted: str) -> None:
 def test_any_english_number_year_ordinal_and_decimal_is_its_digits(
     number: int, when: int, rank: int, decimals: str
 ) -> None:
-    assert english_digits(cardinal(str(number))) == str(number) and english_digits(
-        year(str(when))
-    ) == str(when)
+    assert english_digits(cardinal(str(number))) == str(number)
+    assert english_digits(year(str(when))) == str(when)
     assert english_digits(ordinal(str(rank)))[:-2] == str(rank)
     spoken = f"{cardinal(str(rank))} point {' '.join(cardinal(digit) for digit in decimals)}"
     assert english_digits(spoken) == f"{rank}.{decimals}"
@@ -424,23 +397,6 @@ def test_only_what_is_certain_is_rewritten(text: str, wanted: str) -> None:
     assert english_digits(text) == wanted
 
 
-PIECES = (
-    "one two five nineteen twenty thirty hundred million a and half quarter thirds second third "
-    "point oh minus dollars cents "
-    "percent henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c "
-    "'s , . bn"
-).split()
-
-
-@given(
-    st.lists(st.sampled_from(PIECES), max_size=8),
-    st.lists(st.sampled_from(["", " ", "-"]), min_size=8, max_size=8),
-)
-def test_english_normal_form_is_stable(words: list[str], gaps: list[str]) -> None:
-    once = normalise("".join(word + gap for word, gap in zip(words, gaps, strict=False)), "en")
-    assert normalise(once, "en") == once
-
-
 @given(
     st.integers(2, 10**6),
     st.integers(1, 19),
@@ -450,31 +406,19 @@ def test_numbers_money_and_fractions_are_one_to_one(number: int, above: int, bel
     """The normal form of every way to write a number has exactly its digits."""
     said = cardinal(str(number))
     assert tokens(f"£{number:,}", "en") == tokens(f"{said} pounds", "en") == [f"£{number}"]
-    assert (
-        answer_tokens(f"€{number:,}", "en")[0]
-        == answer_tokens(f"{said} euros", "en")[0]
-        == str(number)
-    )
-    assert (
-        tokens(f"-{number}", "zh")
-        == tokens(f"负{mandarin(str(number))}", "zh")
-        == ["负", str(number)]
-    )
+    for text in (f"€{number:,}", f"{said} euros"):
+        assert answer_tokens(text, "en")[0] == str(number)
+    for text in (f"-{number}", f"负{mandarin(str(number))}"):
+        assert tokens(text, "zh") == ["负", str(number)]
     if above < below:
         parts_of = {2: "half", 4: "quarter"}.get(below, ordinal(str(below))) + "s" * (above > 1)
         spoken = f"{cardinal(str(above))} {parts_of}"
-        assert (
-            tokens(f"{above}/{below}", "en")
-            == tokens(spoken, "en")
-            == answer_tokens(spoken, "en")
-            == [f"{above}/{below}"]
-        )
+        written = f"{above}/{below}"
+        assert tokens(written, "en") == tokens(spoken, "en") == [written]
+        assert answer_tokens(spoken, "en") == [written]
         chinese = f"{mandarin(str(below))}分之{mandarin(str(above))}"
-        assert (
-            tokens(f"{above}/{below}", "zh")
-            == tokens(chinese, "zh")
-            == [str(below), "分", "之", str(above)]
-        )
+        for text in (written, chinese):
+            assert tokens(text, "zh") == [str(below), "分", "之", str(above)]
 
 
 # ---- terms that are shared
@@ -496,11 +440,6 @@ def test_tfidf_is_a_cosine_of_weighted_counts():
     q, d = vector(["red", "boat"]), vector(DOCUMENTS[0])
     assert found[0] == pytest.approx(q @ d / np.linalg.norm(q) / np.linalg.norm(d))
     assert found[2] == found[3] == 0 < found[1] < found[0]
-
-
-def test_documents_without_terms_and_unknown_terms_score_nothing():
-    assert not tfidf([["a"]], [[], []]).any()
-    assert not tfidf([["z"], []], [["a"], ["b"]]).any()
 
 
 def test_ngrams_of_units_and_letters():

@@ -34,7 +34,7 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
 from speechssl.artifacts import hash_json, list_differences, read_json, write_json, write_lines
-from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.augment import Condition, Distorter
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
@@ -45,22 +45,19 @@ from speechssl.data.records import (
     Question,
     Span,
     data_hash,
-    first_passages,
     load_corpus,
 )
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.encode import Job, encode_recordings
-from speechssl.eval.options import CONDITION
 from speechssl.eval.spoken_qa import find_recordings
-from speechssl.options import DEVICE, SNR_OVER, Amount, Count, SnrOver, Whole, argument, option
+from speechssl.options import DEVICE, Amount, Count, Whole, argument, option
 from speechssl.text import language_of, spell_letters, syllables, tokens
 
 MOST = 0.8  # word error rate that can be asked for
 PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
 RARE = 3  # occurrences up to which a word is rare
 NEAR = 0.02  # normalised letter distance within which words are equally far
-GIVEN = "given"  # the transcripts that the corpus brings along
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # word error rates of the calibration
 ROUNDS = 3  # corrections of the calibration
 WORDS = 6_000  # words that the calibration simulates in each round
@@ -138,65 +135,46 @@ class ConfusionModel:
         words: as `spell_words` gives them. name: of the text, which decides the random part
         together with the seed.
         """
-        rates = self.rates.scaled_to(wer)
-        if self.calibration:  # the rates to make lie between those of the calibration
-            levels = np.array([0.0, *(level for level, _ in self.calibration)])
-            calibrated = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
-            rates = Rates(*(float(np.interp(wer, levels, column)) for column in calibrated.T))
-        return self.errors([words], [rates], [name], seed)[0] if words else []
+        # the rates to make lie between those of the calibration
+        levels = np.array([0.0, *(level for level, _ in self.calibration)])
+        calibrated = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
+        rates = Rates(*(float(np.interp(wer, levels, column)) for column in calibrated.T))
+        return self.errors([words], rates, [name], seed)[0] if words else []
 
     def errors(
-        self,
-        texts: Sequence[Sequence[str]],
-        rates: Sequence[Rates],
-        names: Sequence[str],
-        seed: int,
+        self, texts: Sequence[Sequence[str]], rates: Rates, names: Sequence[str], seed: int
     ) -> list[list[Edit]]:
-        """Errors at these rates in texts of one length, as they are made; where they stand side by
-        side fewer are counted."""
+        """Make errors at these rates in texts of one length; where they stand side by side fewer
+        are counted."""
         edited = []
-        for words, rate, name, chances in zip(
-            texts, rates, names, self._chances(texts, rates).tolist(), strict=True
-        ):
+        left = max(1 - rates.deleted, 0.1)  # no word is inserted after a deleted one
+        chances = self._chances(texts, rates)
+        for words, of_text, name in zip(texts, chances.tolist(), names, strict=True):
             # what happens to a word, what it is taken for (two draws), what comes after it
-            draws = (
-                np.random.default_rng(int(hash_json([seed, name]), 16))
-                .random((len(words), 4))
-                .tolist()
-            )
-            left = max(1 - rate.deleted, 0.1)  # no word is inserted after a deleted one
+            rng = np.random.default_rng(int(hash_json([seed, name]), 16))
+            draws = rng.random((len(words), 4)).tolist()
             edits: list[Edit] = []
-            for i, (word, (what, first, second, after)) in enumerate(
-                zip(words, draws, strict=True)
-            ):
-                substituted, deleted = chances[i]
+            for i, word in enumerate(words):
+                substituted, deleted = of_text[i]
+                what, first, second, after = draws[i]
                 if what < deleted:
                     continue
-                edits.append(
-                    (
-                        self._sample_confusion(word, first, second)
-                        if what > 1 - substituted
-                        else word,
-                        i,
-                    )
-                )
-                if self.inserted and after < rate.inserted / left:
-                    edits.append(
-                        (self._sample_word(None, self.inserted, after * left / rate.inserted), i)
-                    )
+                if what > 1 - substituted:
+                    word = self._sample_confusion(word, first, second)
+                edits.append((word, i))
+                if self.inserted and after < rates.inserted / left:
+                    chance = after * left / rates.inserted
+                    edits.append((self._sample_word(None, self.inserted, chance), i))
             edited.append(edits)
         return edited
 
-    def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
+    def _chances(self, texts: Sequence[Sequence[str]], rates: Rates) -> np.ndarray:
         """Return the chances (B, N, 2) of each word's being substituted and deleted; their means
         over a text are those asked for."""
-        odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
+        odds = {word: self._odds(word) for words in texts for word in words}
         every = np.array([[odds[word] for word in words] for words in texts])
-        targets, scale, chances = (
-            np.array([rate[:2] for rate in rates]),
-            np.ones((len(texts), 2)),
-            np.empty_like(every),
-        )
+        target, scale = np.array(rates[:2]), np.ones((len(texts), 2))
+        chances = np.empty_like(every)
         going = np.arange(len(texts))  # texts whose means are not yet what is wanted
         # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled
         # by
@@ -204,19 +182,17 @@ class ConfusionModel:
             scaled = every[going] * scale[going, None]
             chances[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
             mean = chances[going].mean(axis=1)
-            far = ~(np.abs(mean - targets[going]).max(axis=1) < 1e-5)
+            far = ~(np.abs(mean - target).max(axis=1) < 1e-5)
             going = going[far]
-            scale[going] *= targets[going] / np.maximum(mean[far], 1e-12)
+            scale[going] *= target / np.maximum(mean[far], 1e-12)
         return chances
 
     def _odds(self, word: str) -> tuple[float, float]:
         """Return the odds of a word's being substituted and deleted in the fit."""
-        confusions, rare = self.words.get(word, WordConfusions()), self._rare
+        confusions = self.words.get(word, WordConfusions())
         total = confusions.count + PRIOR
-        substituted, deleted = (
-            (confusions.substituted + PRIOR * rare[0]) / total,
-            (confusions.deleted + PRIOR * rare[1]) / total,
-        )
+        substituted = (confusions.substituted + PRIOR * self._rare[0]) / total
+        deleted = (confusions.deleted + PRIOR * self._rare[1]) / total
         right = max(1 - substituted - deleted, 1e-3)
         return max(substituted, 1e-6) / right, max(deleted, 1e-6) / right
 
@@ -240,9 +216,8 @@ class ConfusionModel:
         if ("far", word) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
             spelling = [letters_of(w, self.language) for w in others]
-            distances = cdist(
-                [letters_of(word, self.language)], spelling, scorer=Levenshtein.normalized_distance
-            )[0]
+            own = [letters_of(word, self.language)]
+            distances = cdist(own, spelling, scorer=Levenshtein.normalized_distance)[0]
             self.cache["far", word] = others, distances
         others, distances = self.cache["far", word]
         if not others or not self.distances:
@@ -250,19 +225,15 @@ class ConfusionModel:
         distance = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
         if ("near", word, distance) not in self.cache:
             gaps = np.abs(distances - distance)
-            near = np.flatnonzero(gaps <= gaps.min() + NEAR)
-            self.cache["near", word, distance] = {
-                others[i]: self.vocabulary[others[i]] for i in near
-            }
+            near = [others[i] for i in np.flatnonzero(gaps <= gaps.min() + NEAR)]
+            self.cache["near", word, distance] = {w: self.vocabulary[w] for w in near}
         return self._sample_word((word, distance), self.cache["near", word, distance], second)
 
     def _sample_word(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
         """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
         if ("drawn", key) not in self.cache:
-            self.cache["drawn", key] = (
-                list(counts),
-                np.cumsum(list(counts.values()), dtype=np.float64).tolist(),
-            )
+            cumulated = np.cumsum(list(counts.values()), dtype=np.float64).tolist()
+            self.cache["drawn", key] = list(counts), cumulated
         names, cumulated = self.cache["drawn", key]
         return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
 
@@ -287,16 +258,12 @@ class Confusions:
     models: str = option("people-en", "shipped set or model folder of the recogniser")
     recogniser: str = option(
         "ctc",
-        "recogniser: ctc, ctc-NAME, ctc-greedy (without its n-gram), a MODEL of "
-        "Hugging Face, or given: the corpus's own transcripts",
+        "recogniser: ctc, ctc-NAME, ctc-greedy (without its n-gram), or a MODEL of Hugging Face",
     )
     split: str = option("dev", "split of the corpus that errors are fitted on: any except test")
     test: str = option("test", "split of the corpus whose texts get errors")
     rates: tuple[Amount, ...] = option((10.0, 30.0), "their word error rates, in %", least=1)
-    passages: Count | None = option(None, "use only the first N passages")
-    condition: str = option("clean", f"{CONDITION}, of the recordings")
-    snr_over: SnrOver = option("active", SNR_OVER)
-    seed: Whole = option(0, "seed of the noise and of the errors")
+    seed: Whole = option(0, "seed of the errors")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
@@ -322,39 +289,17 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
     that cannot be read are set aside and reported. Raises InputError for recordings without
     reference texts, or a recogniser that makes no errors.
     """
-    where = o.corpus / o.split
-    corpus = first_passages(load_corpus(o.corpus, o.split), o.passages)
-    condition = parse_condition(o.condition)
-    distorter = Distorter(o.seed, snr_over=o.snr_over)
-    every: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
-    recogniser = None
-    if o.recogniser == GIVEN:
-        if not any(record.transcript for record in every):
-            raise InputError(
-                f"{where} has no transcripts, which --recogniser given needs; give another "
-                "--recogniser"
-            )
-    else:
-        if not any(record.audio for record in every):
-            raise InputError(
-                f"{where} has no recordings for {o.recogniser}; prepare the corpus with "
-                "--speak, or give another corpus"
-            )
-        models = model_folder(o.models)
-        encoder = shared_encoder(models)
-        recogniser = load_recogniser(models, o.recogniser, encoder, corpus.language)
-
-    made_by = recogniser.card if recogniser else {"asr": GIVEN}
+    corpus = load_corpus(o.corpus, o.split)
+    models = model_folder(o.models)
+    recogniser = load_recogniser(models, o.recogniser, shared_encoder(models), corpus.language)
     card = {
         "corpus": o.corpus.resolve().name,
         "split": o.split,
         "data": data_hash(o.corpus, o.split),
         "asr": o.recogniser,
-        "recogniser": made_by["asr"],
-        "passages": len(corpus.passages),
-        "asr_weights": made_by.get("asr_weights"),
-        "condition": condition.label,
-        **distorter.card(condition),
+        "recogniser": recogniser.card["asr"],
+        "asr_weights": recogniser.card.get("asr_weights"),
+        "seed": o.seed,
         "test": data_hash(o.corpus, o.test),
         "simulated": list(o.rates),
     }
@@ -364,42 +309,32 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
     if out.is_file() and not list_differences(made, card):
         print(f"{out} is there already")
     else:
-        records = {record.id: record for record in every if record.text}
-        if recogniser is None:
-            texts = {i: r.transcript for i, r in records.items() if r.transcript}
-        else:
-            texts = transcribe(recogniser, corpus, records, distorter, condition, o.workers)
-        if not texts:
+        pairs = transcribe(recogniser, corpus, o.workers)
+        if not pairs:
             raise InputError(
-                f"{where} has no record with both a reference text and a transcript; name "
-                "another split"
+                f"{o.corpus / o.split} has no recording with a reference text; name another split"
             )
-        pairs = [(records[i].text, text) for i, text in texts.items()]
-        model = fit_confusions(pairs, next(iter(records.values())).language)
+        model = fit_confusions(pairs, corpus.language)
         rates = model.rates._asdict()
         write_lines(out, simulate_split(model, o))
         write_json(path, card | {"rates": rates})
         mix = ", ".join(f"{100 * rate:.1f} % {kind}" for kind, rate in rates.items())
-        print(f"{out}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})")
+        print(f"{out}: {len(pairs)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})")
     return {"out": str(out), "card": card, "rates": rates}
 
 
-def transcribe(
-    recogniser: Recogniser,
-    corpus: Corpus,
-    records: dict[str, Passage | Question],
-    distorter: Distorter,
-    condition: Condition,
-    workers: int,
-) -> dict[str, str]:
-    """Return what a recogniser understands of the recordings under a condition, by id. Those that
-    cannot be read are set aside and reported."""
+def transcribe(recogniser: Recogniser, corpus: Corpus, workers: int) -> list[tuple[str, str]]:
+    """Return reference and recognised text of every recording that has a reference. Recordings
+    that cannot be read are set aside and reported."""
+    every: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
+    records = {record.id: record for record in every if record.text and record.audio}
     job = Job(recogniser.name, lambda _, samples: recogniser.transcribe(samples), records.keys())
     recordings = find_recordings(corpus, records.values())
     what = f"{recogniser.name} transcribes"
-    encoded = encode_recordings([job], recordings, condition, distorter, workers, what)[job.name]
-    report_set_aside(encoded.failed, recogniser.name)
-    return {name: transcript.text for name, transcript in encoded.features.items()}
+    jobs = [job]
+    encoded = encode_recordings(jobs, recordings, Condition("clean"), Distorter(), workers, what)
+    report_set_aside(encoded[job.name].failed, recogniser.name)
+    return [(records[i].text, found.text) for i, found in encoded[job.name].features.items()]
 
 
 def simulate_split(model: ConfusionModel, o: Confusions) -> list[dict[str, Any]]:
@@ -525,7 +460,7 @@ def calibrate_level(model: ConfusionModel, texts: Sequence[Sequence[str]], wer: 
     references = [" ".join(words) for words in texts]
     names = [str(i) for i in range(len(texts))]
     for _ in range(ROUNDS):
-        edited = model.errors(texts, [Rates(*to_make)] * len(texts), names, 0)
+        edited = model.errors(texts, Rates(*to_make), names, 0)
         written = [" ".join(word for word, _ in edits) for edits in edited]
         counted = count_errors(list(zip(references, written, strict=True)), model.language)
         to_make = np.maximum(wanted + count_made_errors(texts, edited) - np.array(counted), 0.0)

@@ -23,7 +23,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -144,27 +144,23 @@ class Embedder:
         first = []
         for _, content in passages:
             ids = self.tokens(content)
+            places = windows(len(ids), window, (window + 1) // 2)
             first.append(len(cut))
-            cut += [
-                ids[w.first : w.stop] for w in windows(len(ids), window, (window + 1) // 2)
-            ] or [ids]
+            cut += [ids[w.first : w.stop] for w in places] or [ids]
         embedded = self._embed([self.tokens(content)[:LONGEST] for _, content in questions])
         return np.maximum.reduceat(embedded @ self._embed(cut).T, first, axis=1)
 
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         cls, sep, pad = self.specials
-        framed = [np.concatenate([[cls], ids, [sep]]).astype(np.int64) for ids in sequences]
-        run, device = lambda ids, mask, segments: self.run(ids, mask), choose_device("auto")
-        return torch.stack(
-            run_model(
-                run,
-                device,
-                [(ids, len(ids)) for ids in framed],
-                partial(collate, pad=pad),
-                BATCH,
-                self.bf16,
-            )
-        ).numpy()
+        framed = []
+        for ids in sequences:
+            framed.append((np.array([cls, *ids, sep], np.int64), len(ids) + 2))
+
+        def run(ids: torch.Tensor, mask: torch.Tensor, segments: Any) -> torch.Tensor:
+            return self.run(ids, mask)
+
+        device, batch_up = choose_device("auto"), partial(collate, pad=pad)
+        return torch.stack(run_model(run, device, framed, batch_up, BATCH, self.bf16)).numpy()
 
 
 def load_word_embedder(name: str, bf16: bool) -> Embedder:
@@ -189,19 +185,17 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
     check_units_of(models / "dual", card, extractor)
     table = model.embedding.to(choose_device("auto"))
     specials = layout.cls, layout.sep, layout.pad
-    return Embedder(
-        lambda ids, mask: pool_means(table(ids), mask),
-        lambda runs: runs.units,
-        specials,
-        {"dual": card["weights"]},
-    )
+
+    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return pool_means(table(ids), mask)
+
+    return Embedder(run, lambda runs: runs.units, specials, {"dual": card["weights"]})
 
 
 def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the means (B, E), of length 1, of (B, S, E) where the mask (B, S) is set."""
-    return functional.normalize(
-        (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1
-    )
+    means = (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+    return functional.normalize(means, dim=1)
 
 
 def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
@@ -227,11 +221,9 @@ def score_shared_terms(
     def terms(record: Record, content: Content) -> Terms:
         if isinstance(content, RunLength):
             return ngrams(content.units.tolist(), n or NGRAM)
-        return (
-            ngrams(normalise(content.text, record.language), n)
-            if n
-            else tokens(content.text, record.language)
-        )
+        if n:
+            return ngrams(normalise(content.text, record.language), n)
+        return tokens(content.text, record.language)
 
     score = {"bm25": bm25, "tfidf": tfidf}[method]
     return score([terms(*q) for q in questions], [terms(*p) for p in passages])
@@ -248,29 +240,28 @@ def load_retrievers(
     language: str | None = None,
 ) -> list[Retriever]:
     """Load systems by their names, METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings
-    of words; bf16: it reads under autocast.
+    of words; bf16: it reads under autocast; language: of the speech, for Whisper.
 
-    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
-    parts that are missing
-    or do not fit each other.
+    Raises InputError for a system that there is not, and for parts that are missing or do not fit
+    each other.
     """
-    matched = [(name, NAMES.fullmatch(name)) for name in names]
-    for name, match in matched:
+    split = []  # method, source, N
+    for name in names:
+        match = NAMES.fullmatch(name)
         if match is None:
             choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
             raise InputError(
                 f"there is no system {name!r}; choose {choices}, of the sources "
                 "text, given, units, ctc or a MODEL"
             )
-    split = [match.groups() for _, match in matched if match]  # method, source, N
+        split.append(match.groups())
     spoken = {source for _, source, _ in split if source not in WRITTEN}
     encoder: Any = shared_encoder(models) if spoken else None
-    extractor: Any = (
-        extractor_of(encoder, load_codebook(models / "units.safetensors"))
-        if UNITS in spoken
-        else None
-    )
+    extractor: Any = None
+    if UNITS in spoken:
+        extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
 
+    @cache
     def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
         """Return what it is called, how it encodes, and its card."""
         if source in WRITTEN:
@@ -278,44 +269,33 @@ def load_retrievers(
         if source == UNITS:
             name, encode, card = source, remember_last(extractor.units), extractor.card
         else:
-            recogniser = load_recogniser(models, source, encoder, language)
-            name, encode, card = (
-                recogniser.name,
-                remember_last(recogniser.transcribe),
-                dict(recogniser.card),
-            )
+            found = load_recogniser(models, source, encoder, language)
+            name, encode, card = found.name, remember_last(found.transcribe), dict(found.card)
         return name, lambda _, samples: encode(samples), card
 
-    sources = {
-        source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)
-    }
-    embedders: dict[bool, Embedder] = {}  # of units, and of words
+    @cache
+    def load_embedder(of_units: bool) -> Embedder:
+        if of_units:
+            return load_unit_embedder(models, extractor)
+        return load_word_embedder(text_encoder, bf16)
+
     retrievers = []
     for method, source, number in split:
-        name, encode, card = sources[source]
-        n, of_units = int(number) if number else None, source == UNITS
+        name, encode, card = load_source(source)
+        n = int(number) if number else None
         card = {"method": method, "n": n, **card}
         score = partial(score_shared_terms, method, n)
         if method == "embeddings":
-            if of_units not in embedders:
-                embedders[of_units] = (
-                    load_unit_embedder(models, extractor)
-                    if of_units
-                    else load_word_embedder(text_encoder, bf16)
-                )
-            embedder, window = embedders[of_units], n or LONGEST
+            embedder, window = load_embedder(source == UNITS), n or LONGEST
             if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
-                most = embedder.longest - 2
                 raise InputError(
-                    f"the text encoder of {method}-{source} reads {most} tokens at "
+                    f"the text encoder of {method}-{source} reads {embedder.longest - 2} tokens at "
                     f"once, not {max(window, LONGEST)}"
                 )
             score = partial(embedder.score, window)
             card |= embedder.card
-        suffix = f"@{n}" if n else ""
-        retrievers.append(
-            Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN)
-        )
+        full = f"{method}-{name}" + (f"@{n}" if n else "")
+        retrievers.append(Retriever(full, encode, score, card, source not in WRITTEN))
     return retrievers
 
 

@@ -29,9 +29,9 @@ if stage 4 "units: k-means on a layer, then the whole training set"; then
   speechssl units fit "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" --config "$CONFIG" --stage units
   speechssl units fit "$EXP/corpus" "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors" --config "$CONFIG" --stage units
   mkdir -p "$EXP/quality"
-  inspect() { [ -f "$EXP/quality/$1.json" ] || speechssl units evaluate "$EXP/corpus" "${@:2}" --out "$EXP/quality/$1.json" \
+  inspect() { [ -f "$EXP/quality/$1.json" ] || python recipes/minisqa/unit_pairs.py "$EXP/corpus" "${@:2}" --out "$EXP/quality/$1.json" \
     --config "$CONFIG" --stage inspect; }
-  inspect phones phones
+  inspect phones phones none
   inspect mfcc mfcc "$EXP/hubert-1/targets.safetensors"
   inspect iteration-1 "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors"
   inspect shipped "$MODELS/encoder" "$MODELS/units.safetensors"

@@ -37,41 +37,33 @@ PUBLISHED = {  # FF1 / AOS on the dev set of NMSQA, arXiv 2203.04911
 }
 
 
+COLUMNS = {  # of the table of units -> entries of `units evaluate` and their decimals
+    "same-text distance": ("same_text_distance", 3),
+    "AUC": ("same_text_auc", 3),
+    "phone purity": ("phone_purity", 3),
+    "cluster purity": ("cluster_purity", 3),
+    "PNMI": ("pnmi", 3),
+    "oracle FF1": ("oracle_ff1", 3),
+    "units a second": ("units_a_second", 1),
+}
+
+
 def unit_quality(exp: Path) -> Table:
     rows = []
     for name, label in UNITS.items():
         path = exp / "quality" / f"{name}.json"
         if path.is_file():
-            q = read_json(path)
-            cells = [
-                q["K"],
-                _number(q, "same_text_distance"),
-                _number(q, "same_text_auc"),
-                _number(q, "phone_purity"),
-            ]
-            more = [_number(q, name) for name in ("cluster_purity", "pnmi", "oracle_ff1")]
-            rows.append((label, *cells, *more, _number(q, "units_a_second", 1)))
-    columns = (
-        "units",
-        "K",
-        "same-text distance",
-        "AUC",
-        "phone purity",
-        "cluster purity",
-        "PNMI",
-        "oracle FF1",
-        "units a second",
-    )
+            found = read_json(path)
+            cells = [found["K"]]
+            for entry, places in COLUMNS.values():
+                cells.append(f"{found[entry]:.{places}f}" if entry in found else "–")
+            rows.append((label, *cells))
     note = (
         "On the voices of the test set; the distance is between the units of one question spoken "
         "by two of them; "
         "the oracle labels the answers with units and decodes the labels."
     )
-    return Table("Quality of the units", columns, tuple(rows), note)
-
-
-def _number(values: dict, name: str, places: int = 3) -> str:
-    return f"{values[name]:.{places}f}" if name in values else "–"
+    return Table("Quality of the units", ("units", "K", *COLUMNS), tuple(rows), note)
 
 
 def assignments(exp: Path) -> Table:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,14 @@ import yaml
 
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
+from speechssl.eval.degradation import draw_together
 from speechssl.eval.predict import read_items
 from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import (
     Estimate,
     ItemScore,
     combine_estimates,
-    common_units,
-    find_shared_groups,
     mean_estimate,
-    resample_cells,
 )
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
@@ -67,11 +66,9 @@ class Arm:
 
 
 def read_scores(exp: Path) -> Scores:
-    """Read every task's items, drawn together for all arms. Raises InputError for none, or one that
-    lacks a task of another."""
-    found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {
-        task: {} for task in (*TASKS, UNITS)
-    }
+    """Read every task's items, drawn together for all arms. Raises InputError for none, or an arm
+    that lacks a task of another."""
+    found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {}
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
         raise InputError(
@@ -81,35 +78,18 @@ def read_scores(exp: Path) -> Scores:
     for arm in arms:
         for path in sorted((exp / arm / "dev" / "scores" / arm).glob("*/*.parquet")):
             items, card = read_items(path)
-            key = arm, f"{card['task']} {card['metric']}", card["condition"]
-            if key[1] in found and key[2] in (CLEAN, NOISY):
-                found[key[1]][key] = [ItemScore(**item) for item in items]
-    found = {task: cells for task, cells in found.items() if cells}
-    for arm in arms:
-        if missing := [
-            t
-            for t in {**found, UNITS: {}}
-            for c in (CLEAN, NOISY)
-            if (arm, t, c) not in found.get(t, {})
-        ]:
+            task = f"{card['task']} {card['metric']}"
+            if task in (*TASKS, UNITS) and card["condition"] in (CLEAN, NOISY):
+                cell = arm, task, card["condition"]
+                found.setdefault(task, {})[cell] = [ItemScore(**item) for item in items]
+    for arm, task, condition in product(arms, found, (CLEAN, NOISY)):
+        if (arm, task, condition) not in found[task]:
             raise InputError(
-                f"the arm {arm} has not been evaluated in {missing[0]}; run "
+                f"the arm {arm} has not been evaluated in {task}; run "
                 f"choose.sh {exp} evaluate {arm} again"
             )
-    if found.keys() == {UNITS}:
-        raise InputError(
-            f"{exp} was evaluated by units alone, which choose nothing; name other "
-            "tasks in EVAL_TASKS of choose.sh"
-        )
-    unit = {task: LARGER.get(task, "recording") for task in found}
-    together = find_shared_groups(
-        {task: common_units(cells, unit[task])[1] for task, cells in found.items()}
-    )
-    drawn = (
-        resample_cells(cells, unit=unit[task], among=together[task])
-        for task, cells in found.items()
-    )
-    return {key: estimate for estimates in drawn for key, estimate in estimates.items()}
+    found = {task: found[task] for task in (*TASKS, UNITS) if task in found}
+    return draw_together(found, {task: LARGER.get(task, "recording") for task in found})
 
 
 def list_tasks(scores: Scores) -> list[str]:

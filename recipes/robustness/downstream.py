@@ -17,7 +17,8 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from tables import Scores
+import pandas
+from tables import lay_out_means, read_scores, table_of_scores
 
 from speechssl.artifacts import read_json, write_json, write_text
 from speechssl.data.superb import SPLITS
@@ -73,39 +74,27 @@ def mean_right(scores: dict[str, tuple[str, float]]) -> float:
 def choose(out: Path) -> None:
     """Choose the best arm of either kind of labels, by the mean over tasks; the better of the two
     goes on the continual encoder, too."""
-    found = {
-        arm.name: dev_scores(arm)
-        for arm in sorted(out.iterdir())
-        if any(arm.glob("heads/*/*/seed-*/card.json"))
-    }
-    found = {
-        name: scores
-        for name, scores in found.items()
-        if name == "distorted" or name.startswith("dat-")
-    }
-    tasks = list(next(iter(found.values())))
-    metrics = (f"{task} {found['distorted'][task][0]}" for task in tasks)
-    lines = tuple(
-        (n, *(f"{s[task][1]:.1f}" for task in tasks), f"{mean_right(s):.1f}")
-        for n, s in found.items()
-    )
-    print(
-        Table(
-            "", ("dev, mean of clean and distorted", *metrics, "mean of what is right"), lines
-        ).markdown
-    )
-    best = [
-        max((n for n in found if n.startswith(f"dat-{kind}-")), key=lambda n: mean_right(found[n]))
-        for kind in ("binary", "multi")
-    ]
-    chosen = [
-        *(("dat", name) for name in best),
-        ("both", max(best, key=lambda n: mean_right(found[n]))),
-    ]
-    write_text(
-        out / "chosen.txt",
-        "".join((f"{what} {name} {' '.join(name.split('-')[1:])}\n") for what, name in chosen),
-    )
+    found = {}
+    for arm in sorted(out.iterdir()):
+        scores = dev_scores(arm)
+        if scores and (arm.name == "distorted" or arm.name.startswith("dat-")):
+            found[arm.name] = scores
+    metrics = [f"{task} {metric}" for task, (metric, _) in found["distorted"].items()]
+    right = {name: mean_right(scores) for name, scores in found.items()}
+    lines = []
+    for name, scores in found.items():
+        values = [f"{value:.1f}" for _, value in scores.values()]
+        lines.append((name, *values, f"{right[name]:.1f}"))
+    columns = ("dev, mean of clean and distorted", *metrics, "mean of what is right")
+    print(Table("", columns, tuple(lines)).markdown)
+    best = []
+    for kind in ("binary", "multi"):
+        best.append(max((n for n in found if n.startswith(f"dat-{kind}-")), key=right.__getitem__))
+    chosen = [("dat", name) for name in best] + [("both", max(best, key=right.__getitem__))]
+    text = ""
+    for what, name in chosen:
+        text += f"{what} {name} {' '.join(name.split('-')[1:])}\n"
+    write_text(out / "chosen.txt", text)
     print(f"\nchosen on dev: {', '.join(best)}; on the continual encoder: {chosen[-1][1]}")
 
 
@@ -113,23 +102,20 @@ def table(out: Path) -> None:
     """Print a line a column of the lecture, a column a task: clean · seen · unseen, the latter two
     means over their noises; then every score with its interval. Arms lie in folders of their own,
     so that differences between them are not paired."""
-    lines, every = [], Scores({}, None)
-    tasks: list[str] = []
+    arms = []
     for begins, what in COLUMNS.items():
-        arms = [
-            path
-            for path in sorted(out.glob(f"{begins}*/results.jsonl"))
-            if begins != "distorted" or path.parent.name == begins
-        ]
-        for path in arms:
-            scores = Scores.read(path, skip=("_default", "wer_lm"))
-            tasks = tasks or scores.names(0)
-            (encoder,) = scores.names(2)
-            found, every = scores.line(encoder), Scores({**every.cells, **scores.cells}, scores.snr)
-            lines.append((f"{what} (`{encoder}`)", *(found[task] for task in tasks)))
-    drawn = drawn_sentence((r.name, r.drawn, r.groups) for r in every.cells.values())
-    table = Table("Downstream, clean · seen · unseen", ("", *tasks), tuple(lines))
-    print("", table.markdown, every.everything().markdown, drawn, sep="\n\n")
+        for path in sorted(out.glob(f"{begins}*/results.jsonl")):
+            if begins != "distorted" or path.parent.name == begins:
+                arms.append((what, read_scores(path, skip=("_default", "wer_lm"))))
+    every = pandas.concat([scores for _, scores in arms])
+    means = lay_out_means(every)
+    lines = []
+    for what, scores in arms:
+        encoder = scores.encoder.iloc[0]
+        lines.append((f"{what} (`{encoder}`)", *means.loc[encoder]))
+    table = Table("Downstream, clean · seen · unseen", ("", *means.columns), tuple(lines))
+    drawn = drawn_sentence(zip(every.task, every.drawn, every.groups, strict=True))
+    print("", table.markdown, table_of_scores(every).markdown, drawn, sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas
+
 from speechssl.artifacts import read_json
-from speechssl.results import Row, Table, interval_text, read_rows, table_of
+from speechssl.results import Table, interval_text, read_rows, read_table, table_of
 
 AT = 5.0  # dB, of the targets and of the tables of scores
+GROUPS = ["clean", "seen", "unseen"]
 
 
 def nearest(ratios: Set[float | None]) -> float | None:
@@ -25,74 +27,39 @@ def nearest(ratios: Set[float | None]) -> float | None:
     return min((s for s in ratios if s is not None), key=lambda s: abs(s - AT), default=None)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The scores are rows in clean speech and in every noise at the SNR nearest to AT, by task,
-    condition and encoder."""
+def read_scores(path: Path, skip: tuple[str, ...] = ()) -> pandas.DataFrame:
+    """Read the rows in clean speech and in every noise at the SNR nearest to AT, a line each.
 
-    cells: Mapping[tuple[str, str, str], Row]
-    snr: float | None  # None where no noise has one
+    skip: how the metrics end that are left out. Three columns are added: `what` ("ks acc"), `group`
+    (one of GROUPS) and `text` (value and interval).
+    """
+    rows = [row for row in read_rows(path) if not row.metric.endswith(skip)]
+    at = nearest({row.snr_db for row in rows})
+    rows = [row for row in rows if row.snr_db in (None, at)]
+    scores = read_table(rows)
+    scores["what"] = [f"{row.name} {row.metric}" for row in rows]
+    scores["group"] = [row.condition.partition("-")[0] for row in rows]
+    scores["text"] = [interval_text(row) for row in rows]
+    return scores
 
-    @classmethod
-    def read(cls, path: Path, skip: tuple[str, ...] = ()) -> Scores:
-        """Read the rows of a file. skip: how the metrics end that are left out."""
-        rows = [row for row in read_rows(path) if not (skip and row.metric.endswith(skip))]
-        snr = nearest({r.snr_db for r in rows})
-        return cls(
-            {
-                (f"{r.name} {r.metric}", r.condition, r.encoder): r
-                for r in rows
-                if r.snr_db in (None, snr)
-            },
-            snr,
-        )
 
-    def names(self, place: int) -> list[str]:
-        """List the names of the tasks (0), conditions (1) or encoders (2), in order."""
-        return list(dict.fromkeys(key[place] for key in self.cells))
+def lay_out_means(scores: pandas.DataFrame) -> pandas.DataFrame:
+    """Lay encoders against tasks: clean · seen · unseen, the latter two means over their noises."""
+    means = scores.pivot_table("value", ["encoder", "what"], "group").reindex(columns=GROUPS)
+    texts = means.map(lambda mean: "–" if pandas.isna(mean) else f"{mean:.1f}")
+    cells = texts.agg(" · ".join, axis=1).unstack()
+    return cells.reindex(index=scores.encoder.unique(), columns=scores.what.unique())
 
-    def line(self, encoder: str) -> dict[str, str]:
-        """Write clean · seen · unseen, the latter two means over their noises, by the name of the
-        task."""
 
-        def mean(task: str, group: str) -> str:
-            found = [
-                r.value
-                for (t, c, e), r in self.cells.items()
-                if (t, e) == (task, encoder) and c.split("-")[0] == group
-            ]
-            return f"{sum(found) / len(found):.1f}" if found else "–"
-
-        return {
-            task: " · ".join(mean(task, group) for group in ("clean", "seen", "unseen"))
-            for task in self.names(0)
-        }
-
-    def lecture(self) -> Table:
-        """Tabulate, a line an encoder and a column a task: clean · seen · unseen."""
-        return Table(
-            "", ("", *self.names(0)), tuple((e, *self.line(e).values()) for e in self.names(2))
-        )
-
-    def everything(self) -> Table:
-        """Tabulate all, a line a task in a condition, a column an encoder, with intervals."""
-        encoders, lines = (
-            self.names(2),
-            [(task, c) for task in self.names(0) for c in self.names(1)],
-        )
-        rows = tuple(
-            (*line, *(interval_text(self.cells.get((*line, e))) for e in encoders))
-            for line in lines
-        )
-        return Table(
-            "",
-            (
-                "task",
-                "condition" if self.snr is None else (f"condition ({self.snr:g} dB)"),
-                *encoders,
-            ),
-            rows,
-        )
+def table_of_scores(scores: pandas.DataFrame) -> Table:
+    """Lay a task in a condition against encoders, with intervals."""
+    cells = scores.pivot(index=["what", "condition"], columns="encoder", values="text")
+    lines = pandas.MultiIndex.from_product([scores.what.unique(), scores.condition.unique()])
+    cells = cells.reindex(index=lines, columns=scores.encoder.unique())
+    ratios = scores.snr_db.dropna()
+    condition = "condition" if ratios.empty else f"condition ({ratios.iloc[0]:g} dB)"
+    rows = tuple(cells.reset_index().itertuples(index=False, name=None))
+    return Table("", ("task", condition, *cells.columns), rows)
 
 
 def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Table:
@@ -104,67 +71,58 @@ def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None)
     clean = {line["encoder"]: line for line in values["clean"]}
     unseen = [a for a in values["averages"] if a["group"] == "unseen"]
     snr = nearest({a["snr_db"] for a in unseen})
-    at = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
     where = "" if snr is None else f" at {snr:g} dB"
-    worst = [
-        f"{w['task']}: {interval_text(w, '+')}" if (w := c["worst"]) else "–"
-        for c in clean.values()
-    ]
+    at = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
+
+    def line(what: str, intervals: Mapping[str, Any], sign: str = "") -> tuple[str, ...]:
+        return what, *(interval_text(intervals.get(encoder), sign) for encoder in clean)
+
+    worst = (f"{c['worst']['task']}: {interval_text(c['worst'], '+')}" for c in clean.values())
     rows = [
-        (
+        line(
             f"removes 40 % of the baseline's loss in unseen noise{where}",
-            *(interval_text(at.get(e, {}).get("removed")) for e in clean),
+            {encoder: a["removed"] for encoder, a in at.items()},
         ),
-        (
+        line(
             "the same, against the baseline's clean speech",
-            *(interval_text(at.get(e, {}).get("recovered")) for e in clean),
+            {encoder: a["recovered"] for encoder, a in at.items()},
         ),
-        (
+        line(
             "in clean speech at most 1 point worse: mean over tasks",
-            *(interval_text(c["gain"], "+") for c in clean.values()),
+            {encoder: c["gain"] for encoder, c in clean.items()},
+            "+",
         ),
         ("and the worst task", *worst),
     ]
     if control:
         name = control["baseline"]
+        shares = {}
+        for a in control["averages"]:
+            if (a["group"], a["snr_db"]) == ("unseen", snr):
+                shares[a["encoder"]] = a["removed"]
         gains = {c["encoder"]: c["gain"] for c in control["clean"]}
-        shares = {
-            a["encoder"]: a["removed"]
-            for a in control["averages"]
-            if (a["group"], a["snr_db"]) == ("unseen", snr)
-        }
-        rows += [
-            (
-                f"removes of the loss of {name} in unseen noise{where}",
-                *(interval_text(shares.get(e)) for e in clean),
-            ),
-            (
-                f"better than {name} in clean speech: mean over tasks",
-                *(interval_text(gains.get(e), "+") for e in clean),
-            ),
-        ]
+        rows.append(line(f"removes of the loss of {name} in unseen noise{where}", shares))
+        rows.append(line(f"better than {name} in clean speech: mean over tasks", gains, "+"))
     # A line a noise, over all SNRs: what DUAL keeps of its clean FF1, less what the cascade of the
     # same encoder keeps.
-    mine = [x for x in values["dual_against_cascade"] if x["dual_encoder"] == x["cascade_encoder"]]
     kept: dict[str, dict[str, Any]] = {}
-    # the mean over the SNRs comes last, and stays
-    for x in sorted(mine, key=lambda x: len(x["mean_over"])):
-        kept.setdefault(x["condition"], {})[x["dual_encoder"]] = x["difference"]
+    for x in values["dual_against_cascade"]:
+        if x["dual_encoder"] == x["cascade_encoder"]:
+            # the mean over the SNRs comes last, and stays
+            kept.setdefault(x["condition"], {})[x["dual_encoder"]] = x["difference"]
     what = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
-    rows += [
-        (f"{what} {noise}", *(interval_text(of.get(e), "+") for e in clean))
-        for noise, of in kept.items()
-    ]
+    rows += [line(f"{what} {noise}", of, "+") for noise, of in kept.items()]
     return Table("", ("target", *clean), tuple(rows))
 
 
 def show(exp: Path, title: str) -> None:
-    scores, values = Scores.read(exp / "results.jsonl"), read_json(exp / "degradation.json")
+    scores, values = read_scores(exp / "results.jsonl"), read_json(exp / "degradation.json")
+    means = lay_out_means(scores)
     beside = exp / "control" / "degradation.json"
     control = read_json(beside) if beside.is_file() else None
     tables = [
-        scores.lecture().markdown,
-        scores.everything().markdown,
+        Table("", ("", *means.columns), tuple(means.itertuples(name=None))).markdown,
+        table_of_scores(scores).markdown,
         values["drawn"],
         targets(values, control).markdown,
     ]

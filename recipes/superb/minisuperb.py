@@ -12,9 +12,7 @@ same in all splits.
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,47 +28,32 @@ import numpy as np
 import yaml
 from scipy import signal
 
-from speechssl.artifacts import (
-    CORPUS_RECORD,
-    hash_files,
-    read_json,
-    stage,
-    write_json,
-    write_lines,
-    write_text,
-)
+from speechssl.artifacts import CORPUS_RECORD, hash_files, stage, write_lines
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
 from speechssl.cli import script
+from speechssl.data import superb as sets
 from speechssl.data.options import CORES, PROCESSES
 from speechssl.data.prepare import run_parallel
 from speechssl.data.speech_commands import KEYWORDS
-from speechssl.data.superb import (
-    DOCUMENTS,
-    SPLITS,
-    SPLITS_OF,
-    TOGETHER,
-    Slot,
-    Trial,
-    Turn,
-    Utterance,
-    format_sizes,
-    to_record,
-)
+from speechssl.data.superb import DOCUMENTS, Slot, Trial, Turn, Utterance
 from speechssl.errors import InputError
 from speechssl.options import Count, Share, Whole, argument, option
 from speechssl.signal import active_level, rms_level
-from speechssl.synth.minisqa import (
-    generate_passage,
-    load_language,
-    occurrences,
-    speakers,
-    split_of,
-    split_phrases,
-)
+from speechssl.synth import minisqa
+from speechssl.synth.minisqa import speakers, split_of, split_phrases
 from speechssl.synth.synthesisers import Spoken, Voice, speak, trim_silence
 
 VERSION = 2  # of the generator; part of the card
+LANGUAGE = "en"
+TEXTS = Path(__file__).parent / "texts/minisuperb.yaml"  # says what each part of it is
+CONTENT = yaml.safe_load(TEXTS.read_text(encoding="utf-8"))
+# of espeak-ng -> of PR
+PHONE_NAMES = {}
+for line in split_phrases(CONTENT["phones"]):
+    phone, *names = line.split()
+    PHONE_NAMES[phone] = tuple(names)
+PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}))
 
 # ---- a recording as it is drawn and as it is made
 
@@ -94,23 +77,16 @@ class PlannedUtterance:
 
     def make(self, folder: Path) -> Utterance:
         """Make the recording, unless another task of the same recordings has made it."""
-        path, phones = folder / self.folder / f"{self.id}.flac", ""
-        if self.phones or not path.is_file():
+        audio = f"{self.folder}/{self.id}.flac"
+        phones = ""
+        if self.phones or not (folder / audio).is_file():
             spoken = speak(self.text, self.voice) if self.text else None
             phones = phones_of(spoken) if self.phones else ""
-            write_flac(path, render(self, spoken))
-        name, labels = self.voice.name, self.labels
-        return Utterance(
-            self.id,
-            f"{self.folder}/{path.name}",
-            duration(path),
-            name,
-            labels,
-            self.text,
-            phones,
-            self.slots,
-            matches=self.matches,
-        )
+            write_flac(folder / audio, render(self, spoken))
+        seconds = duration(folder / audio)
+        of_task: dict[str, Any] = {"slots": self.slots, "matches": self.matches}
+        voice = self.voice.name
+        return Utterance(self.id, audio, seconds, voice, self.labels, self.text, phones, **of_task)
 
 
 def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
@@ -118,9 +94,8 @@ def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
     rng = np.random.default_rng(drawn.seed)
     if drawn.text:
         spoken = spoken or speak(drawn.text, drawn.voice)
-        samples = resample(
-            spoken.samples.astype(np.float32) / 32768, spoken.sample_rate, SAMPLE_RATE
-        )
+        samples = spoken.samples.astype(np.float32) / 32768
+        samples = resample(samples, spoken.sample_rate, SAMPLE_RATE)
     else:
         samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
     # brighter (tilt above 0) or darker (below 0) by a filter of one zero
@@ -129,15 +104,6 @@ def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
     before = int(rng.integers(missing + 1))
     padded = np.pad(coloured, (before, missing - before))
     return np.asarray(padded / np.abs(padded).max() * 10 ** (drawn.gain / 20), np.float32)
-
-
-TEXTS = Path(__file__).parent / "texts/minisuperb.yaml"  # says what each part of it is
-CONTENT = yaml.safe_load(TEXTS.read_text(encoding="utf-8"))
-# of espeak-ng -> of PR
-PHONE_NAMES = {
-    phone: tuple(names) for phone, *names in map(str.split, split_phrases(CONTENT["phones"]))
-}
-PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}))
 
 
 def phones_of(spoken: Spoken | None) -> str:
@@ -153,7 +119,6 @@ def phones_of(spoken: Spoken | None) -> str:
 
 # ---- voices of a split, and sentences of MiniSQA, which every task draws alike
 
-LANGUAGE = "en"
 SENTENCE = range(6, 11)  # words; 2 to 4 seconds
 
 
@@ -163,12 +128,9 @@ def any_voice(rng: Random, split: str) -> Voice:
 
 def varied(rng: Random, voice: Voice) -> Voice:
     """Return the voice on another day: no two recordings of it are alike."""
-    return clamp(
-        voice,
-        voice.rate * rng.uniform(0.85, 1.2),
-        voice.pitch + rng.uniform(-12, 12),
-        voice.range + rng.uniform(-15, 15),
-    )
+    rate = voice.rate * rng.uniform(0.85, 1.2)
+    pitch = voice.pitch + rng.uniform(-12, 12)
+    return clamp(voice, rate, pitch, voice.range + rng.uniform(-15, 15))
 
 
 def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
@@ -184,22 +146,17 @@ def spoken_by(
 
     tilts: standard deviation of the tilt. loudest: dB.
     """
-    return PlannedUtterance(
-        "",
-        text,
-        varied(rng, voice),
-        tilt=rng.gauss(0, tilts),
-        gain=rng.uniform(-12, loudest),
-        **more,
-    )
+    voice = varied(rng, voice)
+    tilt = rng.gauss(0, tilts)
+    return PlannedUtterance("", text, voice, tilt=tilt, gain=rng.uniform(-12, loudest), **more)
 
 
 def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
     """Yield different sentences of a split of MiniSQA, without end; those about people only, which
     no other split has."""
-    seen, index = set(load_language(LANGUAGE).fillers), 0
+    seen, index = set(minisqa.load_language(LANGUAGE).fillers), 0
     while True:
-        for sentence in generate_passage(LANGUAGE, split, index, seed).sentences:
+        for sentence in minisqa.generate_passage(LANGUAGE, split, index, seed).sentences:
             if len(sentence.split()) in words and sentence not in seen:
                 seen.add(sentence)
                 yield sentence
@@ -222,15 +179,9 @@ def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
             text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
-            yield PlannedUtterance(
-                "",
-                text,
-                varied(rng, any_voice(rng, split)),
-                {"keyword": label},
-                CLIP,
-                rng.gauss(0, 0.1),
-                gain,
-            )
+            voice = varied(rng, any_voice(rng, split))
+            tilt = rng.gauss(0, 0.1)
+            yield PlannedUtterance("", text, voice, {"keyword": label}, CLIP, tilt, gain)
 
 
 def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -239,12 +190,8 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     for wish, phrases in CONTENT["commands"].items():
         action, thing = wish.split("/")
         for room, words in CONTENT["rooms"].items() if "{}" in phrases else [("none", "")]:
-            commands.append(
-                (
-                    {"action": action, "object": thing, "location": room},
-                    split_phrases(phrases.replace("{}", words)),
-                )
-            )
+            labels = {"action": action, "object": thing, "location": room}
+            commands.append((labels, split_phrases(phrases.replace("{}", words))))
     for labels, texts in cycle(commands):
         text = rng.choice(texts[:-1] if split == "train" else texts)
         yield spoken_by(rng, any_voice(rng, split), text, labels=labels)
@@ -254,9 +201,8 @@ def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]
     """Draw the speakers in turn, who are the same in every split, and every sentence once. How and
     through what they speak varies."""
     texts = sentences(split, seed)
-    while True:
-        for voice in speakers(LANGUAGE, "train")[:SPEAKERS]:
-            yield spoken_by(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
+    for voice in cycle(speakers(LANGUAGE, "train")[:SPEAKERS]):
+        yield spoken_by(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
 
 
 def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -266,19 +212,12 @@ def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
         voice = any_voice(rng, split)
         for name, style in CONTENT["styles"].items():
             rate = voice.rate * style["rate"] * rng.gauss(1, 0.07)
-            pitch, spread = (
-                voice.pitch + style["pitch"] + rng.gauss(0, 8),
-                voice.range + style["range"] + rng.gauss(0, 10),
-            )
-            tilt, gain = style["tilt"] + rng.gauss(0, 0.15), style["gain"] + rng.gauss(0, 3)
-            yield PlannedUtterance(
-                "",
-                text,
-                clamp(voice, rate, pitch, spread),
-                {"style": name},
-                tilt=tilt,
-                gain=min(gain, 0.0),
-            )
+            pitch = voice.pitch + style["pitch"] + rng.gauss(0, 8)
+            spread = voice.range + style["range"] + rng.gauss(0, 10)
+            tilt = style["tilt"] + rng.gauss(0, 0.15)
+            gain = min(style["gain"] + rng.gauss(0, 3), 0.0)
+            spoken = clamp(voice, rate, pitch, spread)
+            yield PlannedUtterance("", text, spoken, {"style": name}, tilt=tilt, gain=gain)
 
 
 def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -317,51 +256,35 @@ def transcribed(
 ) -> Iterator[PlannedUtterance]:
     """Draw every sentence once, by anyone of the split. phones: whether with its phones (PR) or
     without (ASR)."""
+    folder = f"../{SENTENCES}/audio"
     for text in sentences(split, seed, WORDS):
-        yield spoken_by(
-            rng, any_voice(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio"
-        )
+        yield spoken_by(rng, any_voice(rng, split), text, phones=phones, folder=folder)
 
 
 def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Draw the voices of the split in turn, two recordings each time, and every sentence once."""
     texts = sentences(split, seed)
-    while True:
-        for voice in speakers(LANGUAGE, split):
-            for _ in range(SAME_DAY):
-                # more than `varied`: espeak-ng's variants are easily distinguished
-                rate = voice.rate * rng.uniform(0.8, 1.25)
-                pitch, spread = (
-                    voice.pitch + rng.uniform(-18, 18),
-                    voice.range + rng.uniform(-25, 25),
-                )
-                yield PlannedUtterance(
-                    "",
-                    next(texts),
-                    clamp(voice, rate, pitch, spread),
-                    tilt=rng.gauss(0, 0.45),
-                    gain=rng.uniform(-12, 0),
-                )
+    for voice in cycle(speakers(LANGUAGE, split)):
+        for _ in range(SAME_DAY):
+            # more than `varied`: espeak-ng's variants are easily distinguished
+            rate = voice.rate * rng.uniform(0.8, 1.25)
+            pitch = voice.pitch + rng.uniform(-18, 18)
+            spoken = clamp(voice, rate, pitch, voice.range + rng.uniform(-25, 25))
+            tilt = rng.gauss(0, 0.45)
+            gain = rng.uniform(-12, 0)
+            yield PlannedUtterance("", next(texts), spoken, tilt=tilt, gain=gain)
 
 
 def trials(split: str, drawn: Sequence[PlannedUtterance], seed: int) -> list[Trial]:
     """Pair as many of one speaker as of two, in random order; no two recordings of a split have the
-    same words.
-
-    Raises ValueError where not both kinds are possible.
-    """
+    same words."""
     rng = Random(f"minisuperb/asv/{split}/{seed}/trials")
-    pairs = list(combinations(drawn, 2))
-    kinds = {
-        same: [p for p in pairs if (p[0].voice.name == p[1].voice.name) == same]
-        for same in (True, False)
-    }
+    kinds: dict[bool, list[Trial]] = {True: [], False: []}
+    for a, b in combinations(drawn, 2):
+        same = a.voice.name == b.voice.name
+        kinds[same].append(Trial(a.id, b.id, same))
     count = min(TRIALS, *map(len, kinds.values()))
-    if not count:
-        raise ValueError(f"{len(drawn)} recordings make no trials of one speaker and of two")
-    chosen = [
-        Trial(a.id, b.id, same) for same, of in kinds.items() for a, b in rng.sample(of, count)
-    ]
+    chosen = rng.sample(kinds[True], count) + rng.sample(kinds[False], count)
     return rng.sample(chosen, len(chosen))
 
 
@@ -384,9 +307,8 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
     rng = Random(key)
     spoken = (spoken_by(rng, any_voice(rng, "train"), text) for text in sentences("train", seed))
     documents = numbered(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
-    planned: dict[str, list[PlannedUtterance]] = {DOCUMENTS: documents}
-    phrases = _phrases(documents, seed)
-    for split, matches in phrases.items():
+    planned = {DOCUMENTS: documents}
+    for split, matches in _phrases(documents, seed).items():
         if len(matches) < sizes[split]:
             raise InputError(
                 f"{len(documents)} documents contain {len(matches)} queries for {split}, not "
@@ -416,30 +338,26 @@ def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict
         pairs = [f"{a} {b}" for a, b in pairwise(words) if min(len(a), len(b)) >= PAIRED]
         for phrase in dict.fromkeys(long + pairs):
             by_phrase[phrase].append(document.id)
-    most = max(round(COMMON * len(documents)), 1)
-    holders = {
-        phrase: ids
-        for phrase, ids in by_phrase.items()
-        if len(ids) <= most
-        and len(ids) < len(documents)
-        and not any(d.text.count(phrase) > occurrences(d.text, phrase, " ") for d in documents)
-    }
+    most = min(max(round(COMMON * len(documents)), 1), len(documents) - 1)
+    holders = {}
+    for phrase, ids in by_phrase.items():
+        partly = [
+            d for d in documents if d.text.count(phrase) > minisqa.occurrences(d.text, phrase, " ")
+        ]
+        if len(ids) <= most and not partly:
+            holders[phrase] = ids
     rng = Random(f"minisuperb/qbe/queries/{seed}")
     vocabulary = sorted({word for phrase in holders for word in phrase.split()})
-    owner = dict(
-        zip(
-            rng.sample(vocabulary, len(vocabulary)), ("dev", "test") * len(vocabulary), strict=False
-        )
-    )
-    order = sorted(
-        rng.sample(sorted(holders), len(holders)),
-        key=lambda phrase: -min(len(holders[phrase]), ENOUGH),
-    )
+    shuffled = rng.sample(vocabulary, len(vocabulary))
+    owner = dict(zip(shuffled, cycle(("dev", "test")), strict=False))
+    order = rng.sample(sorted(holders), len(holders))
+    order.sort(key=lambda phrase: -min(len(holders[phrase]), ENOUGH))
     used: set[str] = set()
     of_split: dict[str, dict[str, list[str]]] = {"dev": {}, "test": {}}
     for phrase in order:
         parts = phrase.split()
-        if len(owners := {owner[word] for word in parts}) == 1 and not used.intersection(parts):
+        owners = {owner[word] for word in parts}
+        if len(owners) == 1 and not used.intersection(parts):
             used.update(parts)
             of_split[owners.pop()][phrase] = holders[phrase]
     return of_split
@@ -474,31 +392,26 @@ class Conversation:
     def render(self) -> tuple[np.ndarray, tuple[Turn, ...]]:
         """Return the talk, (N,) float32 at 16 kHz, silent but for the turns."""
         rng = np.random.default_rng(self.seed)
-
-        def samples(seconds: tuple[float, float]) -> int:
-            return round(rng.uniform(*seconds) * SAMPLE_RATE)
-
         spoken: list[tuple[int, np.ndarray]] = []  # where it begins
         turns: list[Turn] = []
         for drawn in self.turns:
             speech = trim_silence(render(drawn))
             if not spoken:
-                start = samples(EDGES)
+                start = round(rng.uniform(*EDGES) * SAMPLE_RATE)
             else:
-                end = spoken[-1][0] + len(spoken[-1][1])
+                begun, before = spoken[-1]
+                start = begun + len(before)
                 if rng.random() < INTERRUPTED:
-                    start = end - round(rng.uniform(*SHARES) * min(len(spoken[-1][1]), len(speech)))
+                    start -= round(rng.uniform(*SHARES) * min(len(before), len(speech)))
                 else:
-                    start = end + samples(PAUSES)
+                    start += round(rng.uniform(*PAUSES) * SAMPLE_RATE)
             if start > self.seconds * SAMPLE_RATE:
                 break
             spoken.append((start, speech))
-            turns.append(
-                Turn(drawn.voice.name, start / SAMPLE_RATE, (start + len(speech)) / SAMPLE_RATE)
-            )
-        total = np.zeros(
-            max(start + len(speech) for start, speech in spoken) + samples(EDGES), np.float32
-        )
+            end = (start + len(speech)) / SAMPLE_RATE
+            turns.append(Turn(drawn.voice.name, start / SAMPLE_RATE, end))
+        length = max(start + len(speech) for start, speech in spoken)
+        total = np.zeros(length + round(rng.uniform(*EDGES) * SAMPLE_RATE), np.float32)
         for start, speech in spoken:
             total[start : start + len(speech)] += speech
         # as a whole, where it would be beyond full scale
@@ -513,11 +426,13 @@ def conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
         voices = [varied(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
         gain, tilts = rng.uniform(-12, -LOUDER), [rng.gauss(0, 0.1) for _ in voices]
         gains = [gain, gain + rng.uniform(-LOUDER, LOUDER)]
-        turns = tuple(
-            PlannedUtterance("", next(texts), voices[i % 2], tilt=tilts[i % 2], gain=gains[i % 2])
-            for i in range(TURNS)
-        )
-        yield Conversation("", turns, rng.uniform(*SECONDS))
+        turns = []
+        for turn in range(TURNS):
+            who = turn % 2
+            turns.append(
+                PlannedUtterance("", next(texts), voices[who], tilt=tilts[who], gain=gains[who])
+            )
+        yield Conversation("", tuple(turns), rng.uniform(*SECONDS))
 
 
 # ---- SS: two voices at once; SE: a voice in noise; with what they were mixed of
@@ -551,13 +466,8 @@ class Overlap:
         n = min(len(first), len(second))
         gain = active_level(first[:n]) - self.ratio - active_level(second[:n])
         parts = first[:n], np.asarray(second[:n] * 10 ** (gain / 20))
-        return _write(
-            folder,
-            self.id,
-            parts,
-            kept=2,
-            speaker=TOGETHER.join((self.first.voice.name, self.second.voice.name)),
-        )
+        who = sets.TOGETHER.join((self.first.voice.name, self.second.voice.name))
+        return _write(folder, self.id, parts, 2, who)
 
 
 @dataclass(frozen=True)
@@ -574,33 +484,24 @@ class NoisyUtterance:
         clean = render(self.clean)
         noise = NoiseBank.open(self.noise, seed=self.seed).sample(self.id, len(clean))
         gain = active_level(clean) - self.snr - rms_level(noise)
-        return _write(
-            folder,
-            self.id,
-            (clean, noise * 10 ** (gain / 20)),
-            kept=1,
-            speaker=self.clean.voice.name,
-        )
+        parts = clean, noise * 10 ** (gain / 20)
+        return _write(folder, self.id, parts, 1, self.clean.voice.name)
 
 
 def _write(
-    folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str = ""
+    folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str
 ) -> Utterance:
     """Write the sum of two parts (N,), and the first of them by themselves. They are rounded before
     they are added: the sum is exact."""
-    scale = min(
-        1.0,
-        PEAK / float(np.abs(parts[0] + parts[1]).max()),
-        *(PEAK / float(np.abs(part).max()) for part in parts),
-    )
+    peaks = [float(np.abs(part).max()) for part in (parts[0] + parts[1], *parts)]
+    scale = min(1.0, *(PEAK / peak for peak in peaks))
     rounded = [to_int16(part * scale) for part in parts]
-    sources = tuple(f"sources/{name}-{number}.flac" for number in range(1, kept + 1))
+    sources = [f"sources/{name}-{number}.flac" for number in range(1, kept + 1)]
     for source, part in zip(sources, rounded, strict=False):
         write_flac(folder / source, part)
-    write_flac(folder / "audio" / f"{name}.flac", rounded[0] + rounded[1])
-    return Utterance(
-        name, f"audio/{name}.flac", len(parts[0]) / SAMPLE_RATE, speaker, sources=sources
-    )
+    audio = f"audio/{name}.flac"
+    write_flac(folder / audio, rounded[0] + rounded[1])
+    return Utterance(name, audio, len(parts[0]) / SAMPLE_RATE, speaker, sources=tuple(sources))
 
 
 def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
@@ -641,8 +542,7 @@ DRAWN: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {
 # task -> whose recordings it has, where they are not its own
 SHARED = {"pr": SENTENCES, "asr": SENTENCES}
 USUAL = {  # task -> utterances in train (qbe: documents), dev and test
-    "pr": (900, 100, 200),
-    "asr": (900, 100, 200),
+    **dict.fromkeys(("pr", "asr"), (900, 100, 200)),
     "ks": (2400, 300, 600),
     "qbe": (300, 40, 40),
     "sid": (1200, 240, 600),
@@ -651,27 +551,22 @@ USUAL = {  # task -> utterances in train (qbe: documents), dev and test
     "ic": (1500, 300, 600),
     "sf": (1200, 150, 300),
     "style": (1200, 240, 480),
-    "se": (300, 40, 60),
-    "ss": (300, 40, 60),
+    **dict.fromkeys(("se", "ss"), (300, 40, 60)),
 }
 LEAST = {  # utterances in each split, where one is too few
     "asv": (3, 3, 3),  # two of one voice, and one of another
     "qbe": (8, 1, 1),  # documents that match, and others
 }
-ONE = (1, 1, 1)
 
 
 def sizes_of(task: str, share: float) -> dict[str, int]:
     """Return utterances by split: this share of the usual numbers, and the fewest that will do at
-    least.
-
-    Raises InputError for an unknown task.
-    """
+    least. Raises InputError for an unknown task."""
     if task not in USUAL:
         raise InputError(f"there is no set {task}; choose from {', '.join(USUAL)}")
-    counts = zip(USUAL[task], LEAST.get(task, ONE), strict=True)
+    counts = zip(USUAL[task], LEAST.get(task, (1, 1, 1)), strict=True)
     sizes = (max(round(share * usual), least) for usual, least in counts)
-    return dict(zip(SPLITS_OF.get(task, SPLITS), sizes, strict=True))
+    return dict(zip(sets.SPLITS_OF.get(task, sets.SPLITS), sizes, strict=True))
 
 
 def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
@@ -683,8 +578,8 @@ def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequenc
 
 
 def draw(task: str, split: str, count: int, seed: int) -> list[Any]:
-    """Draw the recordings of a split, `count` of them. Raises KeyError for an unknown task, and for
-    qbe, which is planned as a whole."""
+    """Draw the recordings of a split, `count` of them, of any task but qbe, which is planned as a
+    whole."""
     name = SHARED.get(task, task)
     key = f"minisuperb/{name}/{split}/{seed}"
     return numbered(DRAWN[task](Random(key), split, seed), key, f"{name}-{split}", count)
@@ -693,10 +588,11 @@ def draw(task: str, split: str, count: int, seed: int) -> list[Any]:
 def numbered(drawn: Iterator[Planned], key: str, name: str, count: int) -> list[Any]:
     """Return the first of them, with ids and with seeds of their own. key: what they were drawn
     from."""
-    return [
-        replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
-        for number, d in enumerate(islice(drawn, count))
-    ]
+    planned = []
+    for number, one in enumerate(islice(drawn, count)):
+        seed = Random(f"{key}/{number}").getrandbits(32)
+        planned.append(replace(one, id=f"{name}-{number:05d}", seed=seed))
+    return planned
 
 
 # ---- the corpus
@@ -712,8 +608,8 @@ class MiniSuperb:
     when; ic: intents; sf: slots of commands; style: speaking style (in the place of er, emotions);
     se: speech in noise; ss: two speakers at once. Each is a folder OUT/TASK with card.json and
     manifests for train, dev and test (qbe: documents, dev and test); pr and asr share recordings,
-    OUT/sentences. The voices of dev and test do not occur in training, except in sid. Finished work
-    is kept; a killed run resumes with the same command.
+    OUT/sentences. The voices of dev and test do not occur in training, except in sid. Finished sets
+    are kept; a killed run resumes with the same command.
 
       python recipes/superb/minisuperb.py sets
       python recipes/superb/minisuperb.py sets --tasks ks sid --scale 0.1
@@ -731,8 +627,7 @@ class MiniSuperb:
 
 
 def prepare_minisuperb(o: MiniSuperb) -> dict[str, dict[str, Any]]:
-    """Write `out`/<task> for every task and return their cards. What is finished is left alone,
-    what was killed goes on.
+    """Write `out`/<task> for every task and return their cards; finished sets are left alone.
 
     The bytes depend on tasks, share and seed, not on `workers`. Raises InputError for an unknown
     task, before anything is made, and for a folder that holds something else.
@@ -741,7 +636,7 @@ def prepare_minisuperb(o: MiniSuperb) -> dict[str, dict[str, Any]]:
     cards = {}
     for task in o.tasks:
         cards[task] = prepare_set(o, task, sizes[task])
-        print(f"{o.out / task}: {format_sizes(cards[task])} utterances")
+        print(f"{o.out / task}: {sets.format_sizes(cards[task])} utterances")
     return cards
 
 
@@ -751,52 +646,37 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": o.seed}
     of_task = made_from | {"task": task, "sizes": dict(sizes)}
     with ExitStack() as stack:
-        if name := SHARED.get(task):
-            shared = stage(
-                o.out / name,
-                made_from | {"recordings": name},
-                record=CORPUS_RECORD,
-                lasting=("audio",),
-            )
-            stack.enter_context(shared)
-        step = stack.enter_context(stage(out, of_task, record=CORPUS_RECORD, lasting=("parts",)))
+        name = SHARED.get(task)
+        if name:
+            shared = made_from | {"recordings": name}
+            stack.enter_context(stage(o.out / name, shared, record=CORPUS_RECORD))
+        step = stack.enter_context(stage(out, of_task, record=CORPUS_RECORD))
         if step.done:
             return dict(step.card)
-        planned = plan(task, sizes, o.seed)
-        jobs = {
-            p.id: (out, p)
-            for recordings in planned.values()
-            for p in recordings
-            if not _part(out, p).is_file()
-        }
-        run_parallel(_make, jobs, o.workers, f"synthesising {task}")
-        names = list(planned)
+        planned: Mapping[str, Sequence[Any]] = plan(task, sizes, o.seed)
+        jobs = {p.id: (p, out) for recordings in planned.values() for p in recordings}
+        made = run_parallel(_make, jobs, o.workers, f"synthesising {task}")
+        files = {}
         for split, recordings in planned.items():
-            lines = [read_json(_part(out, p))["line"] for p in recordings]
-            write_text(out / f"{split}.jsonl", "".join(lines))
+            files[split] = [_record(made[p.id]) for p in recordings]
             if task == "asv" and split != "train":
-                drawn = [p for p in recordings if isinstance(p, PlannedUtterance)]
-                pairs = trials(split, drawn, o.seed)
-                write_lines(out / f"{split}.trials.jsonl", map(asdict, pairs))
-                names.append(f"{split}.trials")
-        manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
+                pairs = trials(split, recordings, o.seed)
+                files[f"{split}.trials"] = [asdict(pair) for pair in pairs]
+        for name, lines in files.items():
+            write_lines(out / f"{name}.jsonl", lines)
+        manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in files}
         step.finish(of_task | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
-        shutil.rmtree(out / "parts", ignore_errors=True)
         return dict(step.card)
 
 
-def _make(out: Path, planned: Planned) -> None:
-    """Make one recording, and its line of the manifest in a file of its own, which is written last:
-    what has one is done."""
-    utterance = planned.make(out)
-    # labelled utterances have a text even where it is empty
+def _make(planned: Planned, folder: Path) -> Utterance:
+    return planned.make(folder)
+
+
+def _record(utterance: Utterance) -> dict[str, Any]:
+    """Return the line of an utterance. Labelled ones have a text even where it is empty."""
     text = {"text": utterance.text} if utterance.labels else {}
-    line = json.dumps(to_record(utterance) | text, ensure_ascii=False) + "\n"
-    write_json(_part(out, planned), {"line": line})
-
-
-def _part(out: Path, planned: Planned) -> Path:
-    return out / "parts" / f"{planned.id}.json"
+    return sets.to_record(utterance) | text
 
 
 if __name__ == "__main__":

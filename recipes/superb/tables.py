@@ -18,21 +18,17 @@ AT = 5.0  # dB
 
 def main(exp: Path) -> None:
     for folder in [exp, exp / "fsdd", exp / "published"]:
-        if (folder / "results.jsonl").is_file():
-            rows = read_rows(folder / "results.jsonl")
-            encoders = list(dict.fromkeys(row.encoder for row in rows))
-            print(f"\n## {folder}\n")
-            ratios = tuple(
-                (row.task, row.encoder, f"{row.value:.1f}")
-                for row in rows
-                if row.metric == "ratio_cached"
-            )
-            cached = Table(
-                "From the cache, over the encoder in the loop",
-                ("task", "encoder", "times faster"),
-                ratios,
-            )
-            print(markdown([*superb_tables(rows, encoders, AT), *([cached] if ratios else [])]))
+        if not (folder / "results.jsonl").is_file():
+            continue
+        rows = read_rows(folder / "results.jsonl")
+        ratios = []
+        for row in rows:
+            if row.metric == "ratio_cached":
+                ratios.append((row.task, row.encoder, f"{row.value:.1f}"))
+        columns = ("task", "encoder", "times faster")
+        cached = Table("From the cache, over the encoder in the loop", columns, tuple(ratios))
+        tables = superb_tables(rows, list(dict.fromkeys(row.encoder for row in rows)), AT)
+        print(f"\n## {folder}\n\n{markdown([*tables, *([cached] if ratios else [])])}")
 
 
 if __name__ == "__main__":

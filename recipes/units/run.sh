@@ -119,8 +119,8 @@ fi
 if stage 5 "units of every encoder by every read-out, measured on every list"; then
   measure() { # NAME ENCODER CODEBOOK: on voices of espeak-ng that no training had, whose phones are known, and on the lists
     local voices=$EXP/quality/$1-test-voices.json pairs=$(setting pairs)
-    [ -f "$voices" ] || speechssl units evaluate "$CORPUS" "$2" "$3" --out "$voices" --first 40 --conditions \
-      ${pairs:+--same-text "$pairs"} > /dev/null
+    [ -f "$voices" ] || python recipes/minisqa/unit_pairs.py "$CORPUS" "$2" "$3" --out "$voices" --first 40 --conditions \
+      ${pairs:+--pairs "$pairs"} > /dev/null
     for list in "$EXP"/lists/*.csv; do
       local out=$EXP/quality/$1-$(basename "$list" .csv).json
       [ -f "$out" ] || speechssl units evaluate "$list" "$2" "$3" --out "$out" --violins "${out%.json}.svg" \
@@ -204,7 +204,7 @@ fi
 if stage 9 "the figure: distances of its units in all test lists, and between voices of espeak-ng that no training had"; then
   for book in units words; do
     [ -f "$EXP/people-en/$book.safetensors" ] || continue
-    [ -f "$EXP/voices-$book.json" ] || speechssl units evaluate "$CORPUS" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" \
+    [ -f "$EXP/voices-$book.json" ] || python recipes/minisqa/unit_pairs.py "$CORPUS" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" \
       --first 40 --conditions --out "$EXP/voices-$book.json"
     [ ! -f "$EXP/distances-$book.svg" ] || continue
     cat "$EXP"/lists/test-*.csv 2> /dev/null | awk '!/^id,/ || NR == 1' > "$EXP/test.csv" || continue # nobody else to compare with

@@ -2,18 +2,17 @@
 
 All that is random in one is decided by (seed, kind of noise, utterance id) alone. Frozen noise is a
 manifest with a row a mixture, so that every system, later run and laboratory gets the same. A row
-says which recording (with its SHA-256) from which sample on, or which generator with which seed,
-and the SHA-256 of the noise as 16-bit audio, without which it is not applied.
+says of which recordings the noise is and from which samples on, if it is not generated, and has the
+SHA-256 of the noise as 16-bit audio, without which it is not applied.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,36 +30,43 @@ from speechssl.augment.noise import (
     read_recording,
     replay,
 )
-from speechssl.data.files import digest
+from speechssl.data.files import digest, manifest_path
 from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
-SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise
 LETTERS = ("m", "g", "r")  # of the sets: MUSAN or its stand-in, Gaussian, a random room
 EXAMPLES = (
     "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, kitchen.wav@5, "
     "reverb@0.6, rir=FOLDER, pitch@-2, "
     "band@1000-2000, codec@mp3:16 or reverb@0.5+kitchen.wav@5"
 )
-# no seed decides these; as in `short`
+# a condition's name -> its label in tables and figures, and the text that `parse_condition` reads
+SPELLINGS = {
+    "clean": ("clean", "clean"),
+    "noise": ("{stem} {0:g} dB", "{kind}@{0}"),
+    "reverb": ("reverb {0:g} s", "reverb@{0}"),
+    "rooms": ("r", "r"),
+    "rir": ("rir {stem}", "rir={kind}"),
+    "pitch": ("pitch {0:+g}", "pitch@{0}"),
+    "band": ("no {0:g}-{1:g} Hz", "band@{0}-{1}"),
+    "codec": ("{kind} {0:g} kbps", "codec@{kind}:{0}"),
+}
+# labels of what no seed decides
 _FIXED = re.compile(rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(signal.CODECS)}) \S+ kbps")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition is one distortion, with the one number that it has, or several in order. Written
-    as `parse_condition` reads it: "pink@10"."""
+    """A condition is one distortion, or several in order. Written as `parse_condition` reads it:
+    "pink@10"."""
 
-    name: str  # clean, noise, reverb, rooms, rir, pitch, band, codec or chain
+    name: str  # a key of SPELLINGS, or chain
     # of noise: its name, a set, or the path of recordings; of rir: of impulse responses; of codec:
     # which
     kind: str = ""
-    snr_db: float | None = None  # of noise; of a chain: of the one noise in it
-    rt60: float | None = None  # of reverb: seconds
-    semitones: float | None = None  # of pitch
-    band: tuple[float, float] | None = None  # of band: removed, in Hz
-    kbps: float | None = None  # of codec
+    # of noise: its SNR in dB; reverb: seconds; pitch: semitones; band: Hz from, to; codec: kbit/s
+    values: tuple[float, ...] = ()
     steps: tuple[Condition, ...] = ()  # of a chain: applied in this order
 
     @property
@@ -69,60 +75,45 @@ class Condition:
         return any(step.name == "noise" for step in self.steps or (self,))
 
     @property
+    def snr_db(self) -> float | None:
+        """Return the SNR of its noise; None where it has none, or a chain has several."""
+        levels = [step.values[0] for step in self.steps or (self,) if step.name == "noise"]
+        return levels[0] if len(levels) == 1 else None
+
+    @property
     def short(self) -> str:
         """Return the name in `results.jsonl`, which has a column for the SNR: "clean", "pink",
         "reverb" (of the usual length), "reverb 0.9 s"."""
         if self.name == "chain":
             return " + ".join(step.short for step in self.steps)
         if self.name == "noise":
-            return _noise_name(self.kind)
-        return "reverb" if self.name == "reverb" and self.rt60 == RT60 else self.label
+            return _stem(self.kind)
+        return "reverb" if self.values == (RT60,) and self.name == "reverb" else self.label
 
     @property
     def label(self) -> str:
         """Return the name in tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2",
         "no 1000-2000 Hz", "mp3 16 kbps"."""
-        return self._spellings[0]
+        if self.name == "chain":
+            return " + ".join(step.label for step in self.steps)
+        label, _ = SPELLINGS[self.name]
+        return label.format(*self.values, kind=self.kind, stem=_stem(self.kind))
 
     @property
     def text(self) -> str:
         """Return the text that `parse_condition` reads."""
-        return self._spellings[1]
-
-    @property
-    def _spellings(self) -> tuple[str, str]:
-        """Return the label and the text."""
-        match self.name:
-            case "noise":
-                return (
-                    f"{_noise_name(self.kind)} {self.snr_db:g} dB"
-                ), f"{self.kind}@{_exact(self.snr_db)}"
-            case "reverb":
-                return f"reverb {self.rt60:g} s", f"reverb@{_exact(self.rt60)}"
-            case "rooms":
-                return "r", "r"
-            case "rir":
-                return f"rir {Path(self.kind).stem}", f"rir={self.kind}"
-            case "pitch":
-                return f"pitch {self.semitones:+g}", f"pitch@{_exact(self.semitones)}"
-            case "band" if self.band:
-                low, high = self.band
-                return f"no {low:g}-{high:g} Hz", f"band@{_exact(low)}-{_exact(high)}"
-            case "codec":
-                return f"{self.kind} {self.kbps:g} kbps", f"codec@{self.kind}:{_exact(self.kbps)}"
-            case "chain":
-                return " + ".join(step.label for step in self.steps), "+".join(
-                    step.text for step in self.steps
-                )
-        return self.name, self.name
+        if self.name == "chain":
+            return "+".join(step.text for step in self.steps)
+        _, text = SPELLINGS[self.name]
+        return text.format(*map(_exact, self.values), kind=self.kind)
 
 
-def _exact(number: float | None) -> str:
+def _exact(number: float) -> str:
     """Return the shortest text that reads as this number."""
-    return f"{number:g}" if number is not None and float(f"{number:g}") == number else repr(number)
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
-def _noise_name(kind: str) -> str:
+def _stem(kind: str) -> str:
     """Return the name of a noise in tables: its own, that of its file or folder, or the one given
     before "="."""
     name, equals, _ = kind.partition("=")
@@ -138,7 +129,7 @@ def _members(step: Condition) -> list[Condition]:
     if len(letters) < 2 or not set(letters) <= set(LETTERS):
         return []
     return [
-        Condition("rooms") if letter == "r" else Condition("noise", letter, snr_db=step.snr_db)
+        Condition("rooms") if letter == "r" else Condition("noise", letter, step.values)
         for letter in letters
     ]
 
@@ -158,14 +149,11 @@ def parse_condition(text: str) -> Condition:
         steps = tuple(map(_parse_step, _split_steps(text)))
         if len(steps) > 1 and any(step.name == "clean" for step in steps):
             raise ValueError("clean is no step of others")
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise InputError(
             f"{text!r} is not a condition ({error}); write one like {EXAMPLES}"
         ) from None
-    if len(steps) == 1:
-        return steps[0]
-    levels = [step.snr_db for step in steps if step.snr_db is not None]
-    return Condition("chain", snr_db=levels[0] if len(levels) == 1 else None, steps=steps)
+    return steps[0] if len(steps) == 1 else Condition("chain", steps=steps)
 
 
 def _split_steps(text: str) -> list[str]:
@@ -183,13 +171,7 @@ def _split_steps(text: str) -> list[str]:
     return parts if complete else [text]
 
 
-def is_drawn(short: str, snr_db: float | None) -> bool:
-    """Tell whether a seed decides the distortion of a condition. short, snr_db: of the condition,
-    as results have them."""
-    return snr_db is not None or not all(_FIXED.fullmatch(step) for step in short.split(" + "))
-
-
-def _parse_number(value: str, low: float, high: float) -> float:
+def _number(value: str, low: float, high: float) -> float:
     number = float(value)
     if not low <= number <= high:
         raise ValueError(f"{value} is not in [{low:g}, {high:g}]")
@@ -197,37 +179,40 @@ def _parse_number(value: str, low: float, high: float) -> float:
 
 
 def _parse_step(text: str) -> Condition:
-    """Read one step. Raises ValueError."""
+    """Read one step. Raises ValueError, or KeyError for an unknown codec."""
     text = text.strip()
-    if text.startswith("rir=") and len(text) > len("rir="):
+    named = {"clean": Condition("clean"), "r": Condition("rooms")}
+    named["reverb"] = Condition("reverb", values=(RT60,))
+    if text in named:
+        return named[text]
+    if text.startswith("rir=") and text != "rir=":
         return Condition("rir", text.removeprefix("rir="))
-    if text == "clean":
-        return Condition("clean")
-    if text == "r":
-        return Condition("rooms")
-    if text == "reverb":
-        return Condition("reverb", rt60=RT60)
     kind, _, value = text.rpartition("@")
-    if kind in ("", "clean", "r"):
-        raise ValueError("it has no number")
     match kind:
+        case "" | "clean" | "r":
+            raise ValueError("it has no number")
         case "reverb":
-            return Condition("reverb", rt60=_parse_number(value, *signal.RT60_RANGE))
+            return Condition("reverb", values=(_number(value, *signal.RT60_RANGE),))
         case "pitch":
-            return Condition("pitch", semitones=_parse_number(value, -24, 24))
+            return Condition("pitch", values=(_number(value, -24, 24),))
         case "band":
             low, _, high = value.partition("-")
-            bottom = _parse_number(low, 1, SAMPLE_RATE / 2 - 2)
-            top = _parse_number(high, bottom + 1, SAMPLE_RATE / 2 - 1)
-            return Condition("band", band=(bottom, top))
+            bottom = _number(low, 1, SAMPLE_RATE / 2 - 2)
+            return Condition(
+                "band", values=(bottom, _number(high, bottom + 1, SAMPLE_RATE / 2 - 1))
+            )
         case "codec":
             codec, _, kbps = value.partition(":")
-            if codec not in signal.CODECS:
-                raise ValueError(f"the codecs are {', '.join(signal.CODECS)}")
-            return Condition("codec", codec, kbps=_parse_number(kbps, *signal.bit_rates(codec)))
-    if kind.startswith("coloured:"):
-        kind = f"coloured:{_parse_number(kind.removeprefix('coloured:'), *SLOPES):g}"
-    return Condition("noise", kind, snr_db=_parse_number(value, -100, 100))
+            return Condition("codec", codec, (_number(kbps, *signal.bit_rates(codec)),))
+    if kind.startswith("coloured:"):  # dB an octave
+        kind = f"coloured:{_number(kind.removeprefix('coloured:'), -24, 24):g}"
+    return Condition("noise", kind, (_number(value, -100, 100),))
+
+
+def is_drawn(short: str, snr_db: float | None) -> bool:
+    """Tell whether a seed decides the distortion of a condition. short, snr_db: of the condition,
+    as results have them."""
+    return snr_db is not None or not all(_FIXED.fullmatch(step) for step in short.split(" + "))
 
 
 @dataclass(frozen=True)
@@ -263,12 +248,12 @@ class Distorter:
         versions of what is generated; a line more where its SNR is not over active speech."""
         sources: list[tuple[str, int]] = []
         for step in self._possible_steps(condition):
-            if step.name == "noise":
-                sources += self._bank(step.kind).sources
-                if self.snr_over != signal.ACTIVE:
-                    sources.append((f"SNR over: {self.snr_over}", 0))
-            else:
+            if step.name != "noise":
                 sources += [(path.name, path.stat().st_size) for path in self._files(step)]
+                continue
+            sources += self._bank(step.kind).sources
+            if self.snr_over != signal.ACTIVE:
+                sources.append((f"SNR over: {self.snr_over}", 0))
         return sources
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
@@ -278,11 +263,8 @@ class Distorter:
         Raises ValueError for silent speech, InputError for noise that cannot be had.
         """
         for step in self.steps(condition, utterance_id):
-
-            def source(n: int, step: Condition = step) -> np.ndarray:
-                return self.draw(step, utterance_id, n).noise
-
-            samples = perform(samples, step, source, self.snr_over)
+            noise = self.draw(step, utterance_id, len(samples)).noise
+            samples = perform(samples, step, noise, self.snr_over)
         return samples
 
     def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
@@ -301,31 +283,32 @@ class Distorter:
         """Draw the noise (n,) of a step, or its impulse response, and say of which recordings it
         is; empty for a step that needs neither."""
         rng = partial(signal.generator, self.seed)
-        if step.name == "noise":
-            return self._bank(step.kind).draw(utterance_id, n)
-        if step.name == "reverb":
-            return DrawnNoise(signal.room_impulse(rng("reverb", utterance_id), step.rt60 or RT60))
-        if step.name == "rooms":
-            return DrawnNoise(signal.draw_room(rng("rooms", utterance_id)))
-        if step.name == "rir":
-            files = self._files(step)
-            file = files[int(rng("rir", utterance_id).integers(len(files)))]
-            return DrawnNoise(read_recording(file), (Piece(file, 0),))
+        match step.name:
+            case "noise":
+                return self._bank(step.kind).draw(utterance_id, n)
+            case "reverb":
+                return DrawnNoise(signal.room_impulse(rng("reverb", utterance_id), *step.values))
+            case "rooms":
+                return DrawnNoise(signal.draw_room(rng("rooms", utterance_id)))
+            case "rir":
+                files = self._files(step)
+                file = files[int(rng("rir", utterance_id).integers(len(files)))]
+                return DrawnNoise(read_recording(file), (Piece(file, 0),))
         return DrawnNoise(np.zeros(0))
 
     def _possible_steps(self, condition: Condition) -> list[Condition]:
         """List the steps, and of a set all members."""
-        return [
-            one for step in condition.steps or (condition,) for one in (_members(step) or [step])
-        ]
+        steps = []
+        for step in condition.steps or (condition,):
+            steps += _members(step) or [step]
+        return steps
 
-    def _files(self, step: Condition) -> tuple[Path, ...]:
+    def _files(self, step: Condition) -> Sequence[Path]:
         if step.name == "noise":
             return (*self._bank(step.kind).files, *self._bank(step.kind).voices)
         if step.name != "rir":
             return ()
-        path = self.folders.get(step.kind, Path(step.kind))
-        return tuple(find_recordings(path, "impulse responses"))
+        return find_recordings(self.folders.get(step.kind, Path(step.kind)), "impulse responses")
 
     def _bank(self, kind: str) -> NoiseBank:
         if kind not in self._banks:
@@ -333,33 +316,27 @@ class Distorter:
         return self._banks[kind]
 
 
-def perform(
-    samples: np.ndarray,
-    step: Condition,
-    source: Callable[[int], np.ndarray],
-    snr_over: str = signal.ACTIVE,
-) -> np.ndarray:
-    """Perform one step of a condition. samples: (N,); source: gives noise (n,), or the impulse
-    response. Returns float32 (N,).
+def perform(samples: np.ndarray, step: Condition, noise: np.ndarray, snr_over: str) -> np.ndarray:
+    """Perform one step of a condition. samples: (N,); noise: (N,), or an impulse response (M,).
+    Returns float32 (N,).
 
     Raises ValueError for silent speech.
     """
     match step.name:
-        case "clean":
-            return samples
         case "noise":
-            snr_db = math.nan if step.snr_db is None else step.snr_db
-            return signal.mix(samples, source(len(samples)), snr_db, over=snr_over)
+            return signal.mix(samples, noise, step.values[0], over=snr_over)
         case "reverb" | "rooms" | "rir":
-            return signal.reverberate(samples, source(len(samples)))
+            return signal.reverberate(samples, noise)
         case "pitch":
-            return signal.pitch_shift(samples, step.semitones or 0.0)
+            return signal.pitch_shift(samples, *step.values)
         case "band":
-            return signal.band_reject(samples, *(step.band or (0, 0)))
+            return signal.band_reject(samples, *step.values)
         case "codec":
-            return signal.apply_codec(samples, step.kind, step.kbps or 0.0)
-    raise ValueError(f"no condition is named {step.name!r}")
+            return signal.apply_codec(samples, step.kind, *step.values)
+    return samples
 
+
+# ---- frozen mixtures
 
 Row = dict[str, Any]
 
@@ -372,32 +349,19 @@ def freeze(
 
     Nothing is written unless all can be. Raises InputError for noise that cannot be had.
     """
-    hashes: dict[Path, str] = {}
-    # by utterance and noise, which is the same at every SNR
-    sources: dict[tuple[str, str], Row] = {}
-    root = path.parent.resolve()
+    hash_of = cache(digest)
 
-    def describe_piece(piece: Piece) -> Row:
-        """Name a recording, relative to the manifest where it lies below it, with its hash."""
-        if piece.file not in hashes:
-            hashes[piece.file] = digest(piece.file)
-        file = piece.file.resolve()
-        name = str(file.relative_to(root) if file.is_relative_to(root) else file)
-        return {"file": name, "sha256": hashes[piece.file], "offset": piece.offset}
-
-    def describe_source(step: Condition, key: str, n: int) -> Row:
-        if step.name not in ("noise", "reverb", "rooms", "rir"):
-            return {}
-        what = step.kind if step.name == "noise" else step.text
-        if (key, what) not in sources:
-            draw = distorter.draw(step, key, n)
-            if draw.pieces:
-                made_of: Row = {"files": [describe_piece(piece) for piece in draw.pieces]}
-            else:
-                name = NoiseBank.open(step.kind).kind if step.name == "noise" else step.text
-                made_of = {"generator": name, "key": key}
-            sources[key, what] = {"source": made_of, "sha256": noise_hash(draw.noise)}
-        return sources[key, what]
+    @cache  # the noise is the same at every SNR
+    def describe_noise(step: Condition, key: str, n: int) -> Row:
+        """Say what a step needs: recordings, relative to the manifest where they lie below it, and
+        the hash of the noise."""
+        draw = distorter.draw(step, key, n)
+        files = []
+        for piece in draw.pieces:
+            file = manifest_path(piece.file, path.parent)
+            files.append({"file": file, "sha256": hash_of(piece.file), "offset": piece.offset})
+        described: Row = {"files": files} if files else {}
+        return described | ({"sha256": noise_hash(draw.noise)} if len(draw.noise) else {})
 
     rows = []
     for key, n in lengths.items():
@@ -406,14 +370,11 @@ def freeze(
                 continue
             steps = []
             for step in distorter.steps(condition, key):
-                steps.append({"apply": step.text, **describe_source(step, key, n)})
-            facts = {
-                "utterance": key,
-                "samples": n,
-                "condition": condition.text,
-                "snr_db": condition.snr_db,
-            }
-            rows.append(facts | distorter.card(condition) | {"steps": steps})
+                source = replace(step, values=()) if step.name == "noise" else step
+                steps.append({"apply": step.text, **describe_noise(source, key, n)})
+            row = {"utterance": key, "samples": n, "condition": condition.text}
+            row |= {"snr_db": condition.snr_db, **distorter.card(condition), "steps": steps}
+            rows.append(row)
     write_lines(path, rows)
     return path
 
@@ -436,27 +397,16 @@ class FrozenDistorter:
         """Return the seed that it was frozen with."""
         return int(next(iter(self._rows.values()))["seed"])
 
-    @property
-    def conditions(self) -> list[Condition]:
-        """Return the conditions of the manifest, in its order."""
-        return [parse_condition(text) for text in dict.fromkeys(text for _, text in self._rows)]
-
     def check(self, condition: Condition) -> None:
         """Raise InputError for a condition that is not in the manifest, and for recordings that
         cannot be read."""
         rows = [row for (_, text), row in self._rows.items() if text == condition.text]
         if not rows and condition.name != "clean":
             self._refuse(f"has no mixture of the condition {condition.text}")
-        for source in [step["source"] for row in rows for step in row["steps"] if "source" in step]:
-            for entry in source.get("files", ()):
-                duration(self._piece(entry).file)
-
-    def _refuse(self, why: str) -> NoReturn:
-        raise InputError(f"{self.manifest} {why}; freeze it again with these conditions")
-
-    def sources(self, condition: Condition) -> list[tuple[str, int]]:
-        """Return name with hash, and size, of the manifest: it decides all."""
-        return [(f"{self.manifest.name} {digest(self.manifest)}", self.manifest.stat().st_size)]
+        for row in rows:
+            for step in row["steps"]:
+                for piece in self._pieces(step):
+                    duration(piece.file)
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples
@@ -473,30 +423,32 @@ class FrozenDistorter:
                 f"has no mixture of the utterance {utterance_id}, of {len(samples)} samples, in "
                 f"the condition {condition.text}"
             )
-        for step in row["steps"]:
-            apply, noise = parse_condition(step["apply"]), partial(self._noise, row, step)
-            samples = perform(samples, apply, noise, row.get("snr_over", signal.ACTIVE))
+        for frozen in row["steps"]:
+            step = parse_condition(frozen["apply"])
+            noise = self._noise(row, frozen, step)
+            samples = perform(samples, step, noise, row.get("snr_over", signal.ACTIVE))
         return samples
 
-    def _noise(self, row: Row, step: Row, n: int) -> np.ndarray:
+    def _noise(self, row: Row, frozen: Row, step: Condition) -> np.ndarray:
         """Return the noise (n,) or the impulse response of a step, as it was frozen."""
-        source, condition = step["source"], parse_condition(step["apply"])
-        if "files" in source:
-            pieces = [self._piece(entry) for entry in source["files"]]
-            noise = read_recording(pieces[0].file) if condition.name == "rir" else replay(pieces, n)
-        elif condition.name == "noise":
-            noise = NoiseBank(source["generator"], (), row["seed"]).sample(source["key"], n)
+        n, pieces = row["samples"], self._pieces(frozen)
+        if not pieces:
+            noise = Distorter(row["seed"]).draw(step, row["utterance"], n).noise
         else:
-            noise = Distorter(row["seed"]).draw(condition, source["key"], n).noise
-        if noise_hash(noise) != step["sha256"]:
+            noise = read_recording(pieces[0].file) if step.name == "rir" else replay(pieces, n)
+        if len(noise) and noise_hash(noise) != frozen["sha256"]:
             self._refuse(
                 f"was frozen with another noise for the utterance {row['utterance']} in the "
                 f"condition {row['condition']}"
             )
         return noise
 
-    def _piece(self, entry: Row) -> Piece:
-        return Piece(self.manifest.parent / entry["file"], entry["offset"])
+    def _pieces(self, frozen: Row) -> list[Piece]:
+        folder = self.manifest.parent
+        return [Piece(folder / at["file"], at["offset"]) for at in frozen.get("files", ())]
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise InputError(f"{self.manifest} {why}; freeze it again with these conditions")
 
 
 def noise_hash(noise: np.ndarray) -> str:

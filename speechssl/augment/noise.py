@@ -21,28 +21,21 @@ TALKERS_RANGE = (3, 7)  # of babble; Snyder et al., "X-vectors" (ICASSP 2018), d
 TALKERS = 5  # the middle of them
 # of MUSAN, Gaussian noise and rooms, as arXiv 2210.07978 draws them in training
 SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}
+MUSAN = ("noise", "music", "speech")  # its folders
 ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is named
 
 
-def noise_files(path: Path) -> list[Path]:
-    """List the recordings that a path stands for: itself, all below a folder in the order of their
-    names, or those of a manifest.
-
-    Manifests are those of `list_recordings`. Empty where there is no such file or folder.
-    """
-    if path.is_dir():
-        return audio_files(path)
-    if not path.is_file():
-        return []
-    if path.suffix.lower() in MANIFESTS:
-        return [recording.path for recording in read_manifest(path)]
-    return [path]
-
-
 def find_recordings(path: Path, what: str) -> list[Path]:
-    """List the recordings of a path as `noise_files` does; raise InputError where there are
+    """List the recordings that a path stands for: itself, all below a folder in the order of their
+    names, or those of a manifest (see `list_recordings`). Raises InputError where there are
     none."""
-    files = noise_files(path)
+    files = []
+    if path.is_dir():
+        files = audio_files(path)
+    elif path.is_file() and path.suffix.lower() in MANIFESTS:
+        files = [recording.path for recording in read_manifest(path)]
+    elif path.is_file():
+        files = [path]
     if not files:
         raise InputError(
             f"there are no recordings in {path} for {what}; give an audio file, a folder of them, "
@@ -50,12 +43,6 @@ def find_recordings(path: Path, what: str) -> list[Path]:
             f"{', '.join(GENERATED)} and m+g+r"
         )
     return files
-
-
-def musan_files(folder: Path) -> list[list[Path]]:
-    """List the recordings of MUSAN: noise, music and speech."""
-    parts = ("noise", "music", "speech")
-    return [find_recordings(folder / part, f"the {part} of MUSAN") for part in parts]
 
 
 @dataclass(frozen=True)
@@ -102,8 +89,8 @@ class NoiseBank:
         Raises InputError where there is no such noise, or babble without voices.
         """
         folders = dict(folders or {})
-        name, equals, place = kind.partition("=")
-        if equals and place and re.fullmatch(r"[\w-]+", name):  # fsd50k=path
+        name, _, place = kind.partition("=")
+        if place and re.fullmatch(r"[\w-]+", name):  # fsd50k=path
             folders[name] = Path(place)
         else:
             name = kind
@@ -113,13 +100,16 @@ class NoiseBank:
                     "babble noise needs voices; give recordings of other people with --babble"
                 )
             return cls(name, tuple(voices), seed)
-        path = folders.get(name, Path(kind))
         if name == "musan" or (name == "m" and "musan" in folders):
-            noise, music, speech = musan_files(folders.get("musan", path))
+            musan = folders.get("musan", Path(kind))
+            noise, music, speech = (
+                find_recordings(musan / part, f"the {part} of MUSAN") for part in MUSAN
+            )
             return cls("musan", (*noise, *music), seed, tuple(speech))
-        canonical = ALIASES.get(name, name)
-        if canonical in ("gaussian", "pink", *GENERATED) or canonical.startswith("coloured:"):
-            return cls(canonical, (), seed)
+        generated = ALIASES.get(name, name)
+        if generated in ("gaussian", "pink", *GENERATED) or generated.startswith("coloured:"):
+            return cls(generated, (), seed)
+        path = folders.get(name, Path(kind))
         return cls("recording", tuple(find_recordings(path, f"the noise {kind}")), seed)
 
     def sample(self, key: str, n: int) -> np.ndarray:
@@ -133,27 +123,24 @@ class NoiseBank:
         kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
         rng = generator(self.seed, kind, key)
         for _ in range(16):
-            draw = self._draw(rng, n)
-            if np.any(draw.noise):
-                return draw
+            pieces = []
+            for file in self._choose_files(rng):
+                pieces.append(Piece(file, random_offset(len(read_recording(file)), n, rng)))
+            noise = replay(pieces, n) if pieces else _generate(self.kind, rng, n)
+            if np.any(noise):
+                return DrawnNoise(noise, tuple(pieces))
         raise InputError(
             f"{self.files[0]} and similar recordings are mostly silent; give other noise recordings"
         )
 
-    def _draw(self, rng: np.random.Generator, n: int) -> DrawnNoise:
-        if not self.files:
-            return DrawnNoise(_generate(self.kind, rng, n))
-        pieces = []
-        for file in self._choose_files(rng):
-            pieces.append(Piece(file, random_offset(len(read_recording(file)), n, rng)))
-        return DrawnNoise(replay(pieces, n), tuple(pieces))
-
     def _choose_files(self, rng: np.random.Generator) -> list[Path]:
         """Choose one recording, or the voices of babble: none speaks twice before each spoke
-        once."""
+        once. Of generated noise there are none."""
         files, talkers = self.files, TALKERS if self.kind == "babble" else 0
         if self.kind == "musan" and rng.random() >= 2 / 3:  # noise, music and babble as often each
-            files, talkers = self.voices, int(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1))
+            files, talkers = self.voices, int(rng.integers(*TALKERS_RANGE, endpoint=True))
+        if not files:
+            return []
         if not talkers:
             return [files[int(rng.integers(len(files)))]]
         chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
@@ -190,7 +177,8 @@ def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
         return crops[0]
     total = np.zeros(n)
     for crop in crops:
-        if np.isfinite(level := active_level(crop)):  # a crop that fell into a pause adds nothing
+        level = active_level(crop)
+        if np.isfinite(level):  # a crop that fell into a pause adds nothing
             total += crop * 10 ** (-level / 20)
     return total
 

@@ -3,14 +3,13 @@
 SEEN is for training, the stand-in for MUSAN; DEV is for choosing settings; HELD_OUT is for tests in
 noise that is new to an encoder. A family is a function of a number of samples (n, at 16 kHz) and a
 random generator. It draws its own parameters, so that no two sounds are alike, and returns (n,) of
-any level. No sound is in two sets: what they share is arithmetic (from `filter_noise` on). DEV and
-HELD_OUT have no steady noise (but for a faint bed), motors with a tone, struck objects, clicks,
-fixed tones, music or voices; SEEN has none of theirs.
+any level. No sound is in two sets. DEV and HELD_OUT have no steady noise (but for a faint bed),
+motors with a tone, struck objects, clicks, fixed tones, music or voices; SEEN has none of theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from scipy import fft, signal
@@ -23,11 +22,9 @@ Family = Callable[[int, np.random.Generator], np.ndarray]
 LOWEST = 20.0  # Hz; there is no use for less in 16 kHz speech audio
 # RMS of a generated clip, full scale 1: far above the steps of 16 bits, far below clipping
 LEVEL = 0.05
-# what is louder than this times the RMS is rounded off, as microphones do; else one click would be
-# all of a clip
+# what is louder than this times the RMS is rounded off, or one click would be all of a clip
 CREST = 12.0
-# of the generated sounds: raised when they change, so that what was made before is made anew
-VERSION = 3
+VERSION = 3  # of the generated sounds: raised when they change
 CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
 # how often a family is drawn; 1 where not named
 WEIGHTS = {
@@ -40,14 +37,14 @@ WEIGHTS = {
 }
 
 
-def draw_clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np.ndarray:
+def draw_clip(families: Sequence[Family], rng: np.random.Generator, n: int) -> np.ndarray:
     """Generate noise (n,) int16: up to three of the families at up to 15 dB from each other, in and
     out, at times in a room."""
-    weights = np.array([WEIGHTS.get(name, 1.0) for name in families])
+    weights = np.array([WEIGHTS.get(family.__name__, 1.0) for family in families])
     total = np.zeros(n)
     for place in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
-        family = list(families.values())[rng.choice(len(families), p=weights / weights.sum())]
-        sound = normalise(family(n, rng)) * 10 ** (-rng.uniform(0, 15) * (place > 0) / 20)
+        family = families[rng.choice(len(families), p=weights / weights.sum())]
+        sound = normalise(family(n, rng)) * gain(-rng.uniform(0, 15) * (place > 0))
         if place or rng.random() < 0.2:  # what is alone mostly lasts
             sound = sound * on_and_off(n, rng, rng.uniform(0.5, 5), rng.uniform(0.2, 3))
         total += sound
@@ -58,15 +55,43 @@ def draw_clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) 
 
 
 def draw_clips(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
-    """Generate the stand-in for MUSAN: clips (n,) int16 of all families that training has, decided
-    by seed and number."""
+    """Generate the stand-in for MUSAN: clips (n,) int16, decided by seed and number."""
+    n = round(seconds * SAMPLE_RATE)
     for number in range(count):
-        yield draw_clip(
-            SEEN, generator(seed, "stand-in", str(number)), round(seconds * SAMPLE_RATE)
-        )
+        yield draw_clip(SEEN, generator(seed, "stand-in", str(number)), n)
 
 
 # ---- arithmetic that the families share
+
+
+def normalise(sound: np.ndarray) -> np.ndarray:
+    """Scale to power 1; silence stays silence."""
+    power = float(np.mean(np.square(sound)))
+    return sound / np.sqrt(power) if power > 0 else sound
+
+
+def gain(decibels: float | np.ndarray) -> float | np.ndarray:
+    return 10 ** (decibels / 20)
+
+
+def draw_pitch(rng: np.random.Generator, low: float, high: float) -> float:
+    """Draw a frequency in Hz, every octave as likely."""
+    return float(np.exp2(rng.uniform(np.log2(low), np.log2(high))))
+
+
+def draw_rate(rng: np.random.Generator, low: float, high: float) -> float:
+    """Draw how often something happens, evenly on a log scale."""
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def draw_length(rng: np.random.Generator, low: float, high: float) -> int:
+    """Draw a length between two of seconds, in samples."""
+    return round(rng.uniform(low, high) * SAMPLE_RATE)
+
+
+def draw_times(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
+    """Draw times of events in samples, rising, about `rate` a second; at least one."""
+    return np.sort(rng.integers(0, n, max(int(rng.poisson(rate * n / SAMPLE_RATE)), 1)))
 
 
 def filter_noise(
@@ -85,11 +110,11 @@ def generate_spectrum(
     """Generate Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a
     frequency in Hz, from LOWEST on: below, 1/f would put more inaudible power into a long recording
     than into a short one."""
-    noise = filter_noise(
-        n,
-        rng,
-        lambda frequency: np.where(frequency >= LOWEST, weight(np.maximum(frequency, LOWEST)), 0),
-    )
+
+    def audible(frequency: np.ndarray) -> np.ndarray:
+        return np.where(frequency >= LOWEST, weight(np.maximum(frequency, LOWEST)), 0)
+
+    noise = filter_noise(n, rng, audible)
     return np.asarray(noise[:n] / np.sqrt(np.mean(noise**2)))
 
 
@@ -100,9 +125,8 @@ def shape_noise(
     rising), straight on a log axis between."""
 
     def weight(frequency: np.ndarray) -> np.ndarray:
-        return np.asarray(
-            10 ** (np.interp(np.log2(np.maximum(frequency, LOWEST)), np.log2(at), gain_db) / 20)
-        )
+        octaves = np.log2(np.maximum(frequency, LOWEST))
+        return np.asarray(gain(np.interp(octaves, np.log2(at), gain_db)))
 
     return filter_noise(n, rng, weight)[:n]
 
@@ -117,24 +141,19 @@ def tilt_noise(
     """Generate noise (n,) of a slope in dB an octave with a random smooth ripple (dB); 30 dB an
     octave down beyond the band (Hz)."""
     at = np.geomspace(LOWEST, SAMPLE_RATE / 2, 40)
-    smooth = (
-        np.interp(np.linspace(0, 11, 40), np.arange(12), rng.normal(0, ripple, 12))
-        if ripple
-        else 0.0
-    )
+    level = slope * np.log2(at / 1000)
+    if ripple:
+        level = level + np.interp(np.linspace(0, 11, 40), np.arange(12), rng.normal(0, ripple, 12))
     outside = np.maximum(np.log2(band[0] / at), 0) + np.maximum(np.log2(at / band[1]), 0)
-    return shape_noise(n, rng, slope * np.log2(at / 1000) + smooth - 30 * outside, at)
+    return shape_noise(n, rng, level - 30 * outside, at)
 
 
 def wander(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
     """Draw a slow random curve (n,) of mean about 0 and variance about 1 that turns about `rate`
     times a second."""
     knots = rng.standard_normal(max(int(n / SAMPLE_RATE * rate), 1) + 4)
-    return np.interp(
-        np.linspace(1, len(knots) - 2, n),
-        np.arange(len(knots)),
-        signal.convolve(knots, [0.3, 0.9, 0.3], "same"),
-    )
+    smooth = signal.convolve(knots, [0.3, 0.9, 0.3], "same")
+    return np.interp(np.linspace(1, len(knots) - 2, n), np.arange(len(knots)), smooth)
 
 
 def phase(frequency: np.ndarray) -> np.ndarray:
@@ -160,14 +179,8 @@ def harmonics(f0: np.ndarray, heights: np.ndarray, rng: np.random.Generator) -> 
 def resonances(frequency: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np.ndarray:
     """Return the amplitude at each frequency (F,) of resonances at centres and with widths in Hz,
     the highest about 1."""
-    return np.asarray(
-        np.max(1 / np.sqrt(1 + ((frequency[:, None] - centres) / (widths / 2)) ** 2), axis=1)
-    )
-
-
-def draw_times(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
-    """Draw times of events in samples, rising, about `rate` a second; at least one."""
-    return np.sort(rng.integers(0, n, max(int(rng.poisson(rate * n / SAMPLE_RATE)), 1)))
+    apart = (frequency[:, None] - centres) / (widths / 2)
+    return np.asarray(np.max(1 / np.sqrt(1 + apart**2), axis=1))
 
 
 def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> np.ndarray:
@@ -194,9 +207,8 @@ def strike_object(rng: np.random.Generator, centre: float, modes: int, decay: fl
 def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
     """Make an envelope (n,) that rises in `attack` s and falls by 60 dB in `decay` s."""
     time = np.arange(n) / SAMPLE_RATE
-    return np.asarray(
-        np.minimum(time / attack, 1) * np.exp(-6.9 * np.maximum(time - attack, 0) / decay)
-    )
+    fall = np.exp(-6.9 * np.maximum(time - attack, 0) / decay)
+    return np.asarray(np.minimum(time / attack, 1) * fall)
 
 
 def on_and_off(n: int, rng: np.random.Generator, on: float, off: float) -> np.ndarray:
@@ -209,12 +221,6 @@ def on_and_off(n: int, rng: np.random.Generator, on: float, off: float) -> np.nd
         at, state = at + length, not state
     ramp = np.hanning(round(0.06 * SAMPLE_RATE))
     return np.asarray(signal.oaconvolve(gate, ramp / ramp.sum(), "same"))
-
-
-def normalise(sound: np.ndarray) -> np.ndarray:
-    """Scale to power 1; silence stays silence."""
-    power = float(np.mean(np.square(sound)))
-    return sound / np.sqrt(power) if power > 0 else sound
 
 
 # ---- SEEN: sounds of training
@@ -233,7 +239,7 @@ def coloured(n: int, rng: np.random.Generator) -> np.ndarray:
 def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
     """Generate wind, surf, passing cars, rustling: noise that swells, its highs more than its
     lows."""
-    rate, depth = np.exp(rng.uniform(np.log(0.2), np.log(8))), rng.uniform(3, 12)
+    rate, depth = draw_rate(rng, 0.2, 8), rng.uniform(3, 12)
     swell = wander(n, rng, rate)
     low, high = (tilt_noise(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
     return normalise(low) * 10 ** (depth * swell / 20) + rng.uniform(0, 1) * normalise(
@@ -254,7 +260,7 @@ def hum(n: int, rng: np.random.Generator) -> np.ndarray:
 def engine(n: int, rng: np.random.Generator) -> np.ndarray:
     """Generate motors, mixers, vacuum cleaners, drills: a drifting harmonic series through
     resonances, and noise that turns with it."""
-    f0 = np.exp2(rng.uniform(np.log2(18), np.log2(350))) * 2 ** (
+    f0 = draw_pitch(rng, 18, 350) * 2 ** (
         rng.uniform(0, 0.25) * wander(n, rng, rng.uniform(0.2, 2))
     )
     numbers = np.arange(1, 61) * float(f0.mean())
@@ -271,12 +277,12 @@ def impacts(n: int, rng: np.random.Generator) -> np.ndarray:
     singly and in flurries."""
     total = np.zeros(n)
     for _ in range(rng.integers(2, 7)):
-        times = draw_times(n, rng, np.exp(rng.uniform(np.log(0.3), np.log(6))))
+        times = draw_times(n, rng, draw_rate(rng, 0.3, 6))
         flurry = np.repeat(times, rng.integers(1, 6)) + rng.integers(0, round(0.15 * SAMPLE_RATE))
         times = np.minimum(flurry + rng.integers(0, 2000, len(flurry)), n - 1)
         hit = strike_object(
             rng,
-            np.exp2(rng.uniform(np.log2(120), np.log2(4000))),
+            draw_pitch(rng, 120, 4000),
             int(rng.integers(4, 24)),
             rng.uniform(0.05, 1.2),
         )
@@ -292,7 +298,7 @@ def impacts(n: int, rng: np.random.Generator) -> np.ndarray:
 
 def footsteps(n: int, rng: np.random.Generator) -> np.ndarray:
     """Generate steps, hammering, chopping: dull blows at a pace that wavers a little."""
-    period = round(rng.uniform(0.25, 1.2) * SAMPLE_RATE)
+    period = draw_length(rng, 0.25, 1.2)
     times = np.arange(int(rng.integers(period)), n, period)
     times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
     thud = strike_object(rng, rng.uniform(60, 500), 10, rng.uniform(0.05, 0.3))
@@ -312,13 +318,11 @@ def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
     surface."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
-        centre = np.exp2(rng.uniform(np.log2(300), np.log2(6500)))
+        centre = draw_pitch(rng, 300, 6500)
         noise = tilt_noise(
             n, rng, 0, 5, (centre / rng.uniform(1.2, 3), min(centre * rng.uniform(1.2, 3), 8000))
         )
-        grain = np.abs(wander(n, rng, np.exp(rng.uniform(np.log(15), np.log(200))))) ** rng.uniform(
-            0.5, 3
-        )
+        grain = np.abs(wander(n, rng, draw_rate(rng, 15, 200))) ** rng.uniform(0.5, 3)
         total += normalise(noise * grain) * on_and_off(
             n, rng, rng.uniform(0.1, 1.5), rng.uniform(0.1, 2)
         )
@@ -328,7 +332,7 @@ def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
 def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
     """Generate fire, frying, plastic, a bad contact: many short clicks of all sizes, over a bed of
     noise."""
-    times = draw_times(n, rng, np.exp(rng.uniform(np.log(20), np.log(600))))
+    times = draw_times(n, rng, draw_rate(rng, 20, 600))
     click = rng.standard_normal(200) * np.exp(-np.arange(200) / rng.uniform(2, 40))
     heights = rng.pareto(rng.uniform(1.2, 3), len(times)).clip(0, 50) * rng.choice(
         [-1, 1], len(times)
@@ -341,7 +345,7 @@ def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
 def beeps(n: int, rng: np.random.Generator) -> np.ndarray:
     """Generate alarms, timers, telephones: tones of a fixed pitch in a fixed pattern."""
     tones = np.exp2(rng.uniform(np.log2(300), np.log2(4000), rng.integers(1, 4)))
-    step = round(rng.uniform(0.05, 0.6) * SAMPLE_RATE)
+    step = draw_length(rng, 0.05, 0.6)
     pattern = rng.integers(-1, len(tones), rng.integers(2, 9))  # -1: a rest
     pattern[0] = 0
     note = np.resize(np.repeat(pattern, step), n)
@@ -431,13 +435,13 @@ def droplets(n: int, rng: np.random.Generator) -> np.ndarray:
     second and of all sizes."""
     total = np.zeros(n)
     for _ in range(24):
-        pitch = np.exp2(rng.uniform(np.log2(400), np.log2(5000)))
-        length = round(rng.uniform(0.01, 0.09) * SAMPLE_RATE)
+        pitch = draw_pitch(rng, 400, 5000)
+        length = draw_length(rng, 0.01, 0.09)
         rise = 1 + rng.uniform(0.1, 1) * np.arange(length) / length
         drop = np.sin(phase(np.minimum(pitch * rise, 7600))) * attack_decay(
             length, 0.001, length / SAMPLE_RATE
         )
-        times = draw_times(n, rng, np.exp(rng.uniform(np.log(0.3), np.log(30))))
+        times = draw_times(n, rng, draw_rate(rng, 0.3, 30))
         total += repeat_at(
             n, times, rng.exponential(1, len(times)) * rng.choice([-1, 1], len(times)), drop
         )
@@ -449,13 +453,13 @@ def sirens(n: int, rng: np.random.Generator) -> np.ndarray:
     the time."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 3)):
-        time, rate = np.arange(n) / SAMPLE_RATE, np.exp(rng.uniform(np.log(0.15), np.log(6)))
+        time, rate = np.arange(n) / SAMPLE_RATE, draw_rate(rng, 0.15, 6)
         sweep = signal.sawtooth(
             2 * np.pi * (rate * time + rng.random()), rng.choice([0.5, 0.9, 0.1])
         )
         frequency = rng.uniform(500, 1800) * 2 ** (rng.uniform(0.3, 1.2) * sweep)
         tone = np.tanh(rng.uniform(0.5, 4) * np.sin(phase(np.minimum(frequency, 3500))))
-        total += normalise(tone) * 10 ** (4 * wander(n, rng, 0.3) / 20) * rng.uniform(0.3, 1)
+        total += normalise(tone) * gain(4 * wander(n, rng, 0.3)) * rng.uniform(0.3, 1)
     return total
 
 
@@ -504,7 +508,7 @@ def typing(n: int, rng: np.random.Generator) -> np.ndarray:
 def printer(n: int, rng: np.random.Generator) -> np.ndarray:
     """Generate a printer or plotter: a stepping motor that jumps between speeds, its carriage going
     to and fro, and dry ratchets."""
-    step = round(rng.uniform(0.1, 0.5) * SAMPLE_RATE)
+    step = draw_length(rng, 0.1, 0.5)
     speeds = np.exp2(rng.uniform(np.log2(150), np.log2(1200), 6))
     speed = np.resize(np.repeat(rng.choice(speeds, 64), step), n)
     motor = signal.square(phase(speed), rng.uniform(0.1, 0.5)) * np.resize(
@@ -513,7 +517,7 @@ def printer(n: int, rng: np.random.Generator) -> np.ndarray:
     band = [rng.uniform(200, 600), rng.uniform(2000, 5000)]
     casing = signal.butter(2, band, "band", fs=SAMPLE_RATE, output="sos")
     motor = signal.sosfilt(casing, motor)
-    teeth = np.arange(int(rng.integers(400)), n, round(rng.uniform(0.015, 0.05) * SAMPLE_RATE))
+    teeth = np.arange(int(rng.integers(400)), n, draw_length(rng, 0.015, 0.05))
     tooth = tilt_noise(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
     return normalise(motor) + rng.uniform(0.3, 1.5) * normalise(
         repeat_at(n, teeth, rng.uniform(0.5, 1, len(teeth)), tooth)
@@ -527,7 +531,7 @@ def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
     for _ in range(rng.integers(1, 5)):
         song = np.zeros(0)
         for _ in range(rng.integers(2, 7)):  # syllables
-            length = round(rng.uniform(0.04, 0.25) * SAMPLE_RATE)
+            length = draw_length(rng, 0.04, 0.25)
             time = np.arange(length) / length
             glide = rng.uniform(-0.8, 0.8) * time + rng.uniform(0, 0.15) * np.sin(
                 2 * np.pi * rng.uniform(2, 12) * time
@@ -535,7 +539,7 @@ def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
             whistle = np.sin(
                 phase(np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, 7600))
             ) * np.hanning(length)
-            song = np.r_[song, whistle, np.zeros(round(rng.uniform(0.01, 0.1) * SAMPLE_RATE))]
+            song = np.r_[song, whistle, np.zeros(draw_length(rng, 0.01, 0.1))]
         times = draw_times(n, rng, rng.uniform(0.3, 1.2))
         total += repeat_at(n, times, rng.uniform(0.4, 1, len(times)), song) * rng.uniform(0.3, 1)
     return total + 0.02 * normalise(tilt_noise(n, rng, -3, 0)) * max(
@@ -555,7 +559,7 @@ def rotor(n: int, rng: np.random.Generator) -> np.ndarray:
     )
     low = tilt_noise(n, rng, rng.uniform(-9, -3), 4, (40, rng.uniform(400, 2500)))
     air = tilt_noise(n, rng, rng.uniform(-3, 3), 4, (800, 7000))
-    distance = 10 ** (5 * wander(n, rng, 0.2) / 20)
+    distance = gain(5 * wander(n, rng, 0.2))
     return (
         normalise(low * blade)
         + rng.uniform(0.05, 0.6) * normalise(air * np.roll(blade, int(rng.integers(2000))))
@@ -584,7 +588,7 @@ def insects(n: int, rng: np.random.Generator) -> np.ndarray:
     second, in chirps or without an end."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
-        centre = np.exp2(rng.uniform(np.log2(2000), np.log2(7000)))
+        centre = draw_pitch(rng, 2000, 7000)
         band = tilt_noise(n, rng, 0, 0, (centre * 0.97, min(centre * 1.03, 7900)))
         wings = np.maximum(
             np.sin(phase(rng.uniform(15, 250) * (1 + 0.02 * wander(n, rng, 1)))), 0
@@ -594,7 +598,7 @@ def insects(n: int, rng: np.random.Generator) -> np.ndarray:
         singing = chirps if rng.random() < 0.6 else np.ones(n)
         total += (
             normalise(band * wings * (0.02 + singing))
-            * 10 ** (3 * wander(n, rng, 0.3) / 20)
+            * gain(3 * wander(n, rng, 0.3))
             * rng.uniform(0.2, 1)
         )
     return total
@@ -606,10 +610,10 @@ def barks(n: int, rng: np.random.Generator) -> np.ndarray:
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
         times = draw_times(n, rng, rng.uniform(0.4, 1.5))
-        row = np.arange(rng.integers(1, 5)) * round(rng.uniform(0.25, 0.6) * SAMPLE_RATE)
+        row = np.arange(rng.integers(1, 5)) * draw_length(rng, 0.25, 0.6)
         times = np.minimum((times[:, None] + row).ravel(), n - 1)
         heights = rng.uniform(0.4, 1, len(times))
-        length = round(rng.uniform(0.08, 0.35) * SAMPLE_RATE)
+        length = draw_length(rng, 0.08, 0.35)
         arch = np.sin(np.pi * np.linspace(0.1, 1, length))
         f0 = rng.uniform(180, 900) * 2 ** (rng.uniform(0.3, 1) * arch)
         f0 = f0 * (1 + rng.uniform(0.01, 0.08) * wander(length, rng, 300))
@@ -630,11 +634,11 @@ def squeaks(n: int, rng: np.random.Generator) -> np.ndarray:
     breaks off, no two alike."""
     total = np.zeros(n)
     for time in draw_times(n, rng, rng.uniform(0.6, 3)):
-        length = round(rng.uniform(0.06, 0.9) * SAMPLE_RATE)
+        length = draw_length(rng, 0.06, 0.9)
         glide = rng.uniform(-0.7, 0.7) * np.linspace(0, 1, length) + rng.uniform(
             0.02, 0.2
         ) * wander(length, rng, 12)
-        f0 = np.clip(np.exp2(rng.uniform(np.log2(200), np.log2(2800))) * 2**glide, 100, 3800)
+        f0 = np.clip(draw_pitch(rng, 200, 2800) * 2**glide, 100, 3800)
         # each slip comes a little early or late
         f0 = f0 * (1 + rng.uniform(0.005, 0.06) * wander(length, rng, 400))
         tone = harmonics(
@@ -673,26 +677,19 @@ def breath(n: int, rng: np.random.Generator) -> np.ndarray:
 
 # ---- the sets, by name
 
-SEEN: dict[str, Family] = {
-    family.__name__: family
-    for family in (
-        coloured,
-        gusts,
-        hum,
-        engine,
-        impacts,
-        footsteps,
-        scrapes,
-        crackle,
-        beeps,
-        music,
-        talkers,
-    )
-}
-HELD_OUT: dict[str, Family] = {
-    family.__name__: family for family in (droplets, sirens, crowd, typing, printer, birdsong)
-}
-DEV: dict[str, Family] = {
-    family.__name__: family for family in (rotor, sawing, insects, barks, squeaks, breath)
-}
-GENERATED: dict[str, Mapping[str, Family]] = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}
+SEEN: tuple[Family, ...] = (
+    coloured,
+    gusts,
+    hum,
+    engine,
+    impacts,
+    footsteps,
+    scrapes,
+    crackle,
+    beeps,
+    music,
+    talkers,
+)
+HELD_OUT: tuple[Family, ...] = (droplets, sirens, crowd, typing, printer, birdsong)
+DEV: tuple[Family, ...] = (rotor, sawing, insects, barks, squeaks, breath)
+GENERATED = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}

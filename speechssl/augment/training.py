@@ -20,8 +20,8 @@ import numpy as np
 
 from speechssl import signal
 from speechssl.artifacts import hash_json, lock_folder, read_json, replacing, write_json
-from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
-from speechssl.augment.noise import SHARES, TALKERS_RANGE, find_recordings
+from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, to_int16
+from speechssl.augment.noise import MUSAN, SHARES, TALKERS_RANGE, find_recordings
 from speechssl.augment.sounds import CLIPS, SECONDS, VERSION, draw_clips
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DISTORTED, SNR
@@ -63,36 +63,17 @@ class Library:
             return Library, (self.samples, self.edges, self.card)
         return _mapped, (self.file, self.edges, self.card)
 
-    def __len__(self) -> int:
-        return len(self.edges) - 1
-
-    def clip(self, number: int) -> np.ndarray:
-        """Return a clip (M,) int16, a view."""
-        return self.samples[self.edges[number] : self.edges[number + 1]]
-
     def crop(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Draw (n,) float32 from a random place of a random clip, repeated where short; of eight
         draws the first that is not silent."""
         crop = np.zeros(n, np.float32)
         for _ in range(8):
-            clip = self.clip(int(rng.integers(len(self))))
+            number = int(rng.integers(len(self.edges) - 1))
+            clip = self.samples[self.edges[number] : self.edges[number + 1]]
             crop = np.asarray(signal.fit_length(clip, n, rng), np.float32) / np.float32(32768)
             if float(np.dot(crop, crop)) > (QUIET**2) * n * 0.01:
                 break
         return crop
-
-
-def generate_stand_in(seed: int, cache: Path | None = None) -> Library:
-    """Make the generated stand-in for MUSAN. cache: a folder in which it is kept for the next
-    process; else it is made in memory."""
-    card = {
-        "set": "stand-in",
-        "generator": VERSION,
-        "seed": seed,
-        "clips": CLIPS,
-        "seconds": SECONDS,
-    }
-    return _cached(card, lambda: draw_clips(seed), cache)
 
 
 def decode_recordings(
@@ -109,7 +90,6 @@ def decode_recordings(
         pieces, failed = [], {}
         for path in files:
             try:
-                duration(path)  # names what is wrong before a long file is decoded
                 samples = to_int16(np.clip(read_audio(path), -1, 1))
             except InputError as error:  # a large set has a silent or damaged one
                 failed[path.name] = str(error)
@@ -144,25 +124,20 @@ def decode_recordings(
 def _cached(
     card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
 ) -> Library:
-    """Load a library from the cache where it is there and its card is the same, else make it, and
-    keep it if there is a cache."""
-
-    def assemble() -> Library:
+    """Make a library, or map it from the cache where one with the same card is there; keep it if
+    there is a cache."""
+    if cache is None:
         pieces = list(make())
         return Library(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]), card)
-
-    if cache is None:
-        return assemble()
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
     with lock_folder(folder):
         if not (folder / "card.json").exists():
-            library = assemble()
+            library = _cached(card, make, None)
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
             # last: it says that the rest is whole
             write_json(folder / "card.json", {**card, "edges": library.edges.tolist()})
-        stored = read_json(folder / "card.json")
-        edges = np.asarray(stored["edges"], np.int64)
+        edges = np.asarray(read_json(folder / "card.json")["edges"], np.int64)
     return _mapped(folder / "noise.int16", edges, card)
 
 
@@ -185,7 +160,7 @@ def clips(library: Library, second: float, n: int, rng: np.random.Generator) -> 
 def babble(voices: Library, n: int, rng: np.random.Generator) -> np.ndarray:
     """Draw three to seven voices at once, each at the same level."""
     total = np.zeros(n, np.float32)
-    for _ in range(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1)):
+    for _ in range(rng.integers(*TALKERS_RANGE, endpoint=True)):
         voice = voices.crop(rng, n)
         total += voice / max(float(np.sqrt(np.dot(voice, voice) / n)), 1e-6)
     return total
@@ -261,28 +236,22 @@ class TrainingDistortions:
     probability: Range = (DISTORTED, DISTORTED)
     snr: Range = SNR  # dB at the beginning, drawn uniformly
     snr_end: Range = SNR  # dB at the end
-    double: float = 0.0  # share of the crops with noise that get a change (r, p or b) before it
-    changes: tuple[Change, ...] = ()  # for them
     snr_over: str = signal.ACTIVE  # what of the crop an SNR is measured over, see `speech_level`
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Return the names of the domain labels. Index 0 is clean speech; a double one counts as
-        its noise."""
+        """Return the names of the domain labels. Index 0 is clean speech."""
         return ("clean", *(kind.name for kind in self.kinds))
 
     @property
     def card(self) -> dict[str, Any]:
         """Return all that decides the distortions, for the card of a checkpoint."""
-        kinds = [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
-        card = {
-            "kinds": kinds,
-            "seed": self.seed,
-            "probability": list(self.probability),
-            "snr": list(self.snr),
-            "snr_end": list(self.snr_end),
-            "double": self.double,
+        card: dict[str, Any] = {
+            "kinds": [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
         }
+        for name in ("seed", "probability", "snr", "snr_end"):
+            value = getattr(self, name)
+            card[name] = list(value) if isinstance(value, tuple) else value
         return card if self.snr_over == signal.ACTIVE else card | {"snr_over": self.snr_over}
 
     def apply(
@@ -308,10 +277,8 @@ class TrainingDistortions:
         if kind.change is not None:
             return kind.change(samples, rng), domain
         assert kind.noise is not None
-        place, double = rng.random(), rng.random() < self.double
+        place, _ = rng.random(2)  # the second one keeps the noise what encoders were trained on
         low, high = now(self.snr[0], self.snr_end[0]), now(self.snr[1], self.snr_end[1])
-        if double:
-            samples = self.changes[int(rng.integers(len(self.changes)))](samples, rng)
         noise, snr_db = kind.noise(len(samples), rng), low + place * (high - low)
         noise_level = signal.rms_level(noise)
         if not np.isfinite(noise_level):  # where the noise is silent the samples stay as they are
@@ -329,7 +296,6 @@ def parse_distortions(
     probability: Range = (DISTORTED, DISTORTED),
     snr: Range = SNR,
     snr_end: Range | None = None,
-    double: float = 0.0,
     cache: Path | None = None,
     snr_over: str = signal.ACTIVE,
 ) -> TrainingDistortions:
@@ -339,21 +305,19 @@ def parse_distortions(
     name used in the text. cache: a folder that keeps decoded and generated noise for the next
     process and run. Raises InputError for what is no such distortion.
     """
-    for low, high in (snr, snr_end or snr):
+    snr_end = snr_end or snr
+    for low, high in (snr, snr_end):
         if not low <= high:
             raise InputError(
                 f"the SNR range {low} to {high} dB is not a range; give the lower number first"
             )
-    shares: dict[str, float] = {}
-    try:
-        for part in text.split("+"):
-            name, _, share = part.strip().partition(":")
-            shares[name] = float(share or SHARES.get(name, 0.3))
-    except ValueError:
-        shares = {}
     sources = sources or {}
-    unknown = [name for name in shares if name not in (*sources, *"mgs", "r", *CHANGES)]
-    if unknown or not shares or not min(shares.values()) > 0:
+    shares: dict[str, float] = {}
+    for part in text.split("+"):
+        name, _, share = part.strip().partition(":")
+        shares[name] = _read_share(share or str(SHARES.get(name, 0.3)))
+    known = {*sources, *"mgsr", *CHANGES}
+    if not known.issuperset(shares) or not min(shares.values()) > 0:
         raise InputError(
             f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3, "
             "with shares above 0, of sources and m, g, r, p, v, b, c and s"
@@ -361,10 +325,15 @@ def parse_distortions(
     found = _Sources(sources, seed, cache)
     total = sum(shares.values())
     kinds = tuple(found.open_kind(name, share / total) for name, share in shares.items())
-    changes = (found.open_rooms()[1], pitch, band) if double else ()
-    return TrainingDistortions(
-        kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over
-    )
+    return TrainingDistortions(kinds, seed, probability, snr, snr_end, snr_over)
+
+
+def _read_share(text: str) -> float:
+    """Read a share above 0; 0 where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -397,22 +366,23 @@ class _Sources:
         """Open MUSAN; or the generated stand-in, whose card says so, with babble where there are
         voices."""
         if "musan" in self.folders:
-            parts = [
-                self.open_recordings(self.folders["musan"] / part, f"musan {part}")
-                for part in ("noise", "music", "speech")
-            ]
-            noise = [partial(clips, part, 0.0) for part in parts[:2]]
-            noises: tuple[Noise, ...] = (*noise, partial(babble, parts[2]))
-            card = {"set": "musan", "of": [dict(part.card) for part in parts]}
-            return card, partial(one_of, noises)
-        library = generate_stand_in(self.seed, self.cache)
+            parts = []
+            for part in MUSAN:
+                parts.append(self.open_recordings(self.folders["musan"] / part, f"musan {part}"))
+            noise, music, speech = parts
+            noises = partial(clips, noise, 0.0), partial(clips, music, 0.0), partial(babble, speech)
+            return {"set": "musan", "of": [dict(part.card) for part in parts]}, partial(
+                one_of, noises
+            )
+        card = {"set": "stand-in", "generator": VERSION, "seed": self.seed}
+        card |= {"clips": CLIPS, "seconds": SECONDS}
+        library = _cached(card, partial(draw_clips, self.seed), self.cache)
         generate = partial(clips, library, SECOND)
         if "voices" not in self.folders:
-            return dict(library.card), generate
+            return card, generate
         people = self.open_voices()
-        cards = [dict(library.card), dict(library.card), dict(people.card)]
-        noises = (generate, generate, partial(babble, people))
-        return {"set": "stand-in and voices", "of": cards}, partial(one_of, noises)
+        card = {"set": "stand-in and voices", "of": [card, card, dict(people.card)]}
+        return card, partial(one_of, (generate, generate, partial(babble, people)))
 
     def open_voices(self) -> Library:
         return self.open_recordings(self.folders.get("voices", Path("voices")), "voices")

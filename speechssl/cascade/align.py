@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,9 +28,6 @@ from speechssl.cascade.model import BLANK, CtcRecogniser, TokenSpan, align_spans
 from speechssl.data.records import Span
 from speechssl.text import fold_letters
 from speechssl.timing import FrameGrid
-
-if TYPE_CHECKING:
-    pass
 
 HEAD_LONGEST = 60.0  # seconds that a head of ours is given at once
 WINDOW = 6000  # frames from which on a recording is aligned in windows (two minutes at 50 Hz)

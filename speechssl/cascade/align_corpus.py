@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artifacts import CARD, read_json, stage, write_json, write_lines
+from speechssl.artifacts import CARD, read_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import Alignment, CtcAligner, ctc_aligner, is_spoken
 from speechssl.cascade.align_whisper import WhisperAligner
@@ -49,7 +48,6 @@ from speechssl.data.records import (
     data_hash,
     load_corpus,
     locate,
-    read_lines,
 )
 from speechssl.data.squad import places, touched_words
 from speechssl.encoders.encoder import single_threaded
@@ -57,13 +55,10 @@ from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import joiner, language_of, pieces
 
-if TYPE_CHECKING:
-    pass
-
 VERSION = 2  # of how words are aligned
 SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
 CONTEXT = 3  # words on either side that count for the confidence of an answer
-PASSAGES, REFERENCE = "passages.jsonl", "reference.jsonl"
+PASSAGES = "passages.jsonl"
 NO_RECORDING = "it has no recording"
 NO_TEXT = "nothing that could be spoken is written of it"
 UNFIT = "its text does not fit into its recording"
@@ -83,7 +78,6 @@ def align_corpus(o: Align) -> dict[str, Any]:
     recogniser of another language, and where nothing could be aligned.
     """
     root, splits = find_splits(o.manifest)
-    out = o.out or folder_beside(root)
     data = {split: load_corpus(root, split) for split in splits}
     passages = [p for corpus in data.values() for p in corpus.passages.values()]
     if not any(p.words or (p.audio and p.written.strip()) for p in passages):
@@ -106,45 +100,36 @@ def align_corpus(o: Align) -> dict[str, Any]:
         "confidence": o.confidence,
         "version": VERSION,
     }
-    with stage(out, source, settings) as step:
+    with stage(o.out, source, settings) as step:
         if not step.done:
-            write_aligned(o, root, out, data, aligner, source | settings)
-    made = dict(read_json(out / "data_report.json"))
+            write_aligned(o, data, aligner, source | settings)
+    made = dict(read_json(o.out / "data_report.json"))
     print(format_report(made))
-    print(
-        f"{out}: this report is in data_report.json, and every item that was set aside in "
-        "set_aside.jsonl"
-    )
+    print(f"{o.out}: every item that was set aside is in set_aside.jsonl")
     count_set_aside(count_set_aside_items(made))
-    return {"out": str(out), "report": made}
+    return {"out": str(o.out), "report": made}
 
 
 def write_aligned(
-    o: Align,
-    root: Path,
-    out: Path,
-    data: Mapping[str, Corpus],
-    aligner: Aligner,
-    facts: Mapping[str, Any],
+    o: Align, data: Mapping[str, Corpus], aligner: Aligner, facts: Mapping[str, Any]
 ) -> None:
     """Align every split and write the corpus. facts: what made it, for its card."""
-    card = dict(read_json(root / CARD)) if (root / CARD).is_file() else {}
+    root = next(iter(data.values())).root
+    card = read_json(root / CARD) if (root / CARD).is_file() else {}
     invented = str(card.get("synthetic", "")).startswith(INVENTED)
     report = PrepareReport(str(card.get("corpus", root.name)), invented=invented)
     by_split: dict[str, SplitRecords] = {}
     for split, corpus in data.items():
-        aligned = AlignedSplit(corpus, out, aligner, o.confidence)
+        aligned = AlignedSplit(corpus, o.out, aligner, o.confidence)
         by_split[split] = aligned.align_records(report, o.workers)
     if not any(records.passages for records in by_split.values()):
-        common = report.reasons(kind="passages").most_common(3)
-        why = "; ".join(f"{n:,} x {reason}" for reason, n in common)
+        reasons = report.reasons(kind="passages").most_common(1)
         raise InputError(
-            f"{aligner.name} aligned no passage of {o.manifest} ({why}); check texts and recordings"
+            f"{aligner.name} aligned no passage of {o.manifest} ({reasons[0][0]}); check texts and "
+            "recordings"
         )
-    for split in by_split:
-        copy_reference(root, out, split)
     kept = {name: card[name] for name in card if name not in ("corpus", "manifests")}
-    write_corpus(out, by_split, report, kept | {"aligned": facts})
+    write_corpus(o.out, by_split, report, kept | {"aligned": facts})
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:
@@ -162,12 +147,6 @@ def find_splits(manifest: Path) -> tuple[Path, list[str]]:
             f"{PASSAGES} of a split"
         )
     return path, splits
-
-
-def folder_beside(root: Path) -> Path:
-    """Name the folder CORPUS-aligned beside a corpus, as people would write it."""
-    out = root.parent / f"{root.name}-aligned"
-    return out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out
 
 
 def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
@@ -246,14 +225,6 @@ class AlignedSplit:
             bar = tqdm(results, f"aligning {split}", len(jobs), unit="recording", disable=not jobs)
             for (kind, record), part in zip(jobs, bar, strict=True):
                 parts[kind, record.id] = part
-        sure = [part["confidence"] for part in parts.values() if "words" in part]
-        if sure:
-            done = (
-                f"aligned by {self.aligner.name}; confidence {median(sure):.2f} (median), "
-                f"{min(sure):.2f} (least)"
-            )
-            report.remark(split, "recordings whose words had no times", done, len(sure))
-
         passages: dict[str, Passage] = {}
         for p in data.passages.values():
             report.count(split, "passages")
@@ -328,14 +299,3 @@ def spoken_words(record: Record) -> list[str]:
     are punctuation alone."""
     words = [word for word, _ in pieces(record.written, record.language)]
     return [word for word in words if any(map(is_spoken, word))]
-
-
-def copy_reference(root: Path, out: Path, split: str) -> None:
-    """Copy the readings of a split, if it has any, with paths that hold in another folder."""
-    path = root / split / REFERENCE
-    if not path.is_file():
-        return
-    readings = []
-    for _, reading in read_lines(path):
-        readings.append(reading | {"audio": str(root / str(reading.get("audio", "")))})
-    write_lines(out / split / REFERENCE, readings)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,23 +38,18 @@ class BeamOptions:
     threshold: float = 25.0  # nats below the best prefix at which others are dropped
 
 
-@dataclass(eq=False)
 class BeamDecoder:
     """The decoder finds texts for a recogniser by beam search. Its words are separated by a symbol,
     or every symbol is a word (Chinese characters)."""
 
-    model: NgramModel
-    vocabulary: CtcVocabulary
-    options: BeamOptions = BeamOptions()
-    lexicon: Lexicon = field(init=False, repr=False)
-    _scores: dict[tuple[tuple[int, ...], int], float] = field(
-        default_factory=dict, init=False, repr=False
-    )
-
-    def __post_init__(self) -> None:
-        self.lexicon = Lexicon(self.model, self.vocabulary.symbols[1:])
-        separator = self.vocabulary.separator
-        self._separator = self.vocabulary.symbols.index(separator) if separator else None
+    def __init__(
+        self, model: NgramModel, vocabulary: CtcVocabulary, options: BeamOptions = BeamOptions()
+    ) -> None:
+        self.model, self.vocabulary, self.options = model, vocabulary, options
+        self.lexicon = Lexicon(model, vocabulary.symbols[1:])
+        separator = vocabulary.separator
+        self._separator = vocabulary.symbols.index(separator) if separator else None
+        self._scores: dict[tuple[tuple[int, ...], int], float] = {}
 
     @classmethod
     def load(cls, folder: Path, vocabulary: CtcVocabulary) -> BeamDecoder:

@@ -12,7 +12,6 @@ from speechssl.options import (
     DEVICE,
     ENCODERS,
     PLAIN,
-    TEXT_FAMILIES,
     Amount,
     Count,
     EvalOptions,
@@ -34,8 +33,7 @@ class ReaderOptions:
         None,
         "reader of cascade-* and text: folder or hub id of a question-answering model of Hugging "
         "Face (deepset/minilm-uncased-squad2), or of `train text-qa`; its name is added to that of "
-        "the system; default: text-qa/ in --models; "
-        f"tested families: {', '.join(TEXT_FAMILIES)}",
+        "the system; default: text-qa/ in --models",
     )
     null_threshold: float | None = option(
         None,
@@ -191,7 +189,7 @@ class Align:
     OUT/data_report.json has the counts (kept + set aside = read), OUT/set_aside.jsonl the reasons.
     A killed run resumes with the same command.
 
-      speechssl align corpora/mine
+      speechssl align corpora/mine corpora/timed
       speechssl align corpora/mine/train/passages.jsonl corpora/mine-train \\
         --recogniser facebook/wav2vec2-large-960h-lv60-self
       speechssl align corpora/mine corpora/timed --recogniser openai/whisper-tiny.en
@@ -200,9 +198,7 @@ class Align:
     manifest: Path = argument(
         "prepared corpus, or one split of it, or the passages.jsonl of a split"
     )
-    out: Path | None = argument(
-        "folder to make; default: CORPUS-aligned beside the corpus", optional=True
-    )
+    out: Path = argument("folder to make")
     models: str = option("people-en", "shipped set or model folder of the recogniser")
     recogniser: str = option(
         "ctc", "recogniser: ctc, ctc-NAME, or a MODEL of Hugging Face (CTC or Whisper)"

@@ -36,7 +36,7 @@ from speechssl.dual.system import (
     run_model,
 )
 from speechssl.errors import InputError
-from speechssl.options import TEXT_FAMILIES, find_shipped
+from speechssl.options import find_shipped
 from speechssl.textlm.encoders import longest_sequence, reason_of, text_config
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenizer, word_pieces
@@ -102,11 +102,6 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         weights = next(files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern))))
         card |= {"text_qa": hash_files(weights), "lengths": options.lengths}
     else:
-        if options.lengths != ReaderOptions().lengths:
-            raise InputError(
-                f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
-                "card; leave out --max-seq-length, --doc-stride and --max-answer-length"
-            )
         model, layout, reader_card = load_reader(folder, answering=True)
         if reader_card.get("what") == "DUAL reader":
             raise InputError(
@@ -121,9 +116,10 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     if added:
         added.attach(encoder)
     suffix = ""
-    if options.named:
-        suffix = reader_suffix(options.reader)
-        suffix += f"~{options.shift.stem}" if options.shift else ""
+    if options.named and options.reader:
+        suffix = f"+{Path(options.reader).resolve().name}"
+    if options.named and options.shift:
+        suffix += f"~{options.shift.stem}"
     return TextQa(reader, card, suffix, options.null_threshold)
 
 
@@ -138,12 +134,6 @@ def find_reader(models: Path, name: str | None) -> Path:
             "question-answering model of Hugging Face with --reader"
         )
     return models / "text-qa"
-
-
-def reader_suffix(name: str | None) -> str:
-    """Return what the --reader of this name adds to the name of a system:
-    +minilm-uncased-squad2."""
-    return f"+{Path(name).name or Path(name).resolve().name}" if name else ""
 
 
 # ---- readers that were trained here
@@ -187,8 +177,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
     whole, or cannot find a span in a line of text."""
     remedy = (
         "give one that was fine-tuned for extractive question answering "
-        "(AutoModelForQuestionAnswering), with its tokeniser; tested families: "
-        f"{', '.join(TEXT_FAMILIES)}"
+        "(AutoModelForQuestionAnswering), with its tokeniser"
     )
     from transformers import AutoModelForQuestionAnswering
 
@@ -212,6 +201,8 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
                 "makes"
             )
         tokenizer = read_tokenizer(folder, remedy)
+        if not tokenizer.is_fast:
+            raise ValueError("its tokeniser does not say where in a text its tokens stand")
         reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
         # a model may want images, boxes or other outputs
         line = Transcript((TimedWord("anna", math.nan, math.nan, math.nan),))
@@ -244,34 +235,16 @@ def join_text(
 ) -> JoinedText:
     """Join question and passage in the tokeniser's own way, as transformers has it for text. words:
     of the passage, with `separator` between them."""
-    if tokenizer.is_fast:
-        passage = separator.join(words)
-        # run_qa.py puts the passage first where padding is on the left (XLNet)
-        last = tokenizer.padding_side == "right"
-        pair = (question, passage) if last else (passage, question)
-        encoded = tokenizer(*pair, return_offsets_mapping=True, verbose=False)
-        part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
-        offsets = np.array(encoded["offset_mapping"]).reshape(-1, 2)
-        characters = _without_gaps(offsets[part == 1], passage)
-    else:
-        # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need
-        # not
-        def encode(text: str) -> list[int]:
-            return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-        query = encode(question)
-        pieces = [encode(f"{separator if i else ''}{word}") for i, word in enumerate(words)]
-        flat = [i for piece in pieces for i in piece]
-        encoded = tokenizer.prepare_for_model(
-            query, flat, return_special_tokens_mask=True, verbose=False
-        )
-        part = np.where(encoded["special_tokens_mask"], -1, 1)
-        part[np.flatnonzero(part == 1)[: len(query)]] = 0
-        bounds = np.stack(word_bounds(words, separator), 1)
-        characters = np.repeat(bounds, [len(piece) for piece in pieces], 0)
+    passage = separator.join(words)
+    # run_qa.py puts the passage first where padding is on the left (XLNet)
+    last = tokenizer.padding_side == "right"
+    pair = (question, passage) if last else (passage, question)
+    encoded = tokenizer(*pair, return_offsets_mapping=True, verbose=False)
+    part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
+    offsets = np.array(encoded["offset_mapping"]).reshape(-1, 2)
     ids = np.array(encoded["input_ids"], np.int64)
     segments = np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64)
-    return JoinedText(ids, segments, part, characters)
+    return JoinedText(ids, segments, part, _without_gaps(offsets[part == 1], passage))
 
 
 def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
@@ -343,8 +316,7 @@ class HuggingFaceReader:
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
         """Find spans as `TrainedReader` does. The text of an answer is what the span holds of the
         passage: of a word with punctuation or digits in it perhaps a part, but no part of its
-        letters; with a tokeniser in Python it is whole words. Warns of questions that fill more
-        than half of a window: they lose their tail.
+        letters. Warns of questions that fill more than half of a window: they lose their tail.
         """
         length = self.options.max_seq_length
         length = min(length, longest_sequence(self.model) or length)

@@ -71,7 +71,11 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         folder = o.out / "features"
         features = layer_features(encoder, layer, data, records, folder, "features for CTC")
         words = spell_words({name: records[name] for name in features.places}, data.language)
-        vocabulary = make_vocabulary(words, data.language)
+        if language_of(data.language) == "en":
+            vocabulary = CtcVocabulary.english()
+        else:
+            spelt = [word.text for timed in words.values() for word in timed]
+            vocabulary = CtcVocabulary.from_symbols(spelt)
 
         torch.manual_seed(o.head.training.seed)
         states = encoder.layers + 1 if layer is None else 1
@@ -125,12 +129,6 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
         words = [w._replace(text=left_out.sub("", w.text.lower())) for w in record.words]
         spelt[name] = tuple(w for w in words if w.text.strip("'"))
     return spelt
-
-
-def make_vocabulary(words: Mapping[str, tuple[Span, ...]], language: str) -> CtcVocabulary:
-    if language_of(language) == "en":
-        return CtcVocabulary.english()
-    return CtcVocabulary.from_symbols(w.text for timed in words.values() for w in timed)
 
 
 def layer_features(

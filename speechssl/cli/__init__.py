@@ -21,7 +21,7 @@ from typing import Any
 
 from speechssl import __version__
 from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json
-from speechssl.cli.parser import describe_verb, options_of, parse, suggest_name
+from speechssl.cli.parser import describe_verb, parse, suggest_name
 from speechssl.cli.verbs import GROUPS, VERBS, config_of, function_of
 from speechssl.errors import InputError, one_line, pop_set_aside
 from speechssl.options import use_device
@@ -47,14 +47,7 @@ and memory) and --strict. `speechssl --version -v` prints versions.
 
 Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr; 3 done, but items
 were set aside and --strict is given; 130 stopped by the keyboard."""
-PATIENCE = 10.0  # seconds until another process than the first says what was wrong with its input
 USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
-# Options that are a file or a folder which is there already, and never a name on the hub or of what
-# ships: a wrong path is refused before torch is loaded, which takes seconds.
-INPUTS: Sequence[str] = (
-    "alignment answers corpus data errors file first joblib lm manifest second second_text "
-    "second_units shift source symbols text units voices word_units words"
-).split()
 PACKAGES = (
     "torch torchaudio transformers tokenizers safetensors numpy scikit-learn soundfile pyarrow"
 ).split()
@@ -96,8 +89,6 @@ def _attempt(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as of a program that the signal ends
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
-        if not is_main():  # the first process says it too, and torchrun ends the others then
-            time.sleep(PATIENCE)
         if verbose:
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else describe_refusal(error)
@@ -133,7 +124,6 @@ def _run(function: Callable[[Any], Any] | None, options: Any, manner: Namespace)
         if manner.json:
             stack.enter_context(redirect_stdout(sys.stderr))
         with name_refused_file("a file"):
-            _check_inputs(options)
             if device := getattr(options, "device", None):
                 use_device(device)
             # imported no sooner, for most import torch, which takes seconds
@@ -147,20 +137,6 @@ def _run(function: Callable[[Any], Any] | None, options: Any, manner: Namespace)
         print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
     if manner.verbose:
         print(f"took {seconds:.1f} s; peak memory {peak_memory():.2f} GB", file=sys.stderr)
-
-
-def _check_inputs(options: Any) -> None:
-    """Refuse, by an InputError, an input that is not there; `prepare` says itself what its folders
-    should hold."""
-    if options.__module__.startswith("speechssl.data"):
-        return
-    for option in options_of(type(options), options):
-        values = option.default if isinstance(option.default, tuple) else (option.default,)
-        for path in values:
-            if option.name in INPUTS and isinstance(path, Path) and not path.exists():
-                name = option.name.replace("_", "-")
-                name = name if option.metadata.get("positional") else f"--{name}"
-                raise InputError(f"{path} does not exist; check {name} ({option.metadata['help']})")
 
 
 def _read_product(options: Any) -> Any:
@@ -217,16 +193,10 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     if not words or typed[:1] in (["-h"], ["--help"]):
         print(overview(group))
         return None
-    inside = [verb.removeprefix(f"{group} ") for verb in VERBS if verb.startswith(f"{group} ")]
     if not typed:
-        raise InputError(f"`speechssl {group}` needs a verb: {', '.join(inside)}")
-    # `speechssl extract` for `speechssl units extract`
-    near = [verb for verb in VERBS if verb.endswith(f" {typed[0]}")]
-    hint = f"; did you mean {' or '.join(near)}?"
-    if group or not near:
-        first = [*GROUPS, *(verb for verb in VERBS if " " not in verb), "--version", "--help"]
-        hint = suggest_name(typed[0], inside if group else first)
-    raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no verb {typed[0]}{hint}")
+        raise InputError(f"`speechssl {group}` needs a verb (see `speechssl {group} --help`)")
+    verb = " ".join(words[:2] if group else words[:1])
+    raise InputError(f"speechssl has no verb {verb}{suggest_name(verb, [*VERBS, *GROUPS])}")
 
 
 def versions() -> str:
@@ -267,8 +237,3 @@ def _quiet_libraries(verbose: bool) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     # or every process warns of how DistributedDataParallel was built
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if "transformers" in sys.modules:  # which has read these already
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()

@@ -39,18 +39,19 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     for question, content, by_system in zip(o.question, asked, details, strict=True):
         if len(o.question) > 1:
             print(question)
-        for name, detail in by_system.items():
-            spoken = not isinstance(content, str)
-            answers.append({"question": question} | print_answer(name, detail, spoken))
         for name in qa.about:
-            if name not in by_system:
+            if name in by_system:
+                spoken = not isinstance(content, str)
+                answer = print_answer(name, by_system[name], spoken)
+                answers.append({"question": question} | answer)
+            else:
                 print(f"{name:>20}  {LISTENS}")
                 unanswered.append({"question": question, "system": name, "why": LISTENS})
     for made_of in dict.fromkeys(qa.about.values()):
         names = [name for name, own in qa.about.items() if own == made_of]
         print(f"{', '.join(names)}: {made_of}")
     for path, by_system in zip(clips, details, strict=False):
-        print(f"{path}: {write_first(path, passage, by_system)}")
+        write_first(path, passage, by_system)
     return {
         "passage": str(o.passage),
         "systems": qa.about,
@@ -93,11 +94,11 @@ def print_answer(name: str, detail: Detail, spoken: bool) -> dict[str, Any]:
     return {"system": name, **known, "question_transcript": transcript}
 
 
-def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]) -> str:
-    """Write the answer of the first system that has one as audio, and return what was written.
-    passage: (N,) at 16 kHz."""
+def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]) -> None:
+    """Write the answer of the first system that has one as audio. passage: (N,) at 16 kHz."""
     for name, detail in by_system.items():
         if detail.answer.text != "":
             write_clip(path, passage, detail.answer.start, detail.answer.end)
-            return f"the answer of {name}"
-    return f"not written, {' and '.join(by_system)} has no answer"
+            print(f"{path}: the answer of {name}")
+            return
+    print(f"{path}: not written, there is no answer")

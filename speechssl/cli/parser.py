@@ -18,14 +18,6 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_
 from speechssl.errors import InputError
 
 COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")  # a group of help
-ELSEWHERE = {  # options of other toolkits -> what they are called here
-    "--lr": "--learning-rate",
-    "--epochs": "--steps",
-    "--eval-steps": "--eval-every",
-    "--gpu": "--device",
-    "--fp16": "--precision",
-    "--bf16": "--precision",
-}
 
 
 class Option(NamedTuple):
@@ -56,19 +48,15 @@ class Parser(argparse.ArgumentParser):
                 name, equals, value = word.partition("=")
                 name = name.replace("_", "-")
                 if name not in known:
-                    hint = suggest_name(name, known)
-                    raise InputError(f"`{self.prog}` has no option {name}{hint}")
+                    self.error(f"there is no option {name}{suggest_name(name, known)}")
                 words[i] = f"{name}{equals}{value}"
         return words
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?", or where to look."""
-    names = list(known)
-    near = [name for name in names if name == ELSEWHERE.get(word)]
-    near = near or [name for name in names if len(word) > 2 and name.startswith(word)]
-    near = near or get_close_matches(word.lower(), names, 1)
-    return f"; did you mean {' or '.join(near[:2])}?" if near else "; see --help"
+    """Return "; did you mean ...?", or nothing."""
+    near = get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def options_of(
@@ -200,30 +188,20 @@ def _show_default(default: Any) -> str:
 
 def _make_reader(kind: Any) -> Callable[[str], Any]:
     """Return a function that reads a value as it was typed: a text, a path or a number."""
-    if kind is float:
-        return _read_number
-    if get_origin(kind) is not Annotated:
-        return kind  # type: ignore[no-any-return]
-    number, limits = get_args(kind)
+    number, limits = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
+    if number not in (int, float):
+        return number  # type: ignore[no-any-return]
 
     def read(text: str) -> Any:
-        try:
-            value = number(text)
-        except ValueError:
-            whole = "whole " if number is int else ""
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {whole}number") from None
-        if not limits.allows(value):
+        value = number(text)
+        if not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+        if limits and not limits.allows(value):
             raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {limits}")
         return value
 
+    read.__name__ = number.__name__  # as argparse calls what cannot be read: "invalid int value"
     return read
-
-
-def _read_number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-    return value
 
 
 def parse(
@@ -294,13 +272,11 @@ def read_section(file: Path, stage: str | None) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise InputError(f"cannot read the config {file} ({error.strerror})") from error
-    except (ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         reason = " ".join(str(error).split())
         raise InputError(f"cannot read the config {file} as YAML: {reason}") from error
     if stage is not None:
-        if not isinstance(content, dict) or stage not in content:
+        if stage not in content:
             raise InputError(
                 f"{file} has no section {stage!r}; its sections are {', '.join(content)}"
             )

@@ -66,7 +66,7 @@ VERBS = {
     "pretrain continue": Verb("pretrain.options:Continue", "pretrain.run:continue_pretraining"),
     "pretrain spin": Verb("pretrain.options:Spin", "pretrain.spin:spin"),
     "units fit": Verb("units.options:Fit", "units.fit:fit_units"),
-    "units extract": Verb("units.options:Extract", "units.extract:extract_units"),
+    "units extract": Verb("units.options:Extract", "units.corpus:extract_units"),
     "units transfer": Verb("units.options:Transfer", "units.transfer:transfer_codebook"),
     "units import": Verb("units.options:Import", "units.fit:import_codebook"),
     "units evaluate": Verb("units.options:Evaluate", "units.quality:evaluate_units"),

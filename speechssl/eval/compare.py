@@ -12,19 +12,18 @@ and compare.json of all of it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
 
-from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.options import Metric
 from speechssl.eval.predict import read_items
 from speechssl.results import seen_sentence
-from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,
     BootstrapUnits,
@@ -95,26 +94,25 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
                 f"wrote to{': ' if below else ''}{' '.join(below)}"
             )
         scores += map(_read_scores, paths)
-    if missing := [s for s in systems if s not in {f.system for f in scores}]:
-        choices = ", ".join(dict.fromkeys(f.system for f in scores))
-        raise InputError(f"there are no scores of the system {missing[0]!r}; choose from {choices}")
-    scores = [f for f in scores if not systems or f.system in systems]
-    of_system: dict[tuple[str, str, Where], list[Path]] = {}
-    for f in scores:
-        of_system.setdefault((f.corpus, f.system, f.condition), []).append(f.folder)
-    twins = {
-        (corpus, system) for (corpus, system, _), places in of_system.items() if len(places) > 1
-    }
-    different, parts = {f.folder for f in scores if (f.corpus, f.system) in twins}, 1
-    # as many of the last parts as tell them apart
-    while len({folder.parts[-parts:] for folder in different}) < len(different):
+    found = list(dict.fromkeys(s.system for s in scores))
+    for system in systems:
+        if system not in found:
+            raise InputError(
+                f"there are no scores of the system {system!r}; choose from {', '.join(found)}"
+            )
+    scores = [s for s in scores if not systems or s.system in systems]
+    counts = Counter((s.corpus, s.system, s.condition) for s in scores)
+    twins = {(corpus, system) for (corpus, system, _), n in counts.items() if n > 1}
+    places = {s.folder for s in scores if (s.corpus, s.system) in twins}
+    parts = 1  # as many of the last parts as tell the folders apart
+    while len({place.parts[-parts:] for place in places}) < len(places):
         parts += 1
-    return [
-        replace(s, system=(f"{s.system} ({Path(*s.folder.parts[-parts:])})"))
-        if (s.corpus, s.system) in twins
-        else s
-        for s in scores
-    ]
+    named = []
+    for s in scores:
+        if (s.corpus, s.system) in twins:
+            s = replace(s, system=f"{s.system} ({Path(*s.folder.parts[-parts:])})")
+        named.append(s)
+    return named
 
 
 def _read_scores(path: Path) -> Scores:
@@ -220,11 +218,12 @@ def compare(
     by_corpus: dict[str, list[Scores]] = {}
     for scores in results:
         by_corpus.setdefault(scores.corpus, []).append(scores)
-    compared = [
-        c
-        for of_corpus in by_corpus.values()
-        if (c := _compare_corpus(of_corpus, metric, common, seed, resamples))
-    ]
+    compared = []
+    for of_corpus in by_corpus.values():
+        for name in [metric] if metric else METRICS:
+            if any(s.values(name) for s in of_corpus):
+                compared.append(_compare_corpus(of_corpus, name, common, seed, resamples))
+                break
     if not compared:
         raise InputError(
             f"no result has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})"
@@ -233,46 +232,34 @@ def compare(
 
 
 def _compare_corpus(
-    results: Sequence[Scores], metric: str | None, common: bool, seed: int, resamples: int
-) -> Compared | None:
-    """Compare on one corpus; None where nothing has the metric. Raises InputError for scores that
-    cannot be paired."""
-    wanted = [metric] if metric else METRICS
-    metric = next((m for m in wanted if any(s.values(m) for s in results)), None)
-    if metric is None:
-        return None
+    results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int
+) -> Compared:
+    """Compare on one corpus. Raises InputError for scores that cannot be paired."""
     having = [s for s in results if s.values(metric)]
     shared = _shared_questions(having, metric, common)
-    restricted = [
-        replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having
-    ]
-
-    voices, askers = (_speakers(restricted, field) for field in ("voice", "asker"))
     # what is drawn together: the metric, and WER where there is one
     cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
-    for scores in restricted:
-        values = scores.values(metric)
+    restricted = []
+    for scores in having:
+        scores = replace(scores, lines={i: x for i, x in scores.lines.items() if i in shared})
+        restricted.append(scores)
         items = [
-            ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i], askers[i])
-            for i, line in scores.lines.items()
+            ItemScore(
+                i, x["passage"], float(x[metric]), 1.0, x.get("voice", ""), x.get("asker", "")
+            )
+            for i, x in scores.lines.items()
         ]
         cells[scores.system, scores.condition, metric] = items
     for scores in restricted:
         if scores.recognises:
-            cells[scores.system, scores.condition, WER] = _word_errors(scores, voices)
+            cells[scores.system, scores.condition, WER] = _word_errors(scores)
 
     def order(scores: Scores) -> tuple[bool, bool, float, str]:
         """Systems without a transcript, cascades, the reference text, and simulated errors from few
         to many."""
-        rate = (
-            re.search(r"@([0-9.]+)", scores.system) if scores.system.startswith(SIMULATED) else None
-        )
-        return (
-            scores.recognises,
-            reads_reference(scores.system),
-            float(rate[1]) if rate else 0.0,
-            scores.system,
-        )
+        name, simulated = scores.system, scores.system.startswith(SIMULATED)
+        rate = re.search(r"@([0-9.]+)", name) if simulated else None
+        return scores.recognises, reads_reference(name), float(rate[1]) if rate else 0.0, name
 
     questions, units = common_units(cells, PASSAGE)
     return Compared(
@@ -286,62 +273,41 @@ def _compare_corpus(
     )
 
 
-def _speakers(results: Sequence[Scores], field: str) -> dict[str, str]:
-    """Return the voice of every question's passage, or of who asks it (fields of a line); "" where
-    none is known or two contradict each other: lines of some systems have none, and those of
-    others, on the same data, say it.
-    """
-    names: dict[str, set[str]] = {}
-    for scores in results:
-        for i, line in scores.lines.items():
-            names.setdefault(i, set()).update([str(line[field])] if field in line else [])
-    return {i: of.pop() if len(of) == 1 else "" for i, of in names.items()}
-
-
 def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
     """Return the questions that all have. Raises InputError where they are of other data or noise,
     or (without common) of other questions."""
     first = results[0]
-    of_condition: dict[Where, Scores] = {}  # the first scores of every condition
+    shared = set.intersection(*(set(scores.values(metric)) for scores in results))
+    over: dict[Where, Any] = {}  # what the SNR of every condition is over
     for other in results:
+        why = ""
         if other.card["data"] != first.card["data"]:
-            raise InputError(
-                f"{first.path} and {other.path} were scored on different manifests of "
-                f"{first.corpus}; evaluate both on one"
+            why = f"on different manifests of {first.corpus}; evaluate both on one"
+        elif over.setdefault(other.condition, other.card.get("snr_over")) != other.card.get(
+            "snr_over"
+        ):
+            why = "with SNRs over different parts of the signal; evaluate both with one --snr-over"
+        elif other.values(metric).keys() != first.values(metric).keys() and not (common and shared):
+            why = (
+                f"on different questions ({len(shared)} in common); leave one out (--systems), or "
+                "compare on those in common (--common)"
             )
-        same = of_condition.setdefault(other.condition, other)
-        if same.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
-            raise InputError(
-                f"{same.path} and {other.path} have SNRs over "
-                f"{' and over '.join(SNR_OVER)}; evaluate both with one"
-            )
-
-    questions = [set(scores.values(metric)) for scores in results]
-    shared = set.intersection(*questions)
-    for other, ids in zip(results, questions, strict=True):
-        if ids != questions[0] and not (common and shared):
-            raise InputError(
-                f"{first.path} and {other.path} were scored on different questions "
-                f"({len(questions[0])} and {len(ids)}, "
-                f"{len(shared)} in common); evaluate both on the same, leave one out "
-                "(--systems), or compare on those in common "
-                "(--common)"
-            )
+        if why:
+            raise InputError(f"{first.path} and {other.path} were scored {why}")
     return shared
 
 
-def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
+def _word_errors(scores: Scores) -> list[ItemScore]:
     """Count the word errors of questions. A passage is transcribed once and asked about several
     times: its errors and words count at the first of its questions."""
     seen: set[str] = set()
     items = []
     for i, line in scores.lines.items():
-        first = line["passage"] not in seen
-        seen.add(line["passage"])
-        errors, words = (
-            (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
-        )
-        items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
+        passage, errors, words = line["passage"], 0.0, 0.0
+        if passage not in seen:
+            errors, words = line["passage_errors"] or 0, line["passage_words"] or 0
+        seen.add(passage)
+        items.append(ItemScore(i, passage, float(errors), float(words), line.get("voice", "")))
     return items
 
 
@@ -350,12 +316,8 @@ def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A paired test says by how many points a system is better in one condition. p_holm:
-    adjusted over the family, of so many tests.
-
-    seeds: of their noise, where they differ and the audio was not the same; None: it was, as far as
-    their cards say.
-    """
+    """A paired test says by how many points a system is better in one condition. p_holm: adjusted
+    over the family, of so many tests."""
 
     first: str
     second: str
@@ -363,44 +325,40 @@ class PairedTest:
     difference: Estimate
     p_holm: float = 1.0
     family: int = 1
-    seeds: tuple[Any, Any] | None = None
 
 
 def paired_tests(
-    compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()
+    compared: Sequence[Compared], pairs: Sequence[tuple[str, str]] = ()
 ) -> list[list[PairedTest]]:
     """Make the tests of every corpus, adjusted together. pairs: of systems; none: every system
     without a transcript against every other, or all pairs where that gives none. Raises InputError
     for a pair that no corpus has.
     """
-    chosen, by_corpus = list(pairs), []
+    by_corpus: list[list[PairedTest]] = []
     for c in compared:
-        every_pair, tests = list(combinations(c.systems, 2)), []
+        every_pair = list(combinations(c.systems, 2))
         one_textless = []
         for a, b in every_pair:
             if a in c.textless or b in c.textless:
                 one_textless.append((a, b) if a in c.textless else (b, a))
-        for first, second in chosen or one_textless or every_pair:
+        tests = []
+        for first, second in pairs or one_textless or every_pair:
             for condition in c.conditions:
-                one, other = c.find(first, condition), c.find(second, condition)
+                one, other = c.get(first, condition), c.get(second, condition)
                 if one and other:
-                    scores = c.get(first, condition), c.get(second, condition)
-                    difference = combine_estimates(lambda x, y: 100 * (x - y), *scores)  # type: ignore[arg-type]
-                    seeds = one.card.get("seed"), other.card.get("seed")
-                    apart = None not in seeds and seeds[0] != seeds[1] and is_drawn(*condition)
-                    test = PairedTest(first, second, condition, difference)
-                    tests.append(replace(test, seeds=seeds) if apart else test)
+                    difference = combine_estimates(lambda x, y: 100 * (x - y), one, other)
+                    tests.append(PairedTest(first, second, condition, difference))
         by_corpus.append(tests)
-    tested = {(t.first, t.second) for tests in by_corpus for t in tests}
-    for pair in chosen:
-        if pair not in tested:
+    every = [t for tests in by_corpus for t in tests]
+    for pair in pairs:
+        if pair not in {(t.first, t.second) for t in every}:
             systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
             raise InputError(
-                f"{' and '.join(pair)} were not scored in one condition of a "
-                f"corpus; the systems are {systems}"
+                f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "
+                f"are {systems}"
             )
-    every = holm([t.difference.p_value for tests in by_corpus for t in tests])
-    adjusted = iter(every)  # in the order in which they went in, corpus after corpus
+    # in the order in which they go in, corpus after corpus
+    adjusted = iter(holm([t.difference.p_value for t in every]))
     return [
         [replace(t, p_holm=next(adjusted), family=len(every)) for t in tests] for tests in by_corpus
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,10 +97,10 @@ def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
 def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
     """Raise InputError where noise is called unseen that an encoder was trained on. noises: those
     that its card names."""
-    for condition in [s.condition for s in settings if s.group == "unseen"]:
-        if seen := noises & {
-            name for step in (condition.steps or (condition,)) for name in step.short.split("+")
-        }:
+    for setting in settings:
+        steps = setting.condition.steps or (setting.condition,)
+        seen = noises & {name for step in steps for name in step.short.split("+")}
+        if setting.group == "unseen" and seen:
             raise InputError(
                 f"{encoder} was trained on the noise {min(seen)}, according to its card; give it "
                 "with --seen instead of --unseen"
@@ -112,13 +113,14 @@ def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
 
     conditions: or the settings of a grid.
     """
-    labels = [one.label for one in conditions]
-    if twins := [label for i, label in enumerate(labels) if label in labels[:i]]:
-        raise InputError(
-            f"two conditions have the name {twins[0]!r}; rename a noise file, or evaluate them "
-            "separately into two folders"
-        )
-    for condition in (getattr(one, "condition", one) for one in conditions):
+    labels = Counter(one.label for one in conditions)
+    for one in conditions:
+        if labels[one.label] > 1:
+            raise InputError(
+                f"two conditions have the name {one.label!r}; rename a noise file, or evaluate "
+                "them separately into two folders"
+            )
+        condition = getattr(one, "condition", one)
         if condition.name != "clean":
             distorter.check(condition)
 
@@ -194,12 +196,8 @@ def freeze_mixtures(
     files = [[name, file_size(file)] for name, file in recordings.items()]
     noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
-    try:
-        stored = read_json(card) if path.is_file() and card.is_file() else None
-    except InputError:  # a damaged card: the manifest is made again
-        stored = None
-    facts = stored if isinstance(stored, dict) else {}
-    if facts.get("made_from") != made_from or facts.get("hash") != hash_files([path]):
+    if not (path.is_file() and card.is_file() and read_json(card)["made_from"] == made_from):
+        card.unlink(missing_ok=True)  # of another manifest
         freeze(conditions, measure_lengths(recordings, workers), distorter, path)
         facts = {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path])}
         write_json(card, facts | {"seed": distorter.seed})
@@ -212,10 +210,17 @@ def freeze_mixtures(
 def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:
     """Measure the samples at 16 kHz of every recording that can be read. Raises InputError where
     none can."""
+
+    def measure(file: Path) -> int | Exception:
+        try:
+            return len(read_audio(file))
+        except (InputError, ValueError) as error:
+            return error
+
     lengths: dict[str, int] = {}
-    why = "there are none"
+    why: int | Exception | str = "there are none"
     with ThreadPoolExecutor(workers) as pool:
-        measured = pool.map(_length, recordings.values())
+        measured = pool.map(measure, recordings.values())
         bar = tqdm(measured, "freezing noise", len(recordings), unit="file")
         for name, length in zip(recordings, bar, strict=True):
             if isinstance(length, int):
@@ -225,11 +230,3 @@ def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, i
     if not lengths:
         raise InputError(f"none of the {len(recordings)} recordings can be read ({why}); fix them")
     return lengths
-
-
-def _length(file: Path) -> int | str:
-    """Return the samples of a recording, or why it cannot be read."""
-    try:
-        return len(read_audio(file))
-    except (InputError, ValueError) as error:
-        return str(error)

@@ -20,12 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from speechssl.eval.compare import CLEAN, WER, Compared, Where, reads_reference
-from speechssl.results import join_words
 from speechssl.stats import Estimate, combine_estimates
 
 DRAWS = 2000  # resamples that the curve is fitted to
 NEAR = 0.15  # WER, on either side of a crossing, within which something was measured
-NEVER = "they do not cross in the range measured"
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Crossing:
-    """At a crossing a cascade falls below a system. at, low, high: WER, a fraction; None: beyond
-    what was measured, or not near it. low_wer, high_wer: the range.
+    """At a crossing a cascade falls below a system. points: by their WER. at, low, high: WER, a
+    fraction; None: beyond what was measured, or not near it.
 
     between: the WER of the points that are nearest to the zero of the curve, left and right; None
     where it has none.
@@ -64,62 +62,46 @@ class Crossing:
     between: tuple[float, float] | None
 
     @property
-    def ahead(self) -> str:
-        """Say who is ahead by the measured points: "cascade" or "textless" where the other is
-        nowhere ahead, "neither" where they are equal throughout, "" where both are ahead somewhere.
-        """
-        cascade, textless = (any(p.difference * sign > 0 for p in self.points) for sign in (1, -1))
-        if cascade and textless:
-            return ""
-        if cascade:
-            return "cascade"
-        return "textless" if textless else "neither"
-
-    @property
     def low_wer(self) -> float:
-        return min(p.wer.value for p in self.points)
+        return self.points[0].wer.value
 
     @property
     def high_wer(self) -> float:
-        return max(p.wer.value for p in self.points)
+        return self.points[-1].wer.value
 
 
 def crossings(c: Compared) -> list[Crossing]:
-    """Find the crossings of every system without a transcript and every family of at least two
-    points."""
-    crossings = []
-    for textless, family, points in (
-        (t, family, points) for t in c.textless for family, points in families(c, t).items()
-    ):
-        wer = np.array([p.wer.value for p in points])
-        if len(set(wer)) < 2:
-            continue
-        at, _ = find_zero(wer, np.array([p.difference for p in points]))
-        between = None if at is None else (float(wer[wer <= at].max()), float(wer[wer >= at].min()))
-        if at is not None and between and max(at - between[0], between[1] - at) > NEAR + 1e-9:
-            at = None
-        low, high, share = at, at, None
-        wers = np.stack([p.wer.widened[:DRAWS] for p in points], axis=1)
-        apart = [combine_estimates(np.subtract, p.cascade, p.textless) for p in points]
-        differences = np.stack([d.widened[:DRAWS] for d in apart], axis=1)
-        usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
-        if drawn := [
-            find_zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)
-        ]:
-            # a resample that does not cross would do so beyond the range: below it where the
-            # cascade is never ahead, else above
-            beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
-            places = np.sort([beyond[side] if x is None else x for x, side in drawn])
-            ends = (
-                places[int(0.025 * len(places))],
-                places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1],
-            )
-            low, high = (
-                float(end) if at is not None and np.isfinite(end) else None for end in ends
-            )
-            share = sum(not side for _, side in drawn) / len(drawn)
-        crossings.append(Crossing(textless, family, tuple(points), at, low, high, share, between))
-    return crossings
+    """Find the crossings of every system without a transcript and every family of points of two
+    word error rates and more."""
+    found = []
+    for textless in c.textless:
+        for family, points in families(c, textless).items():
+            if points[0].wer.value < points[-1].wer.value:
+                found.append(_find_crossing(textless, family, points))
+    return found
+
+
+def _find_crossing(textless: str, family: str, points: list[Point]) -> Crossing:
+    wer = np.array([p.wer.value for p in points])
+    zero = find_zero(wer, np.array([p.difference for p in points]))
+    at, between = None, None
+    if np.isfinite(zero):
+        between = float(wer[wer <= zero].max()), float(wer[wer >= zero].min())
+        if max(zero - between[0], between[1] - zero) <= NEAR + 1e-9:
+            at = zero
+    low, high, share = at, at, None
+    wers = np.stack([p.wer.widened[:DRAWS] for p in points], axis=1)
+    apart = [combine_estimates(np.subtract, p.cascade, p.textless) for p in points]
+    differences = np.stack([d.widened[:DRAWS] for d in apart], axis=1)
+    usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
+    if usable.any():
+        pairs = zip(wers[usable], differences[usable], strict=True)
+        zeros = np.sort([find_zero(x, y) for x, y in pairs])
+        share = float(np.isfinite(zeros).mean())
+        last = len(zeros) - 1
+        ends = zeros[int(0.025 * len(zeros))], zeros[min(int(np.ceil(0.975 * len(zeros))), last)]
+        low, high = (float(x) if at is not None and np.isfinite(x) else None for x in ends)
+    return Crossing(textless, family, tuple(points), at, low, high, share, between)
 
 
 def families(c: Compared, textless: str) -> dict[str, list[Point]]:
@@ -141,19 +123,22 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
     return several | {"all": points} if len(several) > 1 else several
 
 
-def find_zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
-    """Find where the curve through the points comes from above 0 to below, and who is ahead where
-    it does not. wer, difference: (P,)."""
+def find_zero(wer: np.ndarray, difference: np.ndarray) -> float:
+    """Find where the curve through the points comes from above 0 to below. wer, difference: (P,).
+
+    Where it does not, it would beyond the points: below them (-inf) where the cascade is nowhere
+    ahead, else above (inf).
+    """
     order = np.argsort(wer, kind="stable")
     x, y = wer[order], fit_falling(difference[order])
     if y[0] <= 0 or y[-1] >= 0:
-        return None, "textless" if y[-1] < 0 else "cascade" if y[0] > 0 else "neither"
+        return -np.inf if y[-1] < 0 else np.inf
     level = np.flatnonzero(y == 0)
     if len(level):  # along a level stretch: its middle
-        return float(x[level[0]] + x[level[-1]]) / 2, ""
+        return float(x[level[0]] + x[level[-1]]) / 2
     after = int(np.argmax(y < 0))
     a, b = y[after - 1], y[after]
-    return float(x[after - 1] + (x[after] - x[after - 1]) * a / (a - b)), ""
+    return float(x[after - 1] + (x[after] - x[after - 1]) * a / (a - b))
 
 
 def fit_falling(values: np.ndarray) -> np.ndarray:
@@ -170,15 +155,16 @@ def fit_falling(values: np.ndarray) -> np.ndarray:
 
 def family_name(family: str) -> str:
     """Name what the word error rate is varied by."""
-    return {
+    names = {
         "simulated": "simulated errors",
-        "recognisers": ("recognisers, clean"),
+        "recognisers": "recognisers, clean",
         "all": "all of these",
-    }.get(family, family)
+    }
+    return names.get(family, family)
 
 
 def crossing_text(x: Crossing) -> str:
-    """Say where they cross, or why no place is given, and in how many resamples they do."""
+    """Say where they cross, or who is ahead at which points, and in how many resamples they do."""
     share = "" if x.share is None else f"; {100 * x.share:.0f} % of the resamples cross"
     if x.at is not None:
         low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
@@ -187,23 +173,13 @@ def crossing_text(x: Crossing) -> str:
     if x.between:
         left, right = (f"{100 * wer:.1f}" for wer in x.between)
         return (
-            f"they cross where nothing was measured nearby: the nearest points have {left} "
-            f"and {right} %{share}"
+            f"they cross where nothing was measured nearby: the nearest points have {left} and "
+            f"{right} %{share}"
         )
-    if not x.ahead:
-        first, second = (
-            [f"{100 * p.wer.value:.1f}" for p in x.points if p.difference * sign > 0]
-            for sign in (1, -1)
-        )
-        some = (
-            f"the cascade is ahead at {join_words(first)} %, {x.textless} at {join_words(second)} %"
-        )
-        return f"they do not cross once and for all: {some}{share}"
-    if x.ahead == "neither":
-        return f"{NEVER}: they are equal throughout{share}"
-    ahead, other = (
-        (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
-    )
-    level = any(p.difference == 0 for p in x.points)
-    reason = f"{other} is nowhere ahead" if level else f"{ahead} is ahead throughout"
-    return f"{NEVER}: {reason}{share}"
+    ahead = []
+    for name, sign in (("the cascade", 1), (x.textless, -1)):
+        points = [f"{100 * p.wer.value:.1f}" for p in x.points if p.difference * sign > 0]
+        where = "everywhere" if len(points) == len(x.points) else f"at {', '.join(points)} %"
+        if points:
+            ahead.append(f"{name} is ahead {where}")
+    return f"they do not cross in the range measured: {', '.join(ahead) or 'they are equal'}{share}"

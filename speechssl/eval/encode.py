@@ -12,7 +12,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,11 +73,6 @@ class Job:
     needs_audio: bool = True
     store: FeatureStore | None = None
 
-    def lacks(self, recording: Recording) -> bool:
-        """Return whether it is still to be encoded."""
-        stored = self.store.features if self.store else ()
-        return recording.name in self.recordings and recording.name not in stored
-
 
 def encode_recordings(
     jobs: Sequence[Job],
@@ -95,48 +89,43 @@ def encode_recordings(
     """
     from speechssl.encoders.encoder import single_threaded
 
-    needed = {name for job in jobs for name in job.recordings}
-    every = [recording for recording in recordings if recording.name in needed]
-    encode = partial(_encode, jobs=jobs, condition=condition, distorter=distorter)
-    encoded = {job.name: Encoded() for job in jobs}
+    encoded = {job.name: Encoded(dict(job.store.features) if job.store else {}) for job in jobs}
+    lacking: list[tuple[Recording, list[Job]]] = []
+    for recording in recordings:
+        name = recording.name
+        by = [j for j in jobs if name in j.recordings and name not in encoded[j.name].features]
+        if by:
+            lacking.append((recording, by))
+
+    def encode(one: tuple[Recording, list[Job]]) -> list[Any]:
+        """Return the features of a recording, or the error, by the systems that lack it."""
+        recording, by = one
+        samples: Any = None
+        if any(job.needs_audio for job in by):
+            samples = _read(recording, condition, distorter)
+        outputs = []
+        for job in by:
+            if job.needs_audio and isinstance(samples, Exception):
+                outputs.append(samples)
+                continue
+            try:
+                heard = samples if job.needs_audio else None
+                outputs.append(job.encode(recording.record, heard))
+            except (InputError, ValueError) as error:
+                outputs.append(error)
+        return outputs
+
     with single_threaded(workers) as pool:
-        bar = tqdm(pool.map(encode, every), what, len(every), unit="file", disable=not every)
-        for recording, output in zip(every, bar, strict=True):
-            for job in jobs:
-                of_system = encoded[job.name]
-                if job.name not in output:  # it was encoded before, or is not needed
-                    if job.store and recording.name in job.store.features:
-                        of_system.features[recording.name] = job.store.features[recording.name]
-                    continue
-                features = output[job.name]
+        bar = tqdm(pool.map(encode, lacking), what, len(lacking), unit="file", disable=not lacking)
+        for (recording, by), outputs in zip(lacking, bar, strict=True):
+            for job, features in zip(by, outputs, strict=True):
                 if isinstance(features, Exception):
-                    of_system.failed[recording.name] = str(features)
+                    encoded[job.name].failed[recording.name] = str(features)
                     continue
-                of_system.features[recording.name] = features
+                encoded[job.name].features[recording.name] = features
                 if job.store:
                     job.store.add(recording.name, features)
     return encoded
-
-
-def _encode(
-    recording: Recording, jobs: Sequence[Job], condition: Condition, distorter: Distorts
-) -> dict[str, Any]:
-    """Return the features of a recording, or the error, of every system that lacks it."""
-    lacking = [job for job in jobs if job.lacks(recording)]
-    samples: Any = None
-    if any(job.needs_audio for job in lacking):
-        samples = _read(recording, condition, distorter)
-    outputs: dict[str, Any] = {}
-    for job in lacking:
-        if job.needs_audio and isinstance(samples, Exception):
-            outputs[job.name] = samples
-            continue
-        try:
-            heard = samples if job.needs_audio else None
-            outputs[job.name] = job.encode(recording.record, heard)
-        except (InputError, ValueError) as error:
-            outputs[job.name] = error
-    return outputs
 
 
 def _read(recording: Recording, condition: Condition, distorter: Distorts) -> Any:
@@ -171,25 +160,20 @@ class FeatureStore:
         self.features: dict[str, Any] = {}
         self._whole = 0  # bytes of the lines that are kept
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        for number, line in enumerate(lines):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                content = json.loads(line)
-                if number:
-                    self.features[content[0]] = from_json(content[1])
-                elif content != made_from:
-                    break
-            except (ValueError, KeyError, TypeError, AttributeError, ImportError):
-                break
-            self._whole += len(line)
+        if not lines or lines[0] != _line(made_from):
+            return
+        for line in lines:
+            if line.endswith(b"\n"):
+                if self._whole:
+                    name, features = json.loads(line)
+                    self.features[name] = from_json(features)
+                self._whole += len(line)
 
     def add(self, recording: str, features: Any) -> None:
-        lines = [[recording, to_json(features)]]
+        content = _line([recording, to_json(features)])
         if not self._whole:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [self.made_from, *lines]  # type: ignore[list-item]
-        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+            content = _line(self.made_from) + content
         with name_refused_file(self.path), self.path.open("r+b" if self._whole else "wb") as file:
             file.seek(self._whole)
             file.truncate()
@@ -198,6 +182,10 @@ class FeatureStore:
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
 
 
 def to_json(value: Any) -> Any:
@@ -220,8 +208,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for what it does not
-    write."""
+    """Read what `to_json` wrote. Raises ValueError for a class that holds no features."""
     if isinstance(value, list):
         return [from_json(part) for part in value]
     if not isinstance(value, dict):

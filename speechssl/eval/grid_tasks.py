@@ -1,60 +1,86 @@
-"""Define the tasks of the robustness grid: each encodes recordings and scores them item by item.
+"""The tasks of the robustness grid: each encodes recordings and scores them item by item.
 
 Heads classify (`HeadTask`), recognisers transcribe questions (`RecognitionTask`), units are
 compared with those of clean speech (`UnitsTask`), and systems answer questions (`AnswersTask`).
+`make_tasks` makes them for an encoder, and trains on clean speech what is missing.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.artifacts import hash_json, read_json
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
+from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
+from speechssl.cascade.train import fit_ctc
+from speechssl.checkpoints import SHIPPED
 from speechssl.data.recordings import list_recordings, source_card
 from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
     data_hash,
+    first_passages,
     known_voices,
     load_corpus,
     voices_of,
 )
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
-from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
+from speechssl.encoders.load import load_encoder, shared_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.conditions import Item
-from speechssl.eval.options import TEST
+from speechssl.eval.conditions import Item, Setting, check_unseen, trained_noises
+from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import answer_questions, parse_predictions
 from speechssl.eval.score import score_questions, word_errors
 from speechssl.eval.spoken_qa import passages_with_questions
 from speechssl.metrics import word_error_rate
+from speechssl.options import PLAIN, TrainingOptions
 from speechssl.results import CASCADE
 from speechssl.stats import ItemScore, unknown_voice
-from speechssl.superb.data import Batch, encoder_card
+from speechssl.superb.data import (
+    TRAINING,
+    Batch,
+    CachedLoader,
+    HeadSettings,
+    cache_states,
+    encoder_card,
+    list_split_recordings,
+)
 from speechssl.superb.tasks.classification import METRIC, Classification
-from speechssl.superb.train import TrainedHead, load_head
-from speechssl.systems import System
+from speechssl.superb.train import HeadRun, TrainedHead, train_heads
+from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
+from speechssl.units.codebook import load_codebook
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
-from speechssl.units.features import UnitExtractor
+from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
+# learning rates of a classification head, of which the best on dev is kept
+HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
+RECOGNISER = CtcOptions(
+    TrainingOptions(800, 4e-3, 100, **vars(PLAIN)), passages=200, crop_seconds=4.0, lstm_width=192
+)
+CLASSIFICATION = ("ks", "ic", "sid", "style")
+CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
+WITH_MODELS = ("units", "dual", "speechbert", *CASCADES)  # an encoder alone is not enough
+TASKS = (*CLASSIFICATION, "asr", *WITH_MODELS)
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+
 class GridTask(ABC):
     """A task is what is evaluated, such as a head with its encoder, on its test recordings.
 
-    metric: acc (more is better) or wer (less is). unit: what the groups of its scores are called:
-    "recording", "passage". card: all that its scores depend on, beside the condition.
+    metric: acc and ff1 (more is better), wer and unit_error (less is). unit: what the groups of its
+    scores are called: "recording", "passage". card: all that its scores depend on, beside the
+    condition.
     """
 
     name: str
@@ -77,42 +103,54 @@ class GridTask(ABC):
         """Score features by the id of the item. An item without any counts as wrong (for wer: every
         word is missing)."""
 
-    def limit_items(self, count: int | None, seed: int) -> Self:
-        """Keep so many of its items only, drawn by the seed; None: all."""
-        return replace(self, items=first_items(self.items, count, seed))
 
-
-def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
-    """Return so many of the items, drawn by the seed and their ids, in the order in which they
-    stand; None: all."""
-    if count is None or count >= len(items):
+def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
+    """Return `o.recordings` of the items, drawn by the seed and their ids, in the order in which
+    they stand; None: all."""
+    if o.recordings is None or o.recordings >= len(items):
         return list(items)
-    chosen = set(sorted(range(len(items)), key=lambda i: hash_json([seed, items[i].id]))[:count])
-    return [item for i, item in enumerate(items) if i in chosen]
+    order = sorted(range(len(items)), key=lambda i: hash_json([o.seed, items[i].id]))
+    return [items[i] for i in sorted(order[: o.recordings])]
 
 
 # ---- heads
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class HeadTask(GridTask):
-    """A head classifies recordings. An item is right when all its slots are (IC: three)."""
+    """A head classifies recordings of a labelled set. An item is right when all its slots are (IC:
+    three)."""
 
-    encoder: Any
-    task: Classification
-    head: TrainedHead
-    utterances: Sequence[Any]
+    metric = METRIC
+    unit = RECORDING
+
+    def __init__(
+        self, data: LabelledSet, encoder: SpeechEncoder, head: TrainedHead, o: Robustness
+    ) -> None:
+        self.name = data.task
+        self.data, self.encoder, self.head = data, encoder, head
+        self.utterances = data.splits[o.split]
+        self.items = draw_items([Item(u.id, data.path(u)) for u in self.utterances], o)
+        self.card = {
+            "task": data.task,
+            "weights": head.weights,
+            "classes": data.classes,
+            "encoder": encoder_card(encoder),
+            "data": data.hash,
+            "split": o.split,
+        }
 
     def encode(self, record: Any, samples: Any) -> dict[str, str]:
         """Return the labels of a recording, by slot, from the mean of every hidden state over
         time."""
+        task: Any = self.head.task
         means = self.encoder.hidden_states(samples).cpu().mean(1)
         batch = Batch((), means[None], torch.ones(1).long())
         with torch.inference_mode():
-            return self.task.choose(self.task.predict(self.head.head, batch)[0])
+            labels: dict[str, str] = task.choose(task.predict(self.head.head, batch)[0])
+        return labels
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        voices = unknown_speakers(self.task.data, self.utterances)
+        voices = unknown_speakers(self.data, self.utterances)
         scored = []
         for u, who in zip(self.utterances, voices, strict=True):
             right = float(features.get(u.id) == dict(u.labels))
@@ -120,60 +158,55 @@ class HeadTask(GridTask):
         return scored
 
 
-def load_classification(
-    folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = TEST
-) -> HeadTask:
-    """Load a head from the folder that training wrote, on a split of its set.
+def train_classifier(
+    data: LabelledSet, encoder: SpeechEncoder, out: Path, o: Robustness
+) -> TrainedHead:
+    """Train (once) and save a head in `out`, by the learning rate that is best on clean speech of
+    dev; every rate gets all steps, but ends where dev improves no more.
 
-    Raises InputError where head, set and encoder do not belong together, and for a split that the
-    set does not have.
+    The hidden states of the set are kept in `out`-features. Raises InputError as `cache_states` and
+    `train_heads`.
     """
-    labelled = load_labelled(data)
-    check_split(labelled, split)
-    sizes = read_json(Path(folder) / "card.json").get("task", {}).get("sizes", {})
-    task = Classification(labelled.task, labelled, encoder.grid, sizes.get("projection", 256))
-    head = load_head(folder, task, encoder_card(encoder))
-    utterances = labelled.splits[split]
-    card = {
-        "task": labelled.task,
-        "weights": head.weights,
-        "classes": labelled.classes,
-        "encoder": encoder_card(encoder),
-        "data": labelled.hash,
-        "split": split,
-    }
-    return HeadTask(
-        name=labelled.task,
-        metric=METRIC,
-        unit=RECORDING,
-        card=card,
-        items=[Item(u.id, labelled.path(u)) for u in utterances],
-        encoder=encoder,
-        task=task,
-        head=head,
-        utterances=utterances,
-    )
-
-
-def check_split(data: LabelledSet, split: str) -> None:
-    """Raise InputError for a split that a set does not have; call it before a head is trained to be
-    tested on it."""
-    if split not in data.splits:
-        raise InputError(
-            f"{data.root} has no split {split!r}; choose from {', '.join(data.splits)}"
-        )
+    folder = out.with_name(f"{out.name}-features") / "train-dev"
+    if not (out / "card.json").is_file():
+        recordings = list_split_recordings(data, TRAINING)
+        cache_states(encoder, recordings, folder, pooled=True, workers=o.workers)
+    task = Classification(data.task, data, encoder.grid)
+    settings = HeadSettings(HEAD_RATES[0], o.head_steps, 32, 100, patience=8)
+    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
+    run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_RATES)
+    (head,) = train_heads([run], encoder_card(encoder))
+    return head
 
 
 # ---- recognition
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class RecognitionTask(GridTask):
-    """A recogniser, decoded greedily, hears the questions of a spoken-QA corpus."""
+    """A recogniser, decoded greedily, hears the questions of a spoken-QA corpus.
 
-    recogniser: CtcRecogniser
-    questions: Sequence[Question]
-    trained: frozenset[str]  # voices that training knew
+    folder: as `train ctc` wrote it. Raises InputError where the split has no questions or the
+    encoder is not the recogniser's.
+    """
+
+    name = "asr"
+    metric = "wer"
+    unit = "passage"
+
+    def __init__(self, folder: Path, corpus: Path, encoder: SpeechEncoder, o: Robustness) -> None:
+        self.questions = load_corpus(corpus, o.split).questions
+        if not self.questions:
+            raise InputError(f"{corpus / o.split} has no questions to recognise")
+        self.recogniser = CtcRecogniser.load(folder, encoder)
+        self.trained = known_voices(corpus)
+        self.items = draw_items([Item(q.id, corpus / q.audio) for q in self.questions], o)
+        self.card = {
+            "task": "asr",
+            "weights": read_json(folder / "card.json")["weights"],
+            "layer": self.recogniser.layer,
+            "encoder": encoder.hash,
+            "data": hash_json([[q.id, q.audio, q.text] for q in self.questions]),
+        }
 
     def encode(self, record: Any, samples: Any) -> str:
         # "" below a frame
@@ -190,40 +223,9 @@ class RecognitionTask(GridTask):
         return scored
 
 
-def load_recognition(
-    folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST
-) -> RecognitionTask:
-    """Load a recogniser from the folder that `train ctc` wrote. Raises InputError where the split
-    has no questions or the encoder is not the recogniser's."""
-    questions = load_corpus(corpus, split).questions
-    if not questions:
-        raise InputError(
-            f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some"
-        )
-    recogniser = CtcRecogniser.load(folder, encoder)
-    card = {
-        "task": "asr",
-        "weights": read_json(Path(folder) / "card.json")["weights"],
-        "layer": recogniser.layer,
-        "encoder": encoder.hash,
-        "data": hash_json([[q.id, q.audio, q.text] for q in questions]),
-    }
-    return RecognitionTask(
-        name="asr",
-        metric="wer",
-        unit="passage",
-        card=card,
-        items=[Item(q.id, Path(corpus) / q.audio) for q in questions],
-        recogniser=recogniser,
-        questions=questions,
-        trained=known_voices(corpus),
-    )
-
-
 # ---- units
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class UnitsTask(GridTask):
     """The task measures how far the units of distorted speech are from those of clean speech, of
     the same encoder and codebook.
@@ -231,11 +233,32 @@ class UnitsTask(GridTask):
     A recording adds the edits between the run-length units of the two, over the units of clean
     speech (arXiv 2209.15483): clean speech has no error by definition, and a recording that could
     not be encoded has every unit missing.
+    source: a corpus, a manifest, a folder or a file; its units of clean speech are extracted into
+    `out`, where they stay.
     """
 
-    extractor: UnitExtractor
-    clean: Mapping[str, RunLength]
-    voices: Mapping[str, str]
+    name = "units"
+    metric = "unit_error"
+    unit = RECORDING
+
+    def __init__(self, extractor: UnitExtractor, source: Path, out: Path, o: Robustness) -> None:
+        split = o.split if any(source.glob("*/passages.jsonl")) else None
+        every = {r.id: r for r in list_recordings(source, split)}
+        chosen = draw_items([Item(r.id, r.path) for r in every.values()], o)
+        facts = {"drawn": [o.recordings, o.seed]} | source_card(source, split, None)
+        extracted = extract_corpus(
+            ShardMaker(extractor, out, SHARD),
+            [every[item.id] for item in chosen],
+            LocalEngine(o.workers),
+            facts,
+        )
+        report_set_aside(extracted.failed, "units of clean speech")
+        self.extractor = extractor
+        self.clean = load_units(out)
+        self.voices = {} if split is None else voices_of(load_corpus(source, split))
+        self.items = [item for item in chosen if item.id in self.clean]
+        units = [[i, self.clean[i].units.tolist()] for i in sorted(self.clean)]
+        self.card = {"task": "units", **extractor.card, "clean": hash_json(units)}
 
     def encode(self, record: Any, samples: Any) -> RunLength:
         return self.extractor.units(samples)
@@ -251,51 +274,26 @@ class UnitsTask(GridTask):
         return scored
 
 
-def units_task(
-    extractor: UnitExtractor,
-    source: Path,
-    out: Path,
-    split: str | None,
-    count: int | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-) -> UnitsTask:
-    """Extract the units of clean speech into `out`, where they stay.
-
-    source: a corpus (with its split), a manifest, a folder or a file. count: so many recordings,
-    drawn by the seed; None: all. Raises InputError as `list_recordings` and `extract_corpus` do.
-    """
-    every = {r.id: r for r in list_recordings(source, split)}
-    chosen = first_items([Item(r.id, r.path) for r in every.values()], count, seed)
-    maker = ShardMaker(extractor, out, SHARD)
-    facts = {"drawn": [count, seed]} | source_card(source, split, None)
-    recordings = [every[item.id] for item in chosen]
-    extracted = extract_corpus(maker, recordings, LocalEngine(workers), facts)
-    report_set_aside(extracted.failed, "units of clean speech")
-    clean = load_units(out)
-    units = [[i, clean[i].units.tolist()] for i in sorted(clean)]
-    return UnitsTask(
-        name="units",
-        metric="unit_error",
-        unit=RECORDING,
-        card={"task": "units", **extractor.card, "clean": hash_json(units)},
-        items=[item for item in chosen if item.id in clean],
-        extractor=extractor,
-        clean=clean,
-        voices={} if split is None else voices_of(load_corpus(source, split)),
-    )
-
-
 # ---- question answering
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class AnswersTask(GridTask):
     """A system answers questions: FF1 of those whose answers have times. A question scores 0 where
     it or its passage could not be encoded."""
 
-    system: System
-    corpus: Corpus
+    metric = "ff1"
+    unit = "passage"
+
+    def __init__(self, system: System, corpus: Corpus) -> None:
+        self.name = system.name
+        self.system, self.corpus = system, corpus
+        records: list[Passage | Question] = [*passages_with_questions(corpus), *corpus.answerable]
+        self.items = [Item(r.id, corpus.path(r)) for r in records]
+        self.card = {
+            **system.card,
+            "data": data_hash(corpus.root, corpus.split),
+            "questions": hash_json([q.id for q in corpus.answerable]),
+        }
 
     def encode(self, record: Any, samples: Any) -> Any:
         return self.system.encode(None, samples)
@@ -312,22 +310,30 @@ class AnswersTask(GridTask):
         return scored
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class TranscriptsTask(AnswersTask):
     """A cascade transcribes the passages that are asked about and have a text: word error rate."""
 
+    metric = "wer"
+
+    def __init__(self, system: System, corpus: Corpus) -> None:
+        super().__init__(system, corpus)
+        passages = passages_with_questions(corpus)
+        self.passages = [p for p in passages if p.text]
+        self.items = [Item(p.id, corpus.path(p)) for p in self.passages]
+        recogniser = {name: x for name, x in system.card.items() if name in ("asr", "asr_weights")}
+        data = data_hash(corpus.root, corpus.split)
+        self.card = recogniser | {"data": data, "passages": len(passages)}
+
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        # others have no words that could be missed
-        passages = [p for p in passages_with_questions(self.corpus) if p.text]
-        errors = word_errors(passages, {name: x.text for name, x in features.items()})
+        errors = word_errors(self.passages, {name: x.text for name, x in features.items()})
         voices = voices_of(self.corpus)
         scored = []
-        for p, wrong, words in zip(passages, errors.errors, errors.words, strict=True):
+        for p, wrong, words in zip(self.passages, errors.errors, errors.words, strict=True):
             scored.append(ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]))
         return scored
 
 
-def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
+def make_qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     """Make the tasks that a system of spoken question answering is scored by: its answers, and of a
     cascade its transcripts. Raises InputError where no question has an answer with times."""
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
@@ -335,29 +341,75 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
             f"{corpus.root / corpus.split} has no question whose answer has times; "
             f"leave out the task {system.name}"
         )
-    data, passages = data_hash(corpus.root, corpus.split), passages_with_questions(corpus)
-    records: list[Passage | Question] = [*passages, *corpus.answerable]
-    questions = hash_json([q.id for q in corpus.answerable])
-    answers = AnswersTask(
-        name=system.name,
-        metric="ff1",
-        unit="passage",
-        card={**system.card, "data": data, "questions": questions},
-        items=[Item(r.id, corpus.path(r)) for r in records],
-        system=system,
-        corpus=corpus,
-    )
-    written = {p.id for p in passages if p.text}
-    if not (system.name.startswith(CASCADE) and written):
-        return [answers]
-    recogniser = {name: x for name, x in system.card.items() if name in ("asr", "asr_weights")}
-    transcripts = TranscriptsTask(
-        name=system.name,
-        metric="wer",
-        unit="passage",
-        card=recogniser | {"data": data, "passages": len(passages)},
-        items=[item for item in answers.items[: len(passages)] if item.id in written],
-        system=system,
-        corpus=corpus,
-    )
-    return [answers, transcripts]
+    tasks: list[GridTask] = [AnswersTask(system, corpus)]
+    if system.name.startswith(CASCADE) and any(p.text for p in passages_with_questions(corpus)):
+        tasks.append(TranscriptsTask(system, corpus))
+    return tasks
+
+
+# ---- an encoder, and its tasks
+
+
+@dataclass(frozen=True)
+class TestedEncoder:
+    """A tested encoder may come with readers and heads. models: its folder of models (`systems`),
+    None for an encoder alone."""
+
+    name: str
+    encoder: SharedEncoder
+    models: Path | None
+
+
+def load_tested(
+    name: str, where: str, tasks: Collection[str], settings: Collection[Setting]
+) -> TestedEncoder:
+    """Load an encoder under test. where: a folder of models or the name of a shipped one, else what
+    `load_encoder` takes.
+
+    Raises InputError as these do, where one of the tasks needs a folder of models and the encoder
+    comes alone, and for unseen noise that it was trained on.
+    """
+    check_unseen(name, trained_noises(where), settings)
+    for folder in (Path(where), SHIPPED / where):
+        if (folder / "encoder").is_dir():
+            return TestedEncoder(name, shared_encoder(folder), folder)
+    for task in tasks:
+        if task in WITH_MODELS:
+            raise InputError(
+                f"the encoder {name} is not enough for the task {task}; give a folder of models "
+                "that has encoder/ and what else the task needs"
+            )
+    return TestedEncoder(name, SharedEncoder(load_encoder(where)), None)
+
+
+def make_tasks(
+    name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness
+) -> list[GridTask]:
+    """Make what a task of TASKS is scored by. data: its data; out: the folder of its head.
+
+    Raises InputError for data that are not those of the task, or lack the split.
+    """
+    encoder: Any = tested.encoder
+    if name in CLASSIFICATION:
+        labelled = load_labelled(data)
+        if labelled.task != name:
+            raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}")
+        if o.split not in labelled.splits:
+            splits = ", ".join(labelled.splits)
+            raise InputError(f"{data} has no split {o.split!r}; choose from {splits}")
+        return [HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)]
+    if name == "asr":
+        if tested.models and (tested.models / "ctc").is_dir():
+            return [RecognitionTask(tested.models / "ctc", data, encoder, o)]
+        head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
+        fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
+        return [RecognitionTask(out, data, encoder, o)]
+    assert tested.models  # `load_tested` sees to it
+    if name == "units":
+        extractor = extractor_of(encoder, load_codebook(tested.models / "units.safetensors"))
+        folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
+        return [UnitsTask(extractor, data, folder, o)]
+    corpus = first_passages(load_corpus(data, o.split), o.passages)
+    reading = o.reading if name in CASCADES else ReaderOptions()
+    (system,) = load_systems(tested.models, [name], o.bf16, encoder, reading=reading)
+    return make_qa_tasks(system, corpus)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, hold_output
@@ -16,7 +17,7 @@ from speechssl.data.records import TOLERANCE, Corpus, data_hash, guess_unit, loa
 from speechssl.data.tables import load_json
 from speechssl.errors import InputError
 from speechssl.eval.options import Predictions
-from speechssl.eval.predict import prediction_path, read_card, read_predictions, write_items
+from speechssl.eval.predict import parse_predictions, prediction_path, read_card, write_items
 from speechssl.eval.score import (
     METRICS,
     measure_scores,
@@ -45,12 +46,20 @@ def import_predictions(o: Predictions) -> str:
     seconds, or an object with `text`, `start` and `end`, any of them left out; null or "" is no
     answer. Scores are over all questions that have an answer: those with no answer given and those
     that are not in the file are counted apart, and count 0. Raises InputError for a file that does
-    not hold predictions, or one of a question that the split does not ask.
+    not hold predictions, or one of a question that the split does not ask, and for the name of a
+    system of ours that lies in `o.out`.
     """
     corpus, condition = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     given = load_json(o.file)
     answers = _parse_answers(given, o.file, corpus)
     _check_seconds(o.file, answers, corpus)
+    path = prediction_path(o.out, o.name, condition)
+    for other in sorted(path.parent.glob("*.parquet")):
+        if IMPORTED not in read_card(other)["card"]:
+            raise InputError(
+                f"{other} holds answers of a system of `evaluate`; give another --name than "
+                f"{o.name}, or another folder"
+            )
     found = sum(q.id in given for q in corpus.answerable)
     counts = {
         "answered": len(answers),
@@ -67,22 +76,19 @@ def import_predictions(o: Predictions) -> str:
         "counts": counts,
         "failed": {},
     }
-    path = prediction_path(o.out, o.name, condition)
-    _check_others(path, file_hash)
-    none = {"text": None, "start": None, "end": None}
     rows = []
     for question in corpus.answerable:
-        answer = answers.get(question.id, none)
-        row = {"id": question.id, "passage": question.passage, "answered": answer is not none}
-        rows.append(row | answer | {"confidence": None})
+        row: dict[str, Any] = {"id": question.id, "passage": question.passage, "confidence": None}
+        row |= {"answered": question.id in answers, "text": None, "start": None, "end": None}
+        rows.append(row | answers.get(question.id, {}))
     write_items(path, rows, card)
-    predictions = read_predictions(path)
+    predictions = parse_predictions(rows, card)
     scored = score_questions(predictions, corpus)
     results = []
     for metric, value in measure_scores(scored, METRICS, {}, corpus, o.seed).items():
         cell = ("qa", o.name, "", condition.short, condition.snr_db, metric)
         results.append(Row.from_interval(value, *cell, o.seed, file_hash))
-    append_rows(o.out / "results.jsonl", results)
+    append_rows(o.out / "results.jsonl", results, any_card=True)
     lines = question_lines(scored, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
@@ -92,26 +98,12 @@ def import_predictions(o: Predictions) -> str:
     )
 
 
-def _check_others(path: Path, file_hash: str) -> None:
-    """Raise InputError where the folder of these predictions has a system of ours, or the file has
-    those of another file; other conditions may be by other files."""
-    for other in sorted(path.parent.glob("*.parquet")):
-        card = read_card(other)
-        ours = IMPORTED not in card["card"]
-        if ours or (other == path and card["made_from"] != file_hash):
-            what = "answers of a system of `evaluate`" if ours else "other predictions"
-            raise InputError(
-                f"{other} holds {what} called {path.parent.name}; give another --name, or another "
-                "folder"
-            )
-
-
 def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str, Any]]:
     """Return text, start and end of every question that has an answer and is answered."""
     if not isinstance(given, dict) or not given:
         raise InputError(
-            f"{file} holds no answers; write a JSON object of question id -> "
-            "answer, as SQuAD's scorer takes it"
+            f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's "
+            "scorer takes it"
         )
     ids = {q.id for q in corpus.questions}
     answerable = {q.id for q in corpus.answerable}
@@ -123,35 +115,37 @@ def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str
                 "give its corpus and --split"
             )
         if name in answerable and value not in (None, ""):
-            answer = _parse_answer(value)
-            if answer is None:
+            try:
+                answers[name] = _parse_answer(value)
+            except (msgspec.ValidationError, ValueError) as error:
                 raise InputError(
-                    f"{file}: the answer of {name} is {value!r}; give a text, [start, end] in "
-                    "seconds (the start first), or an object with both"
-                )
-            answers[name] = answer
+                    f"{file}: the answer of {name} is {value!r} ({error}); give a text, "
+                    "[start, end] in seconds, or an object with both"
+                ) from error
     return answers
 
 
-def _parse_answer(value: Any) -> dict[str, Any] | None:
-    """Return text, start and end; None for what is no answer."""
+class Answer(msgspec.Struct, forbid_unknown_fields=True):
+    """An answer as others write it, times in seconds."""
+
+    text: str | None = None
+    start: float | None = None
+    end: float | None = None
+
+
+def _parse_answer(value: Any) -> dict[str, Any]:
+    """Return text, start and end. Raises ValidationError or ValueError for what is no answer."""
     if isinstance(value, str):
-        return {"text": value, "start": None, "end": None}
-    if isinstance(value, list) and len(value) == 2:
-        value = {"start": value[0], "end": value[1]}
-    if not isinstance(value, dict) or not value.keys() <= {"text", "start", "end"}:
-        return None
-    text, start, end = (value.get(name) for name in ("text", "start", "end"))
-    if not isinstance(text, (str, type(None))):
-        return None
-    if start is None and end is None:
-        return {"text": text, "start": None, "end": None} if text is not None else None
-    for time in (start, end):
-        if isinstance(time, bool) or not isinstance(time, (int, float)) or not math.isfinite(time):
-            return None
-    if not 0 <= start <= end:  # type: ignore[operator]
-        return None
-    return {"text": text, "start": start, "end": end}
+        value = {"text": value}
+    elif isinstance(value, list):
+        start, end = value
+        value = {"start": start, "end": end}
+    answer = msgspec.convert(value, Answer)
+    if (answer.start is None) != (answer.end is None) or answer == Answer():
+        raise ValueError("something of it is missing")
+    if answer.start is not None and not 0 <= answer.start <= (answer.end or 0.0) < math.inf:
+        raise ValueError("it does not end after its start")
+    return msgspec.structs.asdict(answer)
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:

@@ -2,14 +2,13 @@
 
 `predictions/<system>/<condition>.parquet` holds the rows of a system under a condition, and in the
 metadata of its schema the card: what made them. A file is whole or absent; it is made again where
-what decides it has changed, where it is damaged, and where recordings failed, which may have been
-mended. pandas reads it: `pandas.read_parquet(path)`.
+what decides it has changed, and where recordings failed, which may have been mended.
+`pandas.read_parquet` reads it.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from speechssl.artifacts import replacing
+from speechssl.artifacts import hash_json, replacing
 from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Question
 from speechssl.errors import InputError
@@ -63,14 +62,10 @@ def read_card(path: Path) -> dict[str, Any]:
 
 def is_current(path: Path, made_from: str) -> bool:
     """Return whether a file need not be made (again): it is of the same inputs, and no recording
-    failed. A damaged file is reported."""
+    failed."""
     if not path.is_file():
         return False
-    try:
-        card = read_card(path)
-    except InputError as error:
-        tqdm.write(f"{error}; it is made again", file=sys.stderr)
-        return False
+    card = read_card(path)
     return card["made_from"] == made_from and not card["failed"]
 
 
@@ -144,33 +139,27 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
     with an earlier evaluation."""
     by_name: dict[str, Any] = {}
     for system in systems:
-        if part := find_difference(by_name.setdefault(system.name, system).card, system.card):
+        part = find_difference(by_name.setdefault(system.name, system).card, system.card)
+        if part:
             raise InputError(
                 f"two systems with another {part} would be called {system.name}; "
                 "evaluate them one by one into two folders"
             )
     for name, system in by_name.items():
         for path in sorted((out / "predictions" / name).glob("*.parquet")):
-            card = read_card(path)
-            if part := find_difference(card["card"], system.card):
+            old = read_card(path)["card"]
+            part = find_difference(old, system.card)
+            if part:
                 raise InputError(
-                    f"{path} was made by another {name}, with another {part} "
-                    f"({card['card'].get(part)}); evaluate this one into another folder"
+                    f"{path} was made by another {name}, with another {part} ({old.get(part)}); "
+                    "evaluate this one into another folder"
                 )
 
 
 def find_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Find a part in which two cards differ; "" where they are of one system, whose simulated
-    errors may have other seeds and whose parts may be called by another path."""
-    old, new = (json.loads(json.dumps(dict(card))) for card in (old, new))
+    errors may have other seeds."""
     for part in {**new, **old}:
-        same = old.get(part) == new.get(part) or _is_same_path(old.get(part), new.get(part))
-        if part != "seed" and not same:
+        if part != "seed" and hash_json(old.get(part)) != hash_json(new.get(part)):
             return part
     return ""
-
-
-def _is_same_path(a: Any, b: Any) -> bool:
-    if not (isinstance(a, str) and isinstance(b, str)):
-        return False
-    return Path(a).exists() and Path(b).exists() and Path(a).samefile(b)

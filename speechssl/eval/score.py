@@ -8,7 +8,6 @@ and in the order of the manifest.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from rapidfuzz.distance import Levenshtein
 
 from speechssl.artifacts import read_json
 from speechssl.augment import Condition
@@ -42,7 +40,7 @@ from speechssl.metrics import (
 )
 from speechssl.results import seconds_range
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.text import answer_tokens, error_metric, language_of, pieces, tokens
+from speechssl.text import answer_tokens, error_metric, language_of
 
 if TYPE_CHECKING:
     # which imports torch; a page of results does not
@@ -286,11 +284,6 @@ def _strings(value: Any) -> set[str]:
 # ---- scores of questions, for comparisons
 
 
-AROUND = 10  # words on either side of an answer, where no sentence can be made out
-LONGEST = 60  # words of a sentence; what is longer was not punctuated
-_ENDS = ".?!。？！；;\n"
-
-
 def write_scores(
     out: Path,
     system: str,
@@ -339,45 +332,28 @@ def question_lines(
     scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without
     any.
     error: one of ERRORS, "" where neither times nor words can tell.
-    voice: of the passage, "" where it is not known, or training knew it (`data.records.voices_of`);
-    asker: of the question. answer_words: in Chinese characters. position: of the middle of the
-    answer in its passage, 0 to 1, by time or else by the text. sentence_wer: errors in the sentence
-    with the answer over its words.
+    position: of the middle of the answer in its passage, 0 to 1, by time or else by the text.
     """
-    questions, voices = {q.id: q for q in corpus.questions}, voices_of(corpus)
-    errors = _errors_of([s.passage for s in scored], corpus, transcripts)
+    questions = {q.id: q for q in corpus.questions}
+    facts = _passage_facts(scored, corpus, transcripts)
     lines = []
     for score in scored:
         question = questions[score.id]
         passage, answer = corpus.passages[question.passage], question.answers[0]
-        counted, place = errors.get(passage.id), locate_answer(question, passage)
-        span, position = None, None
+        seconds, position = None, None
         if answer.start is not None and answer.end is not None:
-            span = answer.start, answer.end
-        if span and passage.seconds > 0:
-            position = min(1.0, sum(span) / 2 / passage.seconds)
-        elif place is not None and passage.written:
-            position = (place[0] + place[1]) / 2 / len(passage.written)
-        sentence_wer = None
-        if counted and place and passage.text:
-            sentence_wer = _sentence_errors(counted, place, passage)
-        lines.append(
-            {
-                "id": question.id,
-                "passage": passage.id,
-                "voice": voices[passage.id],
-                "asker": voices[question.id],
-                **{metric: getattr(score, metric) for metric in metrics},
-                "answer_seconds": span[1] - span[0] if span else None,
-                "answer_words": len(answer_tokens(answer.text, question.language)),
-                "position": position,
-                "type": answer_type(question.written, answer.text, question.language),
-                "relation": question.relation,
-                "sentence_wer": sentence_wer,
-                "passage_errors": len(counted[1]) if counted else None,
-                "passage_words": counted[0] if counted else None,
-            }
-        )
+            seconds = answer.end - answer.start
+            if passage.seconds > 0:
+                position = min(1.0, (answer.start + answer.end) / 2 / passage.seconds)
+        elif answer.char_start is not None:
+            position = (answer.char_start + len(answer.text) / 2) / len(passage.written)
+        about = {
+            "answer_seconds": seconds,
+            "position": position,
+            "type": answer_type(question.written, answer.text, question.language),
+        }
+        scores = {metric: getattr(score, metric) for metric in metrics}
+        lines.append({"id": score.id, **facts[score.id], **scores, **about})
     return lines
 
 
@@ -385,104 +361,40 @@ def choice_lines(
     scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> Rows:
     """Make the lines of multiple choice: the scores, what there is to say of the right option (the
-    first), and the errors in the passage.
-
-    Where the answer stands in the passage is not known. transcripts: of the passages by id; none
-    for a system without any.
-    """
-    questions, voices = {q.id: q for q in corpus.choices}, voices_of(corpus)
-    errors = _errors_of([s.passage for s in scored], corpus, transcripts)
+    first), and the errors in the passage. transcripts: of the passages by id; none for a system
+    without any."""
+    questions = {q.id: q for q in corpus.choices}
+    facts = _passage_facts(scored, corpus, transcripts)
     lines = []
     for score in scored:
-        question, counted = questions[score.id], errors.get(score.passage)
+        question = questions[score.id]
         right = question.options[question.correct[0]]
-        facts = {
-            "voice": voices[score.passage],
-            "asker": voices.get(score.id, ""),
-            "answer_words": len(answer_tokens(right, question.language)),
-            "type": answer_type(question.written, right, question.language),
-            "relation": question.relation,
-            "passage_errors": len(counted[1]) if counted else None,
-            "passage_words": counted[0] if counted else None,
-        }
-        lines.append(asdict(score) | facts)
+        kind = answer_type(question.written, right, question.language)
+        lines.append(asdict(score) | facts[score.id] | {"type": kind})
     return lines
 
 
-# words of a reference; of every error the word it stands at, ascending
-Errors = tuple[int, list[int]]
-
-
-def _errors_of(
-    passages: Sequence[str], corpus: Corpus, transcripts: Mapping[str, str]
-) -> dict[str, Errors | None]:
-    """Find where the transcripts of passages err; {} for a system without any."""
-    names = dict.fromkeys(passages) if transcripts else {}
-    return {i: recognition_errors(corpus.passages[i], transcripts.get(i, "")) for i in names}
-
-
-def _sentence_errors(counted: Errors, place: tuple[int, int], passage: Passage) -> float:
-    """Return the errors in the sentence with the answer at this place, over its words."""
-    words, places = counted
-    start, end = find_sentence(passage.text, *place, passage.language)
-    first = len(tokens(passage.text[:start], passage.language))
-    last = max(min(len(tokens(passage.text[:end], passage.language)), words), first + 1)
-    return (bisect_left(places, last) - bisect_left(places, first)) / (last - first)
-
-
-def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
-    """Find where a transcript errs, as WER counts it; None without a reference."""
-    reference, words = tokens(passage.text, passage.language), tokens(transcript, passage.language)
-    if not reference:
-        return None
-    return len(reference), sorted(
-        min(e.src_pos, len(reference) - 1) for e in Levenshtein.editops(reference, words)
-    )
-
-
-def locate_answer(question: Question, passage: Passage) -> tuple[int, int] | None:
-    """Find where the answer stands in what is written of the passage: by its offset; through the
-    times of the words, where the text has as many words as there are times; or the first place that
-    has its text.
-    """
-    answer = question.answers[0]
-    if answer.char_start is not None:
-        return answer.char_start, answer.char_start + len(answer.text)
-    written = pieces(passage.written, passage.language)
-    if answer.start is not None and answer.end is not None and len(written) == len(passage.words):
-        inside = [
-            i
-            for i, w in enumerate(passage.words)
-            if answer.start < (w.start + w.end) / 2 < answer.end
-        ]
-        if inside:
-            last, start = written[inside[-1]], written[inside[0]][1]
-            return start, last[1] + len(last[0])
-    at = passage.written.lower().find(answer.text.lower()) if answer.text.strip() else -1
-    return None if at < 0 else (at, at + len(answer.text))
-
-
-def find_sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
-    """Find the offsets of the sentence with [start, end); of AROUND words on either side, where it
-    is longer than LONGEST or there is one.
-
-    A point counts as an end where white space or nothing follows, so that 3.5 is one number.
-    """
-    ends = [
-        i + 1
-        for i, c in enumerate(text)
-        if c in _ENDS and (c != "." or not text[i + 1 : i + 2].strip())
-    ]
-    before = max((e for e in ends if e <= start), default=0)
-    after = min((e for e in ends if e >= end), default=len(text))
-    written = pieces(text, language)
-    starts = [at for _, at in written]
-    if bisect_left(starts, after) - bisect_left(starts, before) <= LONGEST and (
-        before > 0 or after < len(text)
-    ):
-        return before, after
-    first, last = (
-        max(bisect_left(starts, start + 1) - 1 - AROUND, 0),
-        min(bisect_left(starts, end) - 1 + AROUND, len(written) - 1),
-    )
-    return (starts[first], starts[last] + len(written[last][0])) if written else (0, len(text))
+def _passage_facts(
+    scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Say of every question its passage; voice: of the passage, "" where it is not known, or
+    training knew it (`data.records.voices_of`); asker: of the question; and how many words of the
+    passage are wrong, as WER counts them, None for a system without transcripts."""
+    voices = voices_of(corpus)
+    passages = [p for p in corpus.passages.values() if p.text] if transcripts else []
+    counts: dict[str, tuple[int, int]] = {}
+    if passages:
+        errors = word_errors(passages, transcripts)
+        for p, wrong, words in zip(passages, errors.errors, errors.words, strict=True):
+            counts[p.id] = int(wrong), int(words)
+    facts = {}
+    for score in scored:
+        count = counts.get(score.passage)
+        facts[score.id] = {
+            "passage": score.passage,
+            "voice": voices[score.passage],
+            "asker": voices.get(score.id, ""),
+            "passage_errors": count[0] if count else None,
+            "passage_words": count[1] if count else None,
+        }
+    return facts

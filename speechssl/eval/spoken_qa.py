@@ -21,7 +21,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_json, hold_output
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.readers import find_reader
-from speechssl.cascade.system import SIMULATED, CascadeSystem
+from speechssl.cascade.system import CascadeSystem
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import (
     Corpus,
@@ -139,35 +139,29 @@ def evaluate_task(
 ) -> list[Row]:
     """Return the rows of every system in every condition; its predictions are made where they are
     missing. rounds: conditions with the systems that they concern."""
-    corpus = task.corpus
-    systems = {s.name: s for _, members in rounds for s in members}
-    check_names([s for _, members in rounds for s in members], setup.out)
-    data = data_hash(corpus.root, corpus.split)
-    seen = {name: find_seen(data, system, setup.parts) for name, system in systems.items()}
+    every = [system for _, systems in rounds for system in systems]
+    check_names(every, setup.out)
+    split = task.corpus.root / task.corpus.split
+    data = data_hash(task.corpus.root, task.corpus.split)
+    seen = {system.name: find_seen(data, system, setup.parts) for system in every}
     for name, what in seen.items():
         if what:
-            print(
-                f"{name}: {SEEN[what].lower()}, {corpus.root / corpus.split}; it may score "
-                "less on other data",
-                file=sys.stderr,
-            )
+            about = f"{SEEN[what].lower()}, {split}; it may score less on other data"
+            print(f"{name}: {about}", file=sys.stderr)
     rows: list[Row] = []
-    for condition, members in rounds:
-        by_name = {system.name: system for system in members}
+    for condition, systems in rounds:
+        by_name = {system.name: system for system in systems}
         encode_and_predict(task, list(by_name.values()), condition, setup)
-        for system in by_name.values():
-            rows += score_system(task, system, condition, setup, seen[system.name])
+        for name, system in by_name.items():
+            rows += score_system(task, system, condition, setup, seen[name])
     return rows
 
 
 def encode_and_predict(
     task: Task, systems: Sequence[Any], condition: Condition, setup: Setup
 ) -> None:
-    """Make the predictions that are missing under a condition.
-
-    Raises InputError where a system could encode none of its recordings, after the predictions of
-    the others are written.
-    """
+    """Make the predictions that are missing under a condition. Raises InputError where a system
+    could encode none of its recordings."""
     corpus, distorter = task.corpus, setup.distorter
     inputs = {
         "task": task.name,
@@ -194,14 +188,9 @@ def encode_and_predict(
     what = f"{doing}, {condition.label}"
     recordings = task.list_recordings() if jobs else []
     encoded = encode_recordings(jobs, recordings, condition, distorter, setup.workers, what)
-    error = None
     for system, path, store in missing:
         of_system = encoded.get(system.name, Encoded())
-        try:
-            of_system.check(f"{system.name}, {condition.label}")
-        except InputError as none_encoded:
-            error = error or none_encoded
-            continue
+        of_system.check(f"{system.name}, {condition.label}")
         rows = task.predict(system, of_system.features, condition.label)
         card = {
             "task": task.name,
@@ -213,8 +202,6 @@ def encode_and_predict(
         }
         write_items(path, rows, card)
         store.remove()
-    if error:
-        raise error
 
 
 def score_system(
@@ -226,37 +213,19 @@ def score_system(
     label = f"{system.name}, {condition.label}"
     report_set_aside(predictions["failed"], f"{label} (their questions count as not answered)")
     scores, lines, transcripts = task.score(system, predictions)
-    encoder = "" if isinstance(system, Baseline) else setup.models
-    facts = {"seen": seen} if seen else {}
-    write_scores(
-        setup.out, system.name, condition, lines, task.corpus, predictions, encoder=encoder, **facts
-    )
+    facts = {"encoder": "" if isinstance(system, Baseline) else setup.models}
+    if seen:
+        facts["seen"] = seen
+    write_scores(setup.out, system.name, condition, lines, task.corpus, predictions, **facts)
     seed, over = setup.distorter.seed, predictions.get("snr_over", "")
     card = hash_json(dict(system.card))
     rows = []
     measured = measure_scores(scores, task.metrics, transcripts, task.corpus, seed)
     for metric, value in measured.items():
-        cell = (task.name, system.name, encoder, condition.short, condition.snr_db, metric)
-        rows.append(replace(Row.from_interval(value, *cell, seed, card, over), seen=seen))
+        place = (system.name, facts["encoder"], condition.short, condition.snr_db, metric)
+        row = Row.from_interval(value, task.name, *place, seed, card, over)
+        rows.append(replace(row, seen=seen))
     return rows
-
-
-def append_results(out: Path, rows: Sequence[Row]) -> None:
-    """Add rows to `out`/results.jsonl. What another model of the same name left of a result goes,
-    whatever its seed: tables show means over the seeds of the noise, which are of one model.
-    Simulated errors depend on the seed, and so do their cards.
-    """
-
-    def result(row: Row) -> tuple[Any, ...]:
-        return *row.cell[:-1], row.seed if row.system.startswith(SIMULATED) else None
-
-    cards = {result(row): row.card_text for row in rows}
-    append_rows(
-        out / "results.jsonl",
-        rows,
-        by_content=True,
-        outdated=lambda r: cards.get(result(r), r.card_text) != r.card_text,
-    )
 
 
 def list_rounds(
@@ -272,14 +241,16 @@ def list_rounds(
             f"{corpus.root / corpus.split} has no answerable question to evaluate; "
             "choose another split or corpus"
         )
-    if not any(s.needs_audio for s in systems) and all(c.name != "clean" for c in conditions):
-        names = ", ".join(s.name for s in systems)
-        raise InputError(
-            f"{names} read text, which noise does not change; evaluate them under "
-            "the condition clean"
-        )
     check_conditions(conditions, distorter)
-    return [(c, [s for s in systems if c.name == "clean" or s.needs_audio]) for c in conditions]
+    rounds = []
+    for condition in conditions:
+        some = [s for s in systems if condition.name == "clean" or s.needs_audio]
+        if some:
+            rounds.append((condition, some))
+    if not rounds:
+        names = ", ".join(s.name for s in systems)
+        raise InputError(f"{names} read text, which noise does not change; add the condition clean")
+    return rounds
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> list[Recording]:
@@ -323,12 +294,7 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
             f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text"
         )
     loaded = load_systems(
-        folder,
-        names,
-        o.bf16,
-        errors=o.errors,
-        reading=o.reading,
-        language=data.language,
+        folder, names, o.bf16, errors=o.errors, reading=o.reading, language=data.language
     )
     parts = [folder]
     if o.reading.reader:
@@ -343,6 +309,11 @@ def name_models(folder: Path) -> str:
     if folder.parent.name in ("models", ""):
         return folder.name
     return f"{folder.parent.name}/{folder.name}"
+
+
+def append_results(out: Path, rows: Sequence[Row]) -> None:
+    """Add rows to `out`/results.jsonl; one model under two names is one row."""
+    append_rows(out / "results.jsonl", rows, any_card=True, by_content=True)
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
@@ -405,26 +376,20 @@ class SpokenQa(Task):
         InputError for the latter where all systems need times."""
         corpus = self.corpus
         if self.written:
-            count = len(self.written)
             print(
-                f"{count} question{'s have' if count > 1 else ' has'} no recording: cascades read "
-                "what is written, other systems cannot be asked",
+                f"{len(self.written)} of the questions have no recording: cascades read what is "
+                "written, other systems cannot be asked",
                 file=sys.stderr,
             )
         if any(a.start is not None for q in corpus.answerable for a in q.answers):
             return
+        untimed = (
+            "no answer has times, by which alone FF1 and AOS are; `speechssl align` finds them"
+        )
         reading = [s for s in systems if isinstance(s, CascadeSystem) or not s.needs_audio]
         if not reading and any(r.audio for r in self.records):
-            names = ", ".join(s.name for s in systems)
-            raise InputError(
-                f"no answer of {corpus.root / corpus.split} has times, by which alone {names} can "
-                "be scored; `speechssl align` finds them"
-            )
-        print(
-            "no answer has times, so nothing can be said of FF1 and AOS; `speechssl align` "
-            "finds them",
-            file=sys.stderr,
-        )
+            raise InputError(f"{corpus.root / corpus.split}: {untimed}")
+        print(untimed, file=sys.stderr)
 
 
 def _listens(system: System) -> bool:
@@ -447,15 +412,11 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
         conditions = [parse_condition(c) for c in o.conditions]
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
         loaded = load_choice_systems(o.models, o.systems, o.bf16, data.language)
-        folder = Path(o.models)
-        name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-        setup = make_setup(o, name, model_folder(o.models))
+        folder = model_folder(o.models)
+        setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, choose(loaded, data, conditions, setup))
-        print(results_table(read_rows(o.out / "results.jsonl")))
-        noise = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
-        others = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
-        for note in filter(None, [noise, others]):
-            print(f"\n{note}")
+        published = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
+        print("\n\n".join(filter(None, [table_of_rows(o, conditions), published])))
         return list_rows(o.out)
 
 
@@ -474,11 +435,7 @@ def choose(
     check_conditions(conditions, setup.distorter)
     reading = [s for s in systems if _reads(s)]
     spoken = [s for s in systems if not _reads(s)]
-    rounds: list[tuple[Condition, list[Any]]] = []
-    if reading:
-        rounds.append((CLEAN, reading))
-    if spoken:
-        rounds += [(condition, spoken) for condition in conditions]
+    rounds = [(CLEAN, reading), *((condition, spoken) for condition in conditions)]
     return evaluate_task(MultipleChoice(corpus), rounds, setup)
 
 
@@ -514,19 +471,31 @@ class MultipleChoice(Task):
     def predict(self, system: ChoiceSystem, features: Mapping[str, Any], where: str) -> Rows:
         """Make rows with the chosen options and the log-probabilities of all; chosen is None for
         chance."""
-        corpus, rows = self.corpus, []
-        if isinstance(system, Baseline):
-            for question in corpus.choices:
+        rows = []
+        scores = (
+            {} if isinstance(system, Baseline) else self._score_options(system, features, where)
+        )
+        for question in self.corpus.choices:
+            row = describe_question(question, features)
+            row |= {"answered": question.id in scores, "chosen": [], "scores": None}
+            if isinstance(system, Baseline):
                 longest = system.name == "longest-option"
-                chosen = longest_options(question) if longest else None
-                row = describe_question(question, {})
-                rows.append(row | {"answered": True, "chosen": chosen, "scores": None})
-            return rows
-        asked = list(corpus.choices)
+                row |= {"answered": True, "chosen": longest_options(question) if longest else None}
+            elif row["answered"]:
+                found = scores[question.id]
+                row["chosen"] = list(choose_options(found, len(question.correct)))
+                row["scores"] = [round(float(x), 5) for x in found]
+            rows.append(row)
+        return rows
+
+    def _score_options(
+        self, system: Any, features: Mapping[str, Any], where: str
+    ) -> dict[str, np.ndarray]:
+        """Return the log-probabilities of the options, by question; none of what was not encoded in
+        all its parts."""
+        corpus, asked = self.corpus, list(self.corpus.choices)
         if not isinstance(system, WrittenChoice):
-            asked = [
-                q for q in asked if all(i in features for i in (q.id, q.passage, *q.option_ids))
-            ]
+            asked = [q for q in asked if features.keys() >= {q.id, q.passage, *q.option_ids}]
         scores: list[np.ndarray] = []
         starts = range(0, len(asked), CHOICE_BATCH)
         bar = tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts)
@@ -540,16 +509,7 @@ class MultipleChoice(Task):
                 options = tuple(features[i] for i in q.option_ids)
                 encoded.append(EncodedQuestion(features[q.id], options, features[q.passage]))
             scores += system.score_all(encoded)
-        by_id = {q.id: found for q, found in zip(asked, scores, strict=True)}
-        for question in corpus.choices:
-            row = describe_question(question, features) | {"answered": question.id in by_id}
-            row |= {"chosen": [], "scores": None}
-            if question.id in by_id:
-                found = by_id[question.id]
-                row["chosen"] = list(choose_options(found, len(question.correct)))
-                row["scores"] = [round(float(x), 5) for x in found]
-            rows.append(row)
-        return rows
+        return {q.id: found for q, found in zip(asked, scores, strict=True)}
 
     def score(self, system: ChoiceSystem, predictions: Mapping[str, Any]) -> Scored:
         corpus, transcripts = self.corpus, predictions["transcripts"]

@@ -1,7 +1,7 @@
 """Plan a run of SUPERB: encoders, data of tasks, parts, and audio of the conditions.
 
 A part is a task, or a fold of it (er/fold-1). `make_plan` reads the options, `list_parts` the sets,
-`frozen_audio` draws the noise of the test sets, `feature_cache` loads an encoder.
+`freeze_audio` draws the noise of the test sets, `load_benchmarked` loads an encoder.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
-from speechssl.artifacts import read_json
+from speechssl.artifacts import hash_json, read_json
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
@@ -29,34 +30,27 @@ from speechssl.eval.conditions import (
     FrozenMixtures,
     Item,
     Setting,
-    file_size,
+    check_conditions,
+    check_unseen,
     freeze_mixtures,
+    list_settings,
     name_utterances,
+    noises_in,
+    trained_noises,
 )
 from speechssl.options import noise_folders
 from speechssl.superb.data import FeatureCache, HeadSettings, Task, encoder_card
 from speechssl.superb.options import Data, Superb
 from speechssl.superb.tasks import ORDER, QBE, TASKS
 from speechssl.superb.tasks.classification import METRIC
+from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.train import TrainedHead
-from speechssl.superb.tuning import NO_HEADS, Tuning
+from speechssl.superb.tuning import NO_HEADS, Tuning, make_tuning
 from speechssl.timing import FrameGrid
 from speechssl.units.spectral import SPECTRAL, spectral_encoder
 
 ALL = "all"
-
 HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A plan says what a run does. encoders: name -> where; data: task -> folder of its
-    set, or of fold-1, ..., in order."""
-
-    options: Superb
-    encoders: Mapping[str, str]
-    data: Mapping[str, Path]
-    distorter: Distorter
 
 
 @dataclass(frozen=True)
@@ -83,11 +77,23 @@ class TaskPart:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """A plan says what a run does. encoders: name -> where; parts: of each task, in order; tuning:
+    how heads are trained on distorted speech, or with their upstream; None: on clean speech, with a
+    frozen one."""
+
+    options: Superb
+    encoders: Mapping[str, str]
+    parts: Mapping[str, Sequence[TaskPart]]
+    settings: Sequence[Setting]
+    distorter: Distorter
+    tuning: Tuning | None
+
+
+@dataclass(frozen=True)
 class Benchmarked:
-    """An encoder is benchmarked as the results name it. name: in results, with that of the tuning
-    ("robust+distorted"); tuning: how heads are trained on distorted speech, or with their upstream;
-    None: on clean speech, with a frozen one.
-    """
+    """An encoder is benchmarked as the results name it, with what the tuning adds to its name:
+    "robust+distorted"."""
 
     name: str
     cache: FeatureCache
@@ -97,21 +103,20 @@ class Benchmarked:
     @property
     def card(self) -> dict[str, Any]:
         """Return the card of what heads are trained on, or with."""
-        return encoder_card(self.cache.encoder) | (
-            {"tuning": self.tuning.card} if self.tuning else {}
-        )
+        tuning = {"tuning": self.tuning.card} if self.tuning else {}
+        return encoder_card(self.cache.encoder) | tuning
 
     def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
         """Return the encoder that was trained with a head, or the frozen one."""
         sets = plan.options.sets
-        return (
-            self.cache.encoder
-            if head.upstream is None
-            else _loaded(head.upstream, sets.precision, sets.device)
-        )
+        if head.upstream is None:
+            return self.cache.encoder
+        return _loaded(head.upstream, sets.precision, sets.device)
 
 
 _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
+# label of a part -> name of a head ("seed-0", "seed-0-default") -> head
+Heads = Mapping[str, Mapping[str, TrainedHead]]
 
 
 @dataclass(frozen=True)
@@ -129,35 +134,45 @@ class ConditionAudio:
         samples = read_audio(path)
         if self.mixtures is None:
             return samples
-        return self.mixtures.apply(
-            samples, self.setting.condition, self.names[os.path.abspath(path)]
-        )
+        name = self.names[os.path.abspath(path)]
+        return self.mixtures.apply(samples, self.setting.condition, name)
 
-    def card(self, paths: Sequence[Path]) -> Any:
-        """Return what decides the samples of these recordings."""
-        files = [[path.name, file_size(path)] for path in paths]
+    def hash(self, items: Sequence[Item]) -> str:
+        """Return the hash of what is done to these recordings."""
         if self.mixtures is None:
-            return [files, "clean"]
-        utterances = [self.names[os.path.abspath(path)] for path in paths]
-        return [
-            files,
-            asdict(self.setting.condition),
-            self.mixtures.made_from(self.setting.condition, utterances),
-        ]
-
-
-# label of a part -> name of a head ("seed-0", "seed-0-default") -> head
-
-Heads = Mapping[str, Mapping[str, TrainedHead]]
+            return "clean"
+        names = [self.names[os.path.abspath(item.path)] for item in items]
+        condition = self.setting.condition
+        return hash_json([condition.text, self.mixtures.made_from(condition, names)])
 
 
 # ---- making them
 
 
 def make_plan(o: Superb) -> Plan:
-    """Make the plan. Raises InputError for options that cannot be followed."""
+    """Make the plan. Raises InputError for options that cannot be followed, as far as that can be
+    known before anything is computed."""
+    encoders = name_encoders(o.encoders)
+    parts = {}
+    for task, folder in find_data(o.sets).items():
+        parts[task] = list_parts(task, folder, o.sets.preset)
+    if "se" in parts:
+        check_installed()
+    settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
-    return Plan(o, name_encoders(o.encoders), find_data(o.sets), distorter)
+    check_conditions(settings, distorter)
+    tuning = make_tuning(o)
+    trained_on = noises_in(tuning.card) if tuning else frozenset()
+    left = [task for task in parts if task in NO_HEADS]
+    left += [where for where in encoders.values() if where in SPECTRAL]
+    if tuning and left:
+        raise InputError(
+            f"{', '.join(left)} cannot be trained with --finetune or --distort; leave out these "
+            "tasks and encoders, or both options"
+        )
+    for name, where in encoders.items():
+        check_unseen(name, trained_noises(where) | trained_on, settings)
+    return Plan(o, encoders, parts, settings, distorter, tuning)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
@@ -192,8 +207,8 @@ def find_data(sets: Data) -> dict[str, Path]:
         if task in given:
             places = [Path(given[task])]
         elif sets.data and (task in named or ALL in named):
-            names = (task, *(TASKS[task].folders if task != QBE else ()))
-            places = [sets.data / name for name in names]
+            folders = TASKS[task].folders if task != QBE else ()
+            places = [sets.data / name for name in (task, *folders)]
         for place in filter(Path.is_dir, places[::-1]):
             found[task] = place
     missing = [task for task in (*given, *named) if task not in (*found, ALL)]
@@ -213,63 +228,60 @@ def find_data(sets: Data) -> dict[str, Path]:
 def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
     """Return the set in a folder, or its folds. Raises InputError where there is none."""
     folds = [fold for fold in folder.glob("fold-*") if fold.is_dir()]
-    folds.sort(key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
+    folds.sort(key=lambda fold: int(fold.name.removeprefix("fold-")))
     folders = {f"{task}/{fold.name}": fold for fold in folds} or {task: folder}
     parts = []
     for label, where in folders.items():
-        data: UtteranceSet
+        card = where / "card.json"
+        name = read_json(card).get("task") if card.is_file() else task
         if task == QBE:
             data = load_set(where, task)
         else:
-            card = where / "card.json"
-            name = read_json(card).get("task") if card.is_file() else None
             load = load_labelled if TASKS[task].metric == METRIC else load_set
             data = load(where, name if name in TASKS[task].folders else task)
-        if preset == "auto":
-            hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
-            parts.append(TaskPart(task, label, data, "small" if hours < HOURS else "published"))
-        else:
-            parts.append(TaskPart(task, label, data, preset))
+        hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
+        usual = "small" if hours < HOURS else "published"
+        parts.append(TaskPart(task, label, data, usual if preset == "auto" else preset))
     return parts
 
 
-def check_tunable(plan: Plan) -> None:
-    """Raise InputError where a task has no head that can be trained on distorted speech or with its
-    upstream, or an encoder has no weights."""
-    left = [task for task in plan.data if task in NO_HEADS]
-    left += [where for where in plan.encoders.values() if where in SPECTRAL]
-    if left:
-        raise InputError(
-            f"{', '.join(left)} cannot be trained with --finetune or --distort; leave out these "
-            "tasks and encoders, or both options"
-        )
-
-
-def frozen_audio(
-    plan: Plan, parts: Sequence[TaskPart], settings: Sequence[Setting]
-) -> list[ConditionAudio]:
+def freeze_audio(plan: Plan) -> list[ConditionAudio]:
     """Return the test recordings under every setting, mixtures frozen in noise.jsonl. Raises
     InputError as `freeze_mixtures`."""
-    o, utterances = plan.options, name_utterances((part.task, part.items) for part in parts)
+    o = plan.options
+    items = [(task, part.items) for task, parts in plan.parts.items() for part in parts]
+    utterances = name_utterances(items)
     mixtures = None
-    if len(settings) > 1:
+    if len(plan.settings) > 1:
         recordings = {name: item.path for item, name in utterances.items()}
-        conditions = [setting.condition for setting in settings]
+        conditions = [setting.condition for setting in plan.settings]
         mixtures = freeze_mixtures(
             plan.distorter, recordings, conditions, o.out / "noise.jsonl", o.sets.workers
         )
     names = {str(item.path): name for item, name in utterances.items()}
-    return [
-        ConditionAudio(setting, None if setting.group == "clean" else mixtures, names)
-        for setting in settings
-    ]
+    audio = []
+    for setting in plan.settings:
+        of_setting = None if setting.group == "clean" else mixtures
+        audio.append(ConditionAudio(setting, of_setting, names))
+    return audio
 
 
-def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
-    o, sets = plan.options, plan.options.sets
-    encoder = (
-        spectral_encoder(where)
-        if where in SPECTRAL
-        else load_encoder(where, sets.precision, sets.device)
-    )
-    return FeatureCache(encoder, out / "features" / name, o.features, o.cache_gb, sets.workers)
+def load_benchmarked(name: str, plan: Plan) -> Benchmarked:
+    """Load an encoder. Heads are trained where it is."""
+    o, sets, where = plan.options, plan.options.sets, plan.encoders[name]
+    device = sets.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    encoder = load_frozen(where, sets)
+    cache = FeatureCache(encoder, o.out / "features" / name, o.cache_gb, sets.workers)
+    if plan.tuning is None:
+        return Benchmarked(name, cache, device)
+    tuning = replace(plan.tuning, source=where)
+    return Benchmarked(f"{name}{tuning.name}", cache, device, tuning)
+
+
+def load_frozen(where: str, sets: Data) -> SpeechEncoder:
+    """Load an encoder, or the spectral features that are called so."""
+    if where in SPECTRAL:
+        return spectral_encoder(where)
+    return load_encoder(where, sets.precision, sets.device)

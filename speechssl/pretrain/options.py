@@ -182,7 +182,6 @@ class Distortion:
         "share of the crops in which a part of the speech is silenced, leaving only noise, as "
         "before and after a short recording",
     )
-    double: Share = option(0.0, "share of the noisy crops that also get r, p or b")
     noise_cache: Path | None = option(
         None, "folder to cache decoded and generated noise in; default: noise/ beside OUT"
     )
@@ -218,7 +217,7 @@ class Adversary:
     domain_adversary_width: int = 256
 
 
-DISTORT_NEEDED = "noise snr_range snr_range_end snr_over distorted double noise_cache".split()
+DISTORT_NEEDED = "noise snr_range snr_range_end snr_over distorted noise_cache".split()
 ADVERSARY_NEEDED = [f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule")]
 NEEDED = {  # an option -> those that mean nothing without it
     "distort": [*DISTORT_NEEDED, "distil", "domain_adversary"],
@@ -475,7 +474,7 @@ class Spin:
     distortion: Distortion = group(
         Distortion(snr_range=(-10.0, 10.0), distorted=(1.0,)),
         "versions",
-        without=("snr_range_end", "double"),
+        without=("snr_range_end",),
     )
     labels: PseudoLabels = group(PseudoLabels(), "pseudo-labels")
     training: TrainingOptions = group(

@@ -70,7 +70,7 @@ from speechssl.report.scores import (
 )
 from speechssl.report.spoken_qa import qa_section
 from speechssl.report.superb import arrange_superb, is_shown, is_superb, superb_section
-from speechssl.report.superb_artefacts import Artefacts, read_artefacts
+from speechssl.report.superb_figures import Artefacts, read_artefacts
 from speechssl.results import (
     DEFAULT,
     Row,
@@ -208,7 +208,7 @@ def write_report(o: Report) -> None:
     """
     out, split = o.out, o.split or evaluated_split(o.out)
     rows = read_rows(out / "results.jsonl")
-    artefacts, tables = read_artefacts(out, rows), stored_tables(o)
+    artefacts, tables = read_artefacts(out), stored_tables(o)
     details, questions, notes = made_with(), Questions(), []
     if o.corpus:
         card = corpus_card(o.corpus)

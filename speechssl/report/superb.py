@@ -1,8 +1,5 @@
-"""Make the section of SUPERB on a page, called by `build`.
-
-It has tables of clean speech, published scores, noise and learning rates, and the figures of
-`superb_figures`.
-"""
+"""Make the section of SUPERB on a page: tables of clean speech, published scores, noise and
+learning rates, and the figures of `superb_figures`. `build` calls it."""
 
 from __future__ import annotations
 
@@ -10,54 +7,43 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from speechssl.report.page import Grid, Section, pivot_scores, text_grid
+from speechssl.report.page import Grid, Section, pivot_scores
 from speechssl.report.robustness import GROUPS, choose_nearest
-from speechssl.report.scores import SYSTEMS, arrange, assign_slots, describe_scores, print_value
-from speechssl.report.superb_artefacts import ASPECT, ORDER, TASKS, Artefacts
-from speechssl.report.superb_figures import (
-    draw_confusions,
-    draw_det,
-    draw_layers,
-    draw_sweeps,
-    draw_timelines,
-)
+from speechssl.report.scores import arrange, assign_slots, describe_scores, print_value
+from speechssl.report.superb_figures import Artefacts, draw_confusions, draw_det, draw_layers
 from speechssl.results import (
     DEFAULT,
     LOWER_IS_BETTER,
     PUBLISHED_SUPERB,
     Row,
-    Table,
     metric_name,
     published,
     published_encoders,
 )
+from speechssl.superb.tasks import ORDER
 
+ASPECT = {  # as in the paper of the benchmark
+    **dict.fromkeys(("pr", "asr", "ks", "qbe"), "Content"),
+    **dict.fromkeys(("sid", "asv", "sd"), "Speaker"),
+    **dict.fromkeys(("ic", "sf"), "Semantics"),
+    "er": "Para\u00adlinguistics",
+    **dict.fromkeys(("se", "ss"), "Generation"),
+}
+METRICS = "per wer wer_lm acc mtwv atwv eer min_dcf der slot_f1 slot_cer pesq stoi si_sdri".split()
 # tasks that no robustness grid has
 OWN = frozenset({"pr", "qbe", "asv", "sd", "sf", "er", "se", "ss"})
 RATIO = "ratio_cached"
 # below the name of the task
 SHORT = {"acc": "Acc", "wer_lm": "WER+LM", "slot_f1": "F1", "slot_cer": "CER", "min_dcf": "minDCF"}
-BESIDE = ("atwv", "min_dcf")  # measures that the benchmark does not list
 
 
 def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
     """Make the section of the rows that `is_shown` says it shows."""
     scores = arrange_superb(rows)
-    heads, details = artefacts.heads, artefacts.details
-    encoders = [x.encoder for x in heads] + [x.encoder for x in details]
-    slots = assign_slots([*scores.label, *encoders])
-    return Section(
-        "SUPERB",
-        "",
-        superb_grids(scores, artefacts),
-        [
-            draw_layers(artefacts, slots),
-            *draw_confusions(artefacts),
-            draw_det(artefacts, slots),
-            draw_timelines(artefacts, slots),
-            draw_sweeps(artefacts, slots),
-        ],
-    )
+    slots = assign_slots([*scores.label, *(x.encoder for x in artefacts.details)])
+    layers, det = draw_layers(artefacts, slots), draw_det(artefacts, slots)
+    drawings = [layers, *draw_confusions(artefacts), det]
+    return Section("SUPERB", "", superb_grids(scores, artefacts), drawings)
 
 
 def is_superb(rows: Iterable[Row], artefacts: Artefacts) -> bool:
@@ -72,18 +58,17 @@ def is_superb(rows: Iterable[Row], artefacts: Artefacts) -> bool:
 def is_shown(row: Row) -> bool:
     """Return whether the tables and figures of SUPERB show a row, so that no others need to."""
     noisy = row.condition.startswith(GROUPS)
-    return (row.name in TASKS or row.metric == RATIO) and (row.condition == "clean" or noisy)
+    return (row.name in ORDER or row.metric == RATIO) and (row.condition == "clean" or noisy)
 
 
 def arrange_superb(rows: Iterable[Row]) -> pd.DataFrame:
     """Arrange rows by encoder, tasks and metrics in the order of the benchmark, with what stands
     above the columns: aspect and head."""
     scores = arrange(rows, by="encoder")
-    known = list(ORDER)
     rank, heads = [], []
     for task, metric in zip(scores.system, scores.metric, strict=True):
-        place = known.index((task, metric)) if (task, metric) in known else len(known)
-        rank.append((TASKS.index(task) if task in TASKS else len(TASKS), place, metric))
+        place = METRICS.index(metric) if metric in METRICS else len(METRICS)
+        rank.append((ORDER.index(task) if task in ORDER else len(ORDER), place, metric))
         arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
         name = "QbE" if task == "qbe" else task.upper()
         heads.append(f"{name}\n{SHORT.get(metric, metric_name(metric))}\u00a0{arrow}")
@@ -97,43 +82,17 @@ def arrange_superb(rows: Iterable[Row]) -> pd.DataFrame:
 
 def superb_grids(scores: pd.DataFrame, artefacts: Artefacts) -> list[Grid]:
     """Make the tables of clean speech, published scores, noise and learning rates, the ten tasks
-    apart from the extension; the gain by caching, and recognised texts."""
-    ratios = scores[scores.metric == RATIO]
+    apart from the extension."""
     default = scores.metric.str.endswith(DEFAULT)
     measured = scores[(scores.metric != RATIO) & ~default]
     extension = measured.system.isin(("se", "ss"))
-    beside = measured.metric.isin(BESIDE)
     grids = []
-    for more, part in (
-        ("", measured[~extension & ~beside]),
-        (", the extension", measured[extension]),
-    ):
+    for more, part in (("", measured[~extension]), (", the extension", measured[extension])):
         grids.append(_clean_grid(f"Clean speech{more}", part))
         grids.append(_published_grid(part))
         grids.append(_noise_grid(f"Clean, seen and unseen noise{more}", part))
-    grids.append(_clean_grid("Clean speech, other measures of the same tasks", measured[beside]))
     grids.append(_tuned_grid(measured, scores[default], artefacts))
-    faster = [
-        (SYSTEMS.get(s.system, s.system), s.encoder, f"{s.value:.2f} ×")
-        for s in ratios.itertuples()
-    ]
-    texts = []
-    for task in TASKS:
-        for d in artefacts.of_task(task):
-            for e in d.detail.examples:
-                both = [t if isinstance(t, str) else " ".join(t) for t in (e.truth, e.predicted)]
-                texts.append((SYSTEMS[task], d.encoder, both[0], both[1] or "–"))
-    columns = ("Task", "Encoder", "Spoken", "What was recognised")
-    cached = (
-        "Time of training a head with the encoder in the loop, over the time from hidden states "
-        "computed once."
-    )
-    recognised = "The first recordings of the test set."
-    tables = [
-        Table("Features once", ("Task", "Encoder", "times faster"), tuple(faster), cached),
-        Table("What was recognised", columns, tuple(texts), recognised),
-    ]
-    return [g for g in grids if g] + [text_grid(table) for table in tables if table.rows]
+    return [grid for grid in grids if grid]
 
 
 def _clean_grid(title: str, scores: pd.DataFrame) -> Grid | None:
@@ -205,9 +164,9 @@ def _tuned_grid(scores: pd.DataFrame, default: pd.DataFrame, artefacts: Artefact
     if not len(both):
         return None
     rates: dict[tuple[str, str], str] = {}
-    for head in sorted(artefacts.heads, key=lambda head: -head.seed):  # that of the first seed
+    for head in artefacts.heads:
         if head.learning_rate:
-            rates[head.encoder, head.task] = f"{head.learning_rate:g}"
+            rates.setdefault((head.encoder, head.task), f"{head.learning_rate:g}")
     lines = []
     for label, of_label in both.groupby("label", sort=False):
         for s in of_label.itertuples():

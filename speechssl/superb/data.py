@@ -98,17 +98,9 @@ class Measure:
     groups: int = 0
 
     @classmethod
-    def of(cls, metric: str, interval: Interval) -> Measure:
+    def of(cls, metric: str, i: Interval) -> Measure:
         """Make a measure from an interval on its own scale."""
-        return cls(
-            metric,
-            interval.value,
-            interval.low,
-            interval.high,
-            interval.n,
-            interval.drawn,
-            interval.groups,
-        )
+        return cls(metric, i.value, i.low, i.high, i.n, i.drawn, i.groups)
 
 
 @dataclass(frozen=True)
@@ -117,11 +109,8 @@ class HeadEvaluation:
     values that figures are drawn from.
 
     classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions
-    of each class]]}}};
-    asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200 points; sd:
-    {"timeline": {"id", "seconds", "truth": [{"speaker", "start", "end"}], "predicted": [the same]}}
-    of the first recording; qbe: {"layers": [MTWV of each on dev]};
-    pr, asr, sf: {"examples": [{"id", "truth", "predicted"}]}, the first five.
+    of each class]]}}}; asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200
+    points; qbe: {"layers": [MTWV of each on dev]}.
     """
 
     measures: tuple[Measure, ...]
@@ -166,39 +155,28 @@ class HeadSettings:
     balanced: bool = False  # recordings are drawn so that all classes come equally often
 
 
-class Task(Protocol):
-    """A task is a frozen dataclass: `Verification(data: UtteranceSet, grid: FrameGrid, ...sizes of
-    the head...)`."""
+class Task:
+    """A task is a frozen dataclass: `Verification(data, grid, ...sizes of the head...)`."""
 
-    @property
-    def name(self) -> str:
-        """Return pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss."""
-
-    @property
-    def data(self) -> UtteranceSet: ...
-
-    @property
-    def pooled(self) -> bool:
-        """Say whether the head uses the mean over time alone, (S, D) a recording."""
-
-    @property
-    def wants_waves(self) -> bool:
-        """Say whether batches contain the encoder's input."""
-
-    @property
-    def grid(self) -> FrameGrid:
-        """Return the encoder's grid, which says for which samples a frame stands."""
+    name: str  # pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss
+    data: UtteranceSet
+    grid: FrameGrid  # of the encoder: for which samples a frame stands
+    pooled = False  # the head uses the mean over time alone, (S, D) a recording
+    wants_waves = False  # batches contain the encoder's input
 
     def build(self, states: int, width: int) -> nn.Module:
         """Make a head for S states of width D, with `featurizer: Featurizer`. Random weights come
         from torch's generator."""
+        raise NotImplementedError
 
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, head: Any, batch: Batch) -> Tensor:
         """Return the training loss, a scalar."""
+        raise NotImplementedError
 
-    def predict(self, head: nn.Module, batch: Batch) -> list[Any]:
+    def predict(self, head: Any, batch: Batch) -> Sequence[Any]:
         """Predict JSON values or numpy arrays, one a recording, independent of padding and of the
         rest of the batch."""
+        raise NotImplementedError
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """Evaluate predictions, which are by the utterance's id. An utterance without one could not
@@ -207,48 +185,28 @@ class Task(Protocol):
         resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for
         evaluations on dev, which must be fast.
         """
+        raise NotImplementedError
 
 
 # ---- hidden states of a frozen encoder in the feature store
 #
-# A recording is kept as either its (T, S, D) hidden states or, for heads that see their
-# mean over time alone, (1, S, D).
+# A recording is kept as either its (T, S, D) hidden states in two bytes a number or, for heads that
+# see their mean over time alone, (1, S, D) float32: these are few.
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-@dataclass(frozen=True)
-class CacheOptions:
-    """Options say which states of a recording are kept, and how exactly."""
-
-    pooled: bool = True  # the mean over time; else every frame
-    precision: str = "float32"  # a key of PRECISIONS; frames are worth 2 bytes a number
-    shard_mb: float = 64.0  # a shard is closed when it is so large
-    limit_gb: float = 50.0  # more is refused before it begins
-
-
-@dataclass(frozen=True)
-class AudioReader:
-    """A reader gives recordings their sound before they are encoded."""
-
-    card: Mapping[str, Any]  # what decides the sound, beside the recordings
-    # (N,) float32 at 16 kHz; raises InputError or ValueError for what cannot be read
-    read: Callable[[Recording], np.ndarray]
-
-
-CLEAN = AudioReader({"condition": "clean"}, lambda recording: read_audio(recording.path))
+TRAINING = ("train", "dev")
+FREE_SHARE = 0.9  # of the free disk that caches may fill
 
 
 def cache_states(
     encoder: SpeechEncoder,
     recordings: Sequence[Recording],
-    folder: Path | str,
-    options: CacheOptions = CacheOptions(),
-    reader: AudioReader = CLEAN,
+    folder: Path,
+    pooled: bool,
+    limit_gb: float = 50.0,
     workers: int = 2,
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings, as `store_features` does and refuses
-    to."""
+    to. pooled: keep the mean over time instead of every frame."""
     # audio is known by id, name and size, in this order
     sizes = []
     for r in recordings:
@@ -256,25 +214,25 @@ def cache_states(
     made_from = {
         "encoder": encoder_card(encoder),
         "recordings": hash_json(sizes),
-        "options": {"pooled": options.pooled, "precision": options.precision},
-        "hearing": reader.card,
+        "options": {"pooled": pooled, "precision": "float32" if pooled else "bfloat16"},
+        "hearing": {"condition": "clean"},
     }
 
     def encode(recording: Recording) -> tuple[Tensor, None]:
-        states = encoder.hidden_states(reader.read(recording)).cpu()
-        rows = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
-        return rows.to(PRECISIONS[options.precision]), None
+        states = encoder.hidden_states(read_audio(recording.path)).cpu()
+        if pooled:
+            return states.mean(1)[None].float(), None
+        return states.transpose(0, 1).to(torch.bfloat16), None
 
     return store_features(
         folder,
         {r.id: r for r in recordings},
         encode,
-        {r.id: estimate_bytes(encoder, [r], options) for r in recordings},
+        {r.id: estimate_bytes(encoder, [r], pooled) for r in recordings},
         made_from,
         "hidden states",
         workers,
-        options.shard_mb,
-        options.limit_gb,
+        limit_gb=limit_gb,
     )
 
 
@@ -291,26 +249,85 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
     return card | ({"engine": "openvino"} if encoder.engine.place == "openvino" else {})
 
 
-def estimate_bytes(
-    encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions
-) -> int:
+def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pooled: bool) -> int:
     """Estimate the bytes that the hidden states of these recordings need, of those that can be
     opened."""
-    rows = 0
+    row = (encoder.layers + 1) * encoder.width
+    if pooled:
+        return 4 * row * len(recordings)
+    frames = 0
     for recording in recordings:
-        if options.pooled:
-            rows += 1
-            continue
         with suppress(InputError):
             seconds = recording.seconds or duration(recording.path)
-            rows += encoder.grid.frames(encoder.grid.sample(seconds))
-    return rows * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
+            frames += encoder.grid.frames(encoder.grid.sample(seconds))
+    return 2 * row * frames
+
+
+def list_split_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
+    """List the recordings of these splits."""
+    recordings = []
+    for split in splits:
+        recordings += [Recording(u.id, data.path(u), u.seconds) for u in data.splits[split]]
+    return recordings
+
+
+@dataclass
+class FeatureCache:
+    """Cache the hidden states of one encoder for the tasks of a benchmark, in folders below `root`:
+    as far as there is room within limit_gb and on the disk."""
+
+    encoder: SpeechEncoder
+    root: Path
+    limit_gb: float = 50.0
+    workers: int = 2
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+
+    def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
+        """Make a task's loader, with the encoder in the loop where there is no room."""
+        if self.states(task.data, splits, task.pooled) is None:
+            return self.online(task)
+        folder = self.folder(task.data, splits, task.pooled)
+        return CachedLoader(task.data, folder, task.pooled, task.wants_waves)
+
+    def online(self, task: Task) -> OnlineLoader:
+        """Make the loader with the encoder in the loop."""
+        return OnlineLoader(self.encoder, read_audio, task, self.pool)
+
+    def states(
+        self, data: UtteranceSet, splits: Sequence[str], pooled: bool
+    ) -> FeatureStore | None:
+        """Compute the states where they are not cached. None, which is reported, without room."""
+        folder = self.folder(data, splits, pooled)
+        recordings = list_split_recordings(data, splits)
+        needed = estimate_bytes(self.encoder, recordings, pooled) / 1e9 - _gigabytes(folder)
+        self.root.mkdir(parents=True, exist_ok=True)
+        free = FREE_SHARE * shutil.disk_usage(self.root).free / 1e9
+        room = min(free, self.limit_gb - _gigabytes(self.root))
+        if needed > room and not (folder / "card.json").is_file():
+            tqdm.write(
+                f"{data.task}: its hidden states need {needed:.3g} GB and there is room for "
+                f"{max(room, 0):.3g} GB; the encoder stays in the loop, which is slower "
+                "(--cache-gb, or another disk)",
+                file=sys.stderr,
+            )
+            return None
+        return cache_states(self.encoder, recordings, folder, pooled, self.limit_gb, self.workers)
+
+    def folder(self, data: UtteranceSet, splits: Sequence[str], pooled: bool) -> Path:
+        """Name a folder after encoder, recordings and kind."""
+        files = [[r.id, str(r.path.resolve())] for r in list_split_recordings(data, splits)]
+        return self.root / hash_json([files, pooled, encoder_card(self.encoder)])
+
+
+def _gigabytes(folder: Path) -> float:
+    """Add up the states in a folder; a killed run may have left some."""
+    return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9
 
 
 # ---- batches for heads
-
-TRAINING = ("train", "dev")
-FREE_SHARE = 0.9  # of the free disk that caches may fill
 
 
 class Loader(Protocol):
@@ -342,12 +359,9 @@ class CachedLoader:
         return FeatureStore.load(self.folder)
 
     @cached_property
-    def means(self) -> tuple[dict[str, int], Tensor]:
-        """Return the row of every id, and (R, S, D) float32: pooled states are few enough to be
-        kept in memory."""
-        names = list(self.states.places)
-        means = torch.cat([self.states[name] for name in names]).float()
-        return {name: row for row, name in enumerate(names)}, means
+    def means(self) -> dict[str, Tensor]:
+        """Return (S, D) float32 by id: pooled states are few enough to be kept in memory."""
+        return {name: self.states[name][0] for name in self.states.places}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -365,21 +379,18 @@ class CachedLoader:
         """Make a batch. Raises KeyError for an utterance that is not usable."""
         waves = tuple(read_audio(self.data.path(u)) for u in utterances) if self.waves else ()
         if self.pooled:
-            rows, means = self.means
-            chosen = means[[rows[u.id] for u in utterances]]
-            return Batch(tuple(utterances), chosen, torch.ones(len(utterances)).long(), waves)
+            return mean_batch(utterances, [self.means[u.id] for u in utterances], waves)
         return pad_batch(utterances, [self.states[u.id].float() for u in utterances], waves)
 
 
 @dataclass(frozen=True)
 class OnlineLoader:
-    """Compute hidden states with the encoder in the loop. read: (N,) float32 at 16 kHz of an
-    utterance; a ValueError or InputError of it sets the utterance aside."""
+    """Compute hidden states with the encoder in the loop. read: (N,) float32 at 16 kHz of a
+    path; a ValueError or InputError of it sets the utterance aside."""
 
     encoder: SpeechEncoder
-    read: Callable[[Utterance], np.ndarray]
-    pooled: bool
-    waves: bool
+    read: Callable[[Path], np.ndarray]
+    task: Task
     pool: ThreadPoolExecutor
     failed: dict[str, str] = field(default_factory=dict)  # id -> why; grows
 
@@ -391,32 +402,34 @@ class OnlineLoader:
         return [u for u in utterances if u.id not in self.failed]
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
-        def encode(utterance: Utterance) -> tuple[np.ndarray, Tensor] | str:
-            """Return the wave with (S, D) or (T, S, D), or why there is none."""
+        task = self.task
+
+        def encode(utterance: Utterance) -> tuple[np.ndarray, Tensor] | None:
+            """Return the wave with (S, D) or (T, S, D); None where it fails."""
             try:
-                wave = self.read(utterance)
+                wave = self.read(task.data.path(utterance))
                 states = self.encoder.hidden_states(wave).cpu()
             except (InputError, ValueError) as error:
-                return str(error)
-            states = states.mean(1) if self.pooled else states.transpose(0, 1)
+                self.failed[utterance.id] = str(error)
+                return None
+            states = states.mean(1) if task.pooled else states.transpose(0, 1)
             # cloned: heads cannot be trained on views of what was made in inference mode
             return wave, states.clone()
 
-        usable, waves, states = [], [], []
-        for utterance, result in zip(utterances, self.pool.map(encode, utterances), strict=True):
-            if isinstance(result, str):
-                self.failed[utterance.id] = result
-                continue
-            usable.append(utterance)
-            waves.append(result[0])
-            states.append(result[1])
+        encoded = list(self.pool.map(encode, utterances))
+        usable = [u for u, made in zip(utterances, encoded, strict=True) if made]
         if not usable:
             return None
-        kept_waves = tuple(waves) if self.waves else ()
-        if self.pooled:
-            lengths = torch.ones(len(usable)).long()
-            return Batch(tuple(usable), torch.stack(states), lengths, kept_waves)
-        return pad_batch(usable, states, kept_waves)
+        waves, states = zip(*filter(None, encoded), strict=True)
+        make = mean_batch if task.pooled else pad_batch
+        return make(usable, states, waves if task.wants_waves else ())
+
+
+def mean_batch(
+    utterances: Sequence[Utterance], means: Sequence[Tensor], waves: tuple[np.ndarray, ...]
+) -> Batch:
+    """Make a batch of B means over time (S, D) float32."""
+    return Batch(tuple(utterances), torch.stack(list(means)), torch.ones(len(means)).long(), waves)
 
 
 def pad_batch(
@@ -439,113 +452,3 @@ def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
         crops.append(states[:, start : start + frames])
     lengths = batch.lengths.clamp(max=frames)
     return replace(batch, states=torch.stack(crops), lengths=lengths), starts
-
-
-@dataclass
-class FeatureCache:
-    """Cache the hidden states of one encoder for the tasks of a benchmark, in folders below `root`.
-
-    mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and
-    the disk.
-    """
-
-    encoder: SpeechEncoder
-    root: Path
-    mode: str = "auto"
-    limit_gb: float = 50.0
-    workers: int = 2
-    warned: set[str] = field(default_factory=set)  # tasks that were reported not to fit
-
-    @cached_property
-    def pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
-
-    def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
-        """Make a task's loader. Raises InputError where mode is cached and there is no room."""
-        options = self.options(task.pooled)
-        if self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
-            return self.online(task)
-        self.states(task.data, splits, options)
-        folder = self.folder(task.data, splits, options)
-        return CachedLoader(task.data, folder, task.pooled, task.wants_waves)
-
-    def online(self, task: Task) -> OnlineLoader:
-        """Make the loader with the encoder in the loop."""
-        return OnlineLoader(
-            self.encoder,
-            lambda u: read_audio(task.data.path(u)),
-            task.pooled,
-            task.wants_waves,
-            self.pool,
-        )
-
-    def options(self, pooled: bool) -> CacheOptions:
-        """Keep means over time, which are few, as they are, and frames in two bytes a number."""
-        return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=self.limit_gb)
-
-    def states(
-        self,
-        data: UtteranceSet,
-        splits: Sequence[str],
-        options: CacheOptions,
-        reader: AudioReader = CLEAN,
-    ) -> FeatureStore:
-        """Compute the states where they are not cached. Raises InputError as `cache_states`."""
-        folder = self.folder(data, splits, options, reader)
-        recordings = list_split_recordings(data, splits)
-        return cache_states(self.encoder, recordings, folder, options, reader, self.workers)
-
-    def folder(
-        self,
-        data: UtteranceSet,
-        splits: Sequence[str],
-        options: CacheOptions,
-        reader: AudioReader = CLEAN,
-    ) -> Path:
-        """Name a folder after encoder, recordings and options."""
-        files = [[r.id, str(r.path.resolve())] for r in list_split_recordings(data, splits)]
-        settings = [options.pooled, options.precision]
-        return self.root / hash_json([files, settings, encoder_card(self.encoder), reader.card])
-
-    def fits(
-        self,
-        name: str,
-        data: UtteranceSet,
-        splits: Sequence[str],
-        options: CacheOptions,
-        reader: AudioReader = CLEAN,
-    ) -> bool:
-        """Say whether there is room for what is not cached yet. If not, this is reported once.
-        name: of the task."""
-        folder = self.folder(data, splits, options, reader)
-        if (folder / "card.json").is_file():
-            return True
-        recordings = list_split_recordings(data, splits)
-        needed = estimate_bytes(self.encoder, recordings, options) / 1e9 - _gigabytes(folder)
-        self.root.mkdir(parents=True, exist_ok=True)
-        free = FREE_SHARE * shutil.disk_usage(self.root).free / 1e9
-        room = min(free, self.limit_gb - _gigabytes(self.root))
-        if needed <= room or self.mode == "cached":  # then `cache_states` refuses
-            return True
-        if name not in self.warned:
-            self.warned.add(name)
-            tqdm.write(
-                f"{name}: its hidden states need {needed:.3g} GB and there is room for "
-                f"{max(room, 0):.3g} GB; the encoder stays in the loop, which is slower "
-                "(--cache-gb, or another disk)",
-                file=sys.stderr,
-            )
-        return False
-
-
-def list_split_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
-    """List the recordings of these splits."""
-    recordings = []
-    for split in splits:
-        recordings += [Recording(u.id, data.path(u), u.seconds) for u in data.splits[split]]
-    return recordings
-
-
-def _gigabytes(folder: Path) -> float:
-    """Add up the states in a folder; a killed run may have left some."""
-    return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9

@@ -25,7 +25,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from speechssl.artifacts import hash_bytes, write_json, write_text
+from speechssl.artifacts import write_json, write_text
 from speechssl.data.audio_snips import VOICES as SNIPS_VOICES
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
@@ -35,23 +35,13 @@ from speechssl.superb.options import SuperbExport
 from speechssl.superb.tasks import TASKS as PUBLISHED
 
 TEMPLATES = Path(__file__).parent / "s3prl"
-KIND = "encoder for s3prl's runner"
 HOP = 320  # samples; what s3prl's hf_* upstreams say whatever a checkpoint has
 # s3prl's upstreams that read transformers' folders
 NATIVE = {"hubert": "hf_hubert_custom", "wav2vec2": "hf_wav2vec2_custom"}
 
 
-def export_encoder(o: SuperbExport) -> None:
-    """Write the folder, and print what to run in it. Raises InputError as `export_upstream`."""
-    card = export_upstream(o.encoder, o.out)
-    source = f"{card['made_from']['name']} ({card['made_from']['hash']})"
-    print(f"{o.out}: {source} for s3prl's upstreams {', '.join(card['upstreams'])}")
-    print(f"bash {o.out}/run.sh {'|'.join(card['tasks'])}")
-
-
-def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
-    """Write the folder, its card last, and return the card. encoder: what `load_encoder` takes and
-    has weights of its own.
+def export_encoder(o: SuperbExport) -> dict[str, Any]:
+    """Write the folder, its card last, print what to run in it, and return the card.
 
     The encoder is checked as `convert` checks it: the same weights to the bit, every layer within
     1e-5. Where the folder holds the same weights already, only missing files are written: a script
@@ -59,24 +49,20 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
     Raises InputError where the encoder has no weights to export or cannot be loaded, and where
     `out` is something else.
     """
+    out = o.out
     if out.exists() and any(out.iterdir()) and not (out / "encoder").is_dir():
         raise InputError(
             f"{out} already exists and is not an export of an encoder; choose "
             "another folder or delete it"
         )
-    converted = convert(encoder, out / "encoder", "huggingface")
+    converted = convert(o.encoder, out / "encoder", "huggingface")
     config: Any = load_checkpoint(out / "encoder").model.config
     hop = math.prod(config.conv_stride)
     native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
-    made_from = converted["made_from"]
-    configs = {task.name: _yaml(task.config()) for task in TASKS}
+    name = "/".join(Path(o.encoder).parts[-2:])
     card = {
-        "what": KIND,
-        "made_from": {
-            "name": "/".join(Path(encoder).parts[-2:]),
-            "kind": made_from["kind"],
-            "hash": made_from["hash"],
-        },
+        "what": "encoder for s3prl's runner",
+        "made_from": {"name": name, **converted["made_from"]},
         "encoder": {
             "model_type": config.model_type,
             "layers": config.num_hidden_layers,
@@ -85,15 +71,20 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
             "normalise": converted["normalise"],
         },
         "upstreams": ["speechssl", *native],
-        "tasks": {name: hash_bytes(text.encode()) for name, text in configs.items()},
         "s3prl": "0.4.18",
     }
-    texts = {f"configs/{name}.yaml": text for name, text in configs.items()}
-    for name, text in (texts | render_templates(card)).items():
-        if not (out / name).exists():
-            write_text(out / name, text)
+    texts = render_templates(card)
+    for task in TASKS:
+        texts[f"configs/{task.name}.yaml"] = yaml.safe_dump(
+            task.config(), sort_keys=False, default_flow_style=None, width=120
+        )
+    for file, text in texts.items():
+        if not (out / file).exists():
+            write_text(out / file, text)
     (out / "run.sh").chmod(0o755)
     write_json(out / "card.json", card)
+    print(f"{out}: {name} for s3prl's upstreams {', '.join(card['upstreams'])}")
+    print(f"bash {out}/run.sh {'|'.join(task.name for task in TASKS)}")
     return card
 
 
@@ -114,14 +105,10 @@ def render_templates(card: Mapping[str, Any]) -> dict[str, str]:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    return {
-        name: environment.get_template(f"{name}.jinja").render(variables)
-        for name in ("run.sh", "README.md")
-    }
-
-
-def _yaml(config: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=120)
+    texts = {}
+    for name in ("run.sh", "README.md"):
+        texts[name] = environment.get_template(f"{name}.jinja").render(variables)
+    return texts
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from speechssl.options import (
 from speechssl.pretrain.options import Adversary
 
 SNRS = "SNRs in dB for conditions that name none"
-HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
+HEADS = "heads"  # title in the help
 # the rates of SUPERB's rules for its constrained track
 LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 UPSTREAM = (
@@ -174,13 +174,11 @@ class Superb:
         "the training texts",
         under=HEADS,
     )
-    features: Literal["auto", "cached", "loop"] = option(
-        "auto",
-        "take hidden states from a cache, or run the encoder in the loop; auto: cache them if "
-        "there is room",
-        under=CACHE,
+    cache_gb: Amount = option(
+        50.0,
+        "largest size of OUT/features in GB, per encoder; hidden states that do not fit are "
+        "computed anew whenever they are needed, which is slower",
     )
-    cache_gb: Amount = option(50.0, "largest size of OUT/features in GB, per encoder", under=CACHE)
     train_only: bool = option(
         False, "train heads and choose them on dev, without the test set", under=HEADS
     )

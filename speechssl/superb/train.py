@@ -1,5 +1,4 @@
-"""Heads are trained here: one run at one learning rate, a sweep of rates into a folder, several
-runs in processes.
+"""Heads are trained here: one run at one learning rate, and sweeps of rates into folders.
 
 A run is a folder with one file, `state.pt`: weights (of the head, and of what is trained with it:
 `tuning`), the optimiser's moments, and the best head so far by the first measure on dev. It is
@@ -16,27 +15,23 @@ task's own learning rate, `card.json` describes both. An encoder that was traine
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
 import multiprocessing
 import os
 import shutil
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean as mean
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -46,17 +41,13 @@ from speechssl.data.superb import Utterance
 from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
 from speechssl.results import LOWER_IS_BETTER
-from speechssl.superb.data import HeadSettings, Loader, Task
+from speechssl.superb.data import CachedLoader, HeadSettings, Loader, Task
 
 STATE = "state.pt"
 # fields of a task that its head does not depend on
 UNSIZED = ("name", "data", "grid", "language_model", "beam")
 POOL = 20  # batches whose recordings are sorted by length, so that little is padding
-# torch has one generator for all threads, and tasks are trained side by side
-_GENERATOR = threading.RLock()
-KIND = "superb-head"
 HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
-OnStep = Callable[[int], None]  # is told how many steps were made
 
 
 # ---- a run
@@ -67,7 +58,8 @@ class Attempt:
     """An attempt says how far a learning rate was trained, and its best evaluation on dev."""
 
     learning_rate: float
-    value: float = math.nan  # the first measure on dev, percent or dB
+    metric: str = ""  # the first of the task
+    value: float = math.nan  # of the metric on dev, percent or dB
     tie: float = 0.0  # decides between equal values: the loss on dev, nats, if the task gives it
     best: int = 0  # the step of that evaluation
     steps: int = 0  # steps done
@@ -75,18 +67,21 @@ class Attempt:
     ended: bool = False  # patience is used up, or loss or gradient are not finite
     seconds: float = 0.0  # of training, evaluations included
 
-    def beats(self, other: Attempt, metric: str) -> bool:
+    def beats(self, other: Attempt) -> bool:
         """Say whether it is better on dev; False for equals."""
         if math.isnan(self.value) or math.isnan(other.value):
             return math.isnan(other.value) and not math.isnan(self.value)
-        sign = -1 if metric in LOWER_IS_BETTER else 1
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
         return (sign * self.value, -self.tie) > (sign * other.value, -other.tie)
 
 
 @dataclass(frozen=True)
 class HeadRun:
-    """A run trains a task's head on the batches of a loader, in a folder. tuning: None for a frozen
-    encoder in clean speech."""
+    """A run trains a task's head on the batches of a loader, in a folder.
+
+    settings: the learning rate is the task's own. rates: those to compare; () for its own alone.
+    tuning: None for a frozen encoder in clean speech.
+    """
 
     task: Task
     loader: Loader
@@ -95,42 +90,47 @@ class HeadRun:
     folder: Path
     device: str = "cpu"
     tuning: Any = None  # a `tuning.Tuning`
+    rates: tuple[float, ...] = ()
 
     def trainer(self) -> Trainer:
         return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
 
+    def at_rate(self, rate: float) -> HeadRun:
+        """Return the same run at another learning rate, in a folder of its own."""
+        settings = replace(self.settings, learning_rate=rate)
+        return replace(self, settings=settings, folder=self.folder / f"lr-{rate:g}")
 
-def task_card(task: Task) -> dict[str, Any]:
+
+def task_card(task: Any) -> dict[str, Any]:
     """Describe the task with its data and the sizes of its head, as JSON values."""
-    names: list[str] = [f.name for f in fields(task)] if is_dataclass(task) else []
-    sizes = {name: getattr(task, name) for name in names if name not in UNSIZED}
-    return {
-        "name": task.name,
-        "data": task.data.hash,
-        "sizes": json.loads(json.dumps(sizes, default=str)),
-    }
+    sizes = {f.name: getattr(task, f.name) for f in fields(task) if f.name not in UNSIZED}
+    as_json = json.loads(json.dumps(sizes, default=str))
+    return {"name": task.name, "data": task.data.hash, "sizes": as_json}
 
 
 @contextmanager
-def own_generator() -> Iterator[None]:
-    """Give torch's generator to one thread alone; its state is restored afterwards."""
-    with _GENERATOR, torch.random.fork_rng(devices=[]):
-        yield
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread, so that no result depends on their number, and leave the
+    state of its generator alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def train_run(run: HeadRun, on_step: OnStep = lambda steps: None) -> Attempt:
-    """Train a run to its end, or resume it; nothing is done where it has ended.
-
-    An exception from `on_step` ends the run, which resumes from its last evaluation. The state of
-    torch's generator is left alone. Raises InputError where no recording of a split can be read.
-    """
-    with own_generator():
-        return run.trainer().train(on_step)
+def train_run(run: HeadRun) -> Attempt:
+    """Train a run to its end, or resume it; nothing is done where it has ended. Raises InputError
+    where no recording of a split can be read."""
+    with one_thread():
+        return run.trainer().train()
 
 
 def load_best(run: HeadRun) -> nn.ModuleDict:
     """Load `head` as it was at the best evaluation on dev, and what was trained with it."""
-    with own_generator():
+    with one_thread():
         trainer = run.trainer()
     trainer.models.load_state_dict(trainer.best)
     return trainer.models.eval()
@@ -146,10 +146,9 @@ class Trainer:
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
         kinds: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
-        groups = [
-            {"params": list(self.models[name].parameters()), "lr": rate}
-            for name, rate in self.rates().items()
-        ]
+        groups = []
+        for name, rate in self.rates().items():
+            groups.append({"params": list(self.models[name].parameters()), "lr": rate})
         kind = kinds[run.settings.optimiser]
         self.optimiser = kind(groups, run.settings.learning_rate, fused=True)
         self.best: dict[str, Tensor] = {}
@@ -187,7 +186,7 @@ class Trainer:
         """Return the loaders over which the mean score chooses a head."""
         return [self.run.loader]
 
-    def train(self, on_step: OnStep) -> Attempt:
+    def train(self) -> Attempt:
         settings = self.run.settings
         if self.attempt.ended or self.attempt.steps == settings.steps:
             return self.attempt
@@ -197,9 +196,7 @@ class Trainer:
         if not self.best:
             self._evaluate(dev, 0)
         for step, batch in self.prepare(islice(batches, self.attempt.steps, settings.steps)):
-            finite = self.update(batch, step)
-            on_step(1)
-            if not finite:
+            if not self.update(batch, step):
                 self.attempt = replace(self.attempt, steps=step, ended=True)
             elif step % settings.every == 0 or step == settings.steps:
                 self._evaluate(dev, step)
@@ -257,10 +254,16 @@ class Trainer:
         for loader in self.dev_loaders():
             predicted = predict(heads, loader, dev, run.settings.batch, run.device)["head"]
             evaluations.append(run.task.evaluate("dev", predicted, 0))
-        value = mean(x.measures[0].value for x in evaluations)
-        tie = mean(float(x.detail.get("loss", 0.0)) for x in evaluations)
-        attempt = replace(before, value=value, tie=tie, best=step, steps=step, stale=0)
-        if attempt.beats(before, evaluations[0].measures[0].metric):
+        attempt = replace(
+            before,
+            metric=evaluations[0].measures[0].metric,
+            value=mean(x.measures[0].value for x in evaluations),
+            tie=mean(float(x.detail.get("loss", 0.0)) for x in evaluations),
+            best=step,
+            steps=step,
+            stale=0,
+        )
+        if attempt.beats(before):
             self.attempt = attempt
             weights = self.models.state_dict()
             self.best = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
@@ -341,140 +344,39 @@ def shuffled_batches(
                 yield [utterances[i] for i in near[batch * size : (batch + 1) * size]]
 
 
-# ---- processes
+def train_runs(runs: Sequence[HeadRun], workers: int) -> dict[Path, Attempt]:
+    """Train every run to its end, and return the attempts by folder.
 
-TrainRuns = Callable[[Sequence[HeadRun]], list[Attempt]]  # trains each run to its end
-_QUEUE: Any = None  # in a worker process: steps done, to the process that started it
-
-
-def train_one_by_one(
-    runs: Sequence[HeadRun], on_step: OnStep = lambda steps: None
-) -> list[Attempt]:
-    """Train in this process, on one thread where there is no GPU: no result depends on the number
-    of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        attempts = []
-        for run in runs:
-            on_step(0)  # ends this run where another one has failed meanwhile
-            attempts.append(train_run(run, on_step))
-        return attempts
-    finally:
-        torch.set_num_threads(before)
-
-
-class Stopped(Exception):
-    """Training in this process ends because another run failed or the user interrupted."""
-
-
-@contextmanager
-def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
-    """Give a function that trains runs, `workers` processes at once, with a bar that counts steps.
-
-    Small heads gain nothing from several threads and much from a core each. A process trains one
-    run after another; what a run needs is on disk (cached states, its own state). Runs with the
-    encoder in the loop or on a GPU are trained in this process, one after another. Leaving the
-    block by an exception ends all training that is under way; the next run resumes it.
+    Small heads gain nothing from several threads and much from a core each, so runs on cached
+    states are trained in `workers` processes. Those with the encoder in the loop, or on a GPU, are
+    trained in this process, one after another.
     """
+    cached = []
+    if workers > 1:
+        cached = [r for r in runs if r.device == "cpu" and isinstance(r.loader, CachedLoader)]
+    attempts = {}
+    bar = tqdm(total=len(runs), desc="training heads", unit="run", disable=not runs)
     context = multiprocessing.get_context("spawn")
-    ended = threading.Event()
-    queue = context.Queue()
-    bar = tqdm(desc=what, unit="step", unit_scale=True)
-
-    def count_steps() -> None:
-        for steps in iter(queue.get, None):
-            bar.update(steps)
-
-    def on_step(steps: int) -> None:
-        if ended.is_set():
-            raise Stopped
-        bar.update(steps)
-
-    def train_runs(runs: Sequence[HeadRun]) -> list[Attempt]:
-        cached = all(run.device == "cpu" and hasattr(run.loader, "folder") for run in runs)
-        if workers == 1 or not cached:
-            return train_one_by_one(runs, on_step)
-        try:
-            return list(pool.map(_train_in_worker, runs))
-        except BrokenProcessPool as error:
-            raise InputError(
-                f"a process that trained {runs[0].folder.parent} was killed, perhaps because "
-                "memory was short; run the same command again, perhaps with fewer --workers"
-            ) from error
-
-    counter = threading.Thread(target=count_steps, daemon=True)
-    counter.start()
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (queue,))
-    try:
-        yield train_runs
-    except BaseException:
-        ended.set()
-        for process in multiprocessing.active_children():
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=not ended.is_set(), cancel_futures=True)
-        queue.put(None)
-        counter.join()
-        bar.close()
+    with bar, ProcessPoolExecutor(workers, context, _end_with_parent) as pool:
+        for run, attempt in zip(cached, pool.map(train_run, cached), strict=True):
+            attempts[run.folder] = attempt
+            bar.update()
+        for run in runs:
+            if run.folder not in attempts:
+                attempts[run.folder] = train_run(run)
+                bar.update()
+    return attempts
 
 
-def _start_worker(queue: Any) -> None:
-    global _QUEUE
-    _QUEUE = queue
-    parent = os.getppid()
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
+def _end_with_parent() -> None:
+    """Let this process end when its parent does: a killed parent cannot end its workers."""
+    parent: Any = multiprocessing.parent_process()
 
-    def exit_with_parent() -> None:
-        """Notice that this is an orphan: a killed parent cannot end its workers."""
-        while os.getppid() == parent:
-            time.sleep(1)
+    def wait() -> None:
+        parent.join()
         os._exit(1)
 
-    threading.Thread(target=exit_with_parent, daemon=True).start()
-
-
-def _train_in_worker(run: HeadRun) -> Attempt:
-    return train_run(run, _QUEUE.put)
-
-
-# ---- learning rates
-
-
-def sweep_learning_rates(
-    run: HeadRun, rates: Sequence[float], metric: str, train_runs: TrainRuns
-) -> tuple[list[Attempt], Attempt, Attempt]:
-    """Train a head with every rate, and with the task's own, and find the one that does best on
-    dev. Returns all in the given order, the best, and the task's own.
-
-    All rates begin with the same weights and batches. run.settings.learning_rate is the task's own;
-    run.folder gets a folder a rate. metric: the task's first. A single rate is taken, however the
-    task's own does. Ties go to the rate nearest to the task's own.
-    """
-    own_rate = run.settings.learning_rate
-    runs = {rate: with_rate(run, rate) for rate in (*rates, own_rate)}
-    attempts = dict(zip(runs, train_runs(list(runs.values())), strict=True))
-    candidates = list(attempts.values()) if len(rates) > 1 else [attempts[rates[0]]]
-    best = choose_attempt(candidates, metric, own_rate)
-    return list(attempts.values()), best, attempts[own_rate]
-
-
-def with_rate(run: HeadRun, rate: float) -> HeadRun:
-    """Return the same run at another learning rate, in a folder of its own."""
-    settings = replace(run.settings, learning_rate=rate)
-    return replace(run, settings=settings, folder=run.folder / f"lr-{rate:g}")
-
-
-def choose_attempt(attempts: Sequence[Attempt], metric: str, own_rate: float) -> Attempt:
-    """Return the best; of equals the one whose rate is nearest to the task's own."""
-    near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
-    best = near[0]
-    for attempt in near[1:]:
-        if attempt.beats(best, metric):
-            best = attempt
-    return best
+    threading.Thread(target=wait, daemon=True).start()
 
 
 # ---- trained heads
@@ -497,77 +399,82 @@ class TrainedHead:
         return str(self.card["weights"][self.which])
 
 
-def train_head(
-    run: HeadRun,
-    encoder: Mapping[str, Any],
-    rates: Sequence[float],
-    metric: str,
-    train_runs: TrainRuns = train_one_by_one,
-) -> TrainedHead:
-    """Train (once) and save a head in run.folder. encoder: the card of what gave the states;
-    metric: the first of the task.
+def train_heads(
+    runs: Sequence[HeadRun], encoder: Mapping[str, Any], workers: int = 1
+) -> list[TrainedHead]:
+    """Train (once) every run with all of its rates and with the task's own, and save in its folder
+    the head that does best on dev.
 
-    The learning rate and the steps of run.settings are the task's own. Raises InputError where the
-    folder was made from other inputs, or no recording of a split can be read.
+    All rates begin with the same weights and batches. A single rate is taken, however the task's
+    own does. encoder: the card of what gave the states. Raises InputError where a folder was made
+    from other inputs, or no recording of a split can be read.
     """
-    made_from = {
-        "encoder": dict(encoder),
-        "task": task_card(run.task),
-        "settings": asdict(run.settings),
-        "rates": list(rates),
-        "seed": run.seed,
-    }
-    with stage(run.folder, made_from) as step:
-        if not step.done:
-            attempts, best, default = sweep_learning_rates(run, rates, metric, train_runs)
-            facts = save_heads(run, best, default)
-            sweep = []
-            for a in attempts:
-                value = None if math.isnan(a.value) else a.value
-                steps = {"best": a.best, "steps": a.steps}
-                sweep.append({"learning_rate": a.learning_rate, "value": value} | steps)
-            card = made_from | facts
-            card |= {
-                "kind": KIND,
-                "metric": metric,
-                "learning_rate": best.learning_rate,
-                "default_learning_rate": default.learning_rate,
-                "dev": {metric: best.value, "step": best.best},
-                "default": {metric: default.value, "step": default.best},
-                "sweep": sweep,
-                "seconds": round(sum(a.seconds for a in attempts), 1),
-                "steps": sum(a.steps for a in attempts),
-                "versions": {"torch": importlib.metadata.version("torch")},
+    with ExitStack() as stages:
+        missing = []
+        for run in runs:
+            made_from = {
+                "encoder": dict(encoder),
+                "task": task_card(run.task),
+                "settings": asdict(run.settings),
+                "rates": list(run.rates),
+                "seed": run.seed,
             }
-            step.finish(card)
+            step = stages.enter_context(stage(run.folder, made_from, lasting=("lr-*",)))
+            if not step.done:
+                missing.append((run, step, made_from))
+        trials = []
+        for run, _, _ in missing:
+            rates = dict.fromkeys((*run.rates, run.settings.learning_rate))
+            trials += [run.at_rate(rate) for rate in rates]
+        attempts = train_runs(trials, workers)
+        for run, step, made_from in missing:
+            own = [a for folder, a in attempts.items() if folder.parent == run.folder]
+            step.finish(made_from | save_heads(run, own))
             for folder in run.folder.glob("lr-*"):
                 shutil.rmtree(folder)
-    return load_head(run.folder, run.task, encoder)
+    return [load_head(run.folder, run.task, encoder) for run in runs]
 
 
-def save_heads(run: HeadRun, best: Attempt, default: Attempt) -> dict[str, Any]:
-    """Write both heads and the encoders that were trained with them; return what the card says of
-    them."""
-    rates = {"tuned": best.learning_rate, "default": default.learning_rate}
+def choose_attempt(attempts: Sequence[Attempt], own_rate: float) -> Attempt:
+    """Return the best; of equals the one whose rate is nearest to the task's own."""
+    near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
+    best = near[0]
+    for attempt in near[1:]:
+        if attempt.beats(best):
+            best = attempt
+    return best
+
+
+def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    """Write the best head and that of the task's own rate, with the encoders that were trained with
+    them; return what the card says of them. attempts: one a rate."""
+    own_rate = run.settings.learning_rate
+    default = next(a for a in attempts if a.learning_rate == own_rate)
+    best = choose_attempt(attempts, own_rate)
+    if len(run.rates) == 1:
+        best = next(a for a in attempts if a.learning_rate == run.rates[0])
     upstreams: dict[str, str] = {}
     hashes = {}
-    for which, rate in rates.items():
-        one_run = with_rate(run, rate)
+    for which, attempt in (("default", default), ("tuned", best)):
+        one_run = run.at_rate(attempt.learning_rate)
         models = load_best(one_run)
-        if which == "tuned":
-            head: Any = models["head"]
-            shares = head.featurizer.shares.tolist()
-            trained = trained_parameters(models)  # before `Tuning.save` merges some
-        weights = {name: x.cpu().contiguous() for name, x in models["head"].state_dict().items()}
+        head: Any = models["head"]
+        shares = head.featurizer.shares.tolist()
+        trained = trained_parameters(models)  # before `Tuning.save` merges some
+        weights = {name: x.cpu().contiguous() for name, x in head.state_dict().items()}
         path = run.folder / HEADS[which]
         with replacing(path) as temporary:
             save_file(weights, temporary)
         hashes[which] = hash_files([path])
         if "upstream" in models:
-            same = which == "tuned" or rate == rates["tuned"]
-            upstreams[which] = "encoder" if same else "encoder-default"
-            if which == "tuned" or not same:
+            of_best = attempt.learning_rate == best.learning_rate
+            upstreams[which] = "encoder" if of_best else "encoder-default"
+            if which == "tuned" or not of_best:
                 run.tuning.save(models, run.folder / upstreams[which], one_run)
+    sweep = []
+    for a in attempts:
+        value = None if math.isnan(a.value) else a.value
+        sweep.append({"learning_rate": a.learning_rate, "value": value, "steps": a.steps})
     states, width = run.loader.shape
     return {
         "states": states,
@@ -576,6 +483,12 @@ def save_heads(run: HeadRun, best: Attempt, default: Attempt) -> dict[str, Any]:
         "trained_parameters": trained,
         "upstreams": upstreams,
         "weights": hashes,
+        "metric": best.metric,
+        "learning_rate": best.learning_rate,
+        "default_learning_rate": own_rate,
+        "dev": {best.metric: best.value, "step": best.best},
+        "sweep": sweep,
+        "seconds": round(sum(a.seconds for a in attempts), 1),
     }
 
 
@@ -584,24 +497,17 @@ def load_head(
 ) -> TrainedHead:
     """Load a head of a folder. which: tuned or default.
 
-    Raises InputError where a file is missing or damaged, or head, task and encoder do not belong
-    together.
+    Raises InputError where there is no card, or head, task and encoder do not belong together.
     """
     path = Path(folder) / "card.json"
-    weights = Path(folder) / HEADS[which]
     card = read_json(path)
     if (card.get("encoder"), card.get("task")) != (dict(encoder), task_card(task)):
         raise InputError(
             f"{path} is of no head, or of one for another encoder, precision or set than "
             f"{task.data.root}; give its own, or train again"
         )
-    with own_generator():
+    with one_thread():
         head = task.build(card["states"], card["width"])
-    try:
-        head.load_state_dict(load_file(weights))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise InputError(
-            f"cannot read the head {weights} ({error}); delete the folder and train again"
-        ) from error
+    head.load_state_dict(load_file(Path(folder) / HEADS[which]))
     upstream = Path(folder) / card["upstreams"][which] if card["upstreams"] else None
     return TrainedHead(task, head.eval(), card, which, upstream)

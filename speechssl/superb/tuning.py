@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -171,14 +170,11 @@ class TuningTrainer(Trainer):
         start = tuning.training.start
         if start:
             path = start / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors"
-            try:
-                models["head"].load_state_dict(load_file(path))
-            except (OSError, SafetensorError, RuntimeError) as error:
-                reason = " ".join(str(error).split())
+            if not path.is_file():
                 raise InputError(
-                    f"{path} has no head to start from ({reason}); train it first, "
-                    "or leave out --start"
-                ) from error
+                    f"{path} is no head to start from; train it first, or leave out --start"
+                )
+            models["head"].load_state_dict(load_file(path))
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary.domain_adversary and tuning.distort:

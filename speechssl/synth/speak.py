@@ -9,20 +9,20 @@ whole does. Words get times, phones do not: they would be most of a manifest.
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import hash_json, read_json, write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.files import safe_name
 from speechssl.data.options import SpokenQA
@@ -34,7 +34,6 @@ from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
 LONGEST = 300
-VERSION = 2  # of how texts are read; parts of another version are spoken again
 
 # ---- a text of any length read by one voice, sentence by sentence, with the time of every token
 # that is written
@@ -53,12 +52,6 @@ class Reading:
     @property
     def seconds(self) -> float:
         return len(self.samples) / SAMPLE_RATE
-
-    @property
-    def skipped(self) -> int:
-        """Count tokens with letters or digits that no voice can read."""
-        silent = [w for w, spoken in zip(self.words, self.spoken, strict=True) if not spoken]
-        return sum(any(map(str.isalnum, w.text)) for w in silent)
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
         """Return the seconds from the first to the last token spoken of the characters [start,
@@ -85,10 +78,10 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
             continue
         spoken, times = _speak_part(part, voice, language)
         marks += [(position + a, position + b) for a, b in times]
-        rest = round(PAUSE * spoken.sample_rate) if part[-1].ends or part[-1] is words[-1] else 0
+        rate = spoken.sample_rate
+        rest = round(PAUSE * rate) if part[-1].ends or part[-1] is words[-1] else 0
         pieces += [spoken.samples, np.zeros(rest, np.int16)]
         position += len(spoken.samples) + rest
-        rate = spoken.sample_rate
     samples = resample(np.concatenate(pieces).astype(np.float32) / 32768, rate, SAMPLE_RATE)
     spans = [Span(w.text, a / rate, b / rate) for w, (a, b) in zip(words, marks, strict=True)]
     spoken_words = tuple(bool(w.spoken) for w in words)
@@ -122,23 +115,18 @@ def _speak_part(
     A token begins with its first word event, and ends with its last phone before the next token
     begins.
     """
-    # what the synthesiser is given, and where in it each token begins; None for tokens that are not
-    # spoken
-    text = ""
-    places: list[int | None] = []
+    text = ""  # what the synthesiser is given
+    begins = []  # where in it the tokens begin that are spoken
     for word in part:
         if not word.spoken:
-            text += word.pause if text and text[-1].isalnum() else ""
-            places.append(None)
+            text += word.pause if text[-1:].isalnum() else ""
             continue
-        # with its punctuation
         chinese = language == "zh" and text[-1:] >= "\u3000" and word.spoken[0] >= "\u3000"
-        apart = " " if text and not chinese else ""
-        places.append(len(text) + len(apart))
-        text += apart + word.spoken + word.pause
+        text += " " if text and not chinese else ""
+        begins.append(len(text))
+        text += word.spoken + word.pause
     spoken = speak(text, voice)
     total = len(spoken.samples)
-    begins = [place for place in places if place is not None]
     starts: dict[int, int] = {}
     for mark in spoken.words:  # in the order of the text: the first counts
         starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
@@ -147,25 +135,22 @@ def _speak_part(
     edges: list[int] = []
     last = 0
     for i in range(len(begins)):
-        start = starts.get(i)
-        if start is None:
-            later = [starts[k] for k in range(i + 1, len(begins)) if k in starts]
-            start = (last + max(later[0] if later else total, last)) // 2
+        later = next((starts[k] for k in range(i, len(begins)) if k in starts), total)
+        start = later if i in starts else (last + max(later, last)) // 2
         last = min(max(start, last), total)
         edges.append(last)
-    # ends: of the last phone that begins in a token, and before the next one begins
     # "(en)": a change of language
     phones = [p for p in spoken.phones if p.text != "_" and not p.text.startswith("(")]
     phone_starts = [p.start for p in phones]
     spans: list[tuple[int, int]] = []
-    for start, after in zip(edges, [*edges[1:], total], strict=True):
+    for start, after in pairwise([*edges, total]):
         number = bisect_right(phone_starts, after - 1) - 1
         end = phones[number].end if number >= 0 and phones[number].end > start else after
         spans.append((start, max(start, min(end, after))))
     times: list[tuple[int, int]] = []
-    for place in places:
+    for word in part:
         last = times[-1][1] if times else 0
-        times.append((last, last) if place is None else spans.pop(0))
+        times.append(spans.pop(0) if word.spoken else (last, last))
     return spoken, times
 
 
@@ -201,17 +186,6 @@ class _Group:
         """The file that lists the speech, written last of all: it marks the group as done."""
         return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
 
-    @property
-    def made_from(self) -> str:
-        voices = {language: list(map(asdict, some)) for language, some in self.voices.items()}
-        questions = list(map(asdict, self.questions))
-        return hash_json([VERSION, self.seed, voices, asdict(self.passage), questions])
-
-    @property
-    def done(self) -> bool:
-        """Tell whether it was spoken, from the same texts by the same voices."""
-        return self.part.is_file() and read_json(self.part)["made_from"] == self.made_from
-
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
         """Draw a voice by the name of the record that is read. Raises ValueError where nobody
         speaks the language."""
@@ -239,36 +213,38 @@ def speak_drafts(
     """
     # raises at once, and not in every worker, where there is no synthesiser
     speak("a", speakers("en", "train", o.synthesiser)[0])
-    groups: dict[str, list[_Group]] = {}
-    for split, records in by_split.items():
-        by_passage: dict[str, list[Question]] = {}
-        for question in records.questions:
-            by_passage.setdefault(question.passage, []).append(question)
-        all_records: list[Passage | Question] = [*records.passages, *records.questions]
-        voices = {
-            language: speakers(language, voices_of(split), o.synthesiser)
-            for language in sorted({_language(r) for r in all_records} & set(LANGUAGES))
-        }
-        groups[split] = []
-        for passage in records.passages:
-            silent = not passage.audio
-            questions = tuple(
-                q
-                for q in by_passage.get(passage.id, ())
-                if silent or not q.audio or (q.options and not q.option_audio)
-            )
-            if silent or questions:
-                groups[split].append(_Group(o.out, split, passage, questions, voices, o.seed))
-    jobs = {}
-    for group in itertools.chain.from_iterable(groups.values()):
-        if not group.done:
-            jobs[group.part] = (group,)
+    groups = {split: _group(o, split, records) for split, records in by_split.items()}
+    jobs: dict[Path, tuple[_Group]] = {}
+    for some in groups.values():
+        jobs |= {group.part: (group,) for group in some if not group.part.is_file()}
     run_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
     how = f"spoken by {o.synthesiser} (synthetic)"
     return {
         split: _merge_speech(split, records, groups[split], report, how)
         for split, records in by_split.items()
     }
+
+
+def _group(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]:
+    """Find the passages and questions of a split that have something to be spoken."""
+    by_passage: dict[str, list[Question]] = {}
+    for question in records.questions:
+        by_passage.setdefault(question.passage, []).append(question)
+    every: list[Passage | Question] = [*records.passages, *records.questions]
+    languages = set(map(_language, every))
+    voices = {
+        language: speakers(language, voices_of(split), o.synthesiser)
+        for language in sorted(languages & set(LANGUAGES))
+    }
+    groups = []
+    for passage in records.passages:
+        questions = []
+        for q in by_passage.get(passage.id, ()):
+            if not (passage.audio and q.audio) or (q.options and not q.option_audio):
+                questions.append(q)
+        if questions or not passage.audio:
+            groups.append(_Group(o.out, split, passage, tuple(questions), voices, o.seed))
+    return groups
 
 
 def _language(record: Passage | Question) -> str:
@@ -279,10 +255,9 @@ def _language(record: Passage | Question) -> str:
 def voices_of(split: str) -> str:
     """Choose the split of MiniSQA whose voices speak a split: train, dev or test. Whatever is
     neither train nor dev is a test."""
-    for name, prefixes in (("train", ("train",)), ("dev", ("dev", "val"))):
-        if split.lower().startswith(prefixes):
-            return name
-    return "test"
+    if split.lower().startswith("train"):
+        return "train"
+    return "dev" if split.lower().startswith(("dev", "val")) else "test"
 
 
 # ---- synthesis, in one of many processes
@@ -298,14 +273,12 @@ def _speak_group(group: _Group) -> None:
         try:
             voice = group.reader(passage.id, language)
             reading = read_aloud(passage.written, voice, language)
+            record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
         except ValueError as error:
             record, remaining = {"reason": f"the passage cannot be spoken: {error}"}, ()
-        else:
-            record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
     reader = record.get("speaker", "")
     questions = {q.id: _speak_question(group, q, reader, reading) for q in remaining}
-    made = {"made_from": group.made_from, "passage": record, "questions": questions}
-    write_json(group.part, made)
+    write_json(group.part, {"passage": record, "questions": questions})
 
 
 def _speak_question(
@@ -323,11 +296,10 @@ def _speak_question(
     record = {} if spoken is None else _write_recording(group, spoken, voice, name)
     if options:
         record["option_audio"] = []
-        for i, option in enumerate(options):
-            audio = f"{group.split}/spoken/{name}.option-{i}.flac"
-            record["option_audio"].append(audio)
-            write_flac(group.out / audio, option.samples)
-        record["skipped"] = record.get("skipped", 0) + sum(option.skipped for option in options)
+    for i, option in enumerate(options):
+        audio = f"{group.split}/spoken/{name}.option-{i}.flac"
+        record["option_audio"].append(audio)
+        write_flac(group.out / audio, option.samples)
     if reading is not None:
         written, language = group.passage.written, _language(group.passage)
         record["answers"] = [
@@ -340,13 +312,7 @@ def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -
     audio = f"{group.split}/spoken/{name}.flac"
     write_flac(group.out / audio, reading.samples)
     words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in reading.words]
-    return {
-        "audio": audio,
-        "seconds": reading.seconds,
-        "speaker": voice.name,
-        "words": words,
-        "skipped": reading.skipped,
-    }
+    return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words}
 
 
 def _merge_speech(
@@ -382,17 +348,15 @@ def _merge_speech(
                 answers[i] = replace(answers[i], start=start, end=end)
             changed = _changed_fields(spoken)
             questions.append(replace(question, **changed, answers=tuple(answers)))
-    for kind, spoken_records in (("passages", of_passages), ("questions", of_questions)):
-        for record in spoken_records.values():
-            skipped = "words that no voice can read"
-            for what, done, number in (
-                (f"{kind} without audio", how, int("audio" in record)),
-                ("options without audio", how, len(record.get("option_audio", ()))),
-                (skipped, "kept in the text, not spoken", record.get("skipped", 0)),
-                *((why, UNTIMED, 1) for _, why in record.get("answers", ()) if why),
-            ):
-                if number:
-                    report.remark(split, what, done, number)
+    for kind, made in (("passages", of_passages), ("questions", of_questions)):
+        for record in made.values():
+            if "audio" in record:
+                report.remark(split, f"{kind} without audio", how)
+            if "option_audio" in record:
+                report.remark(split, "options without audio", how, len(record["option_audio"]))
+            for _, why in record.get("answers", ()):
+                if why:
+                    report.remark(split, why, UNTIMED)
     return SplitRecords(passages, questions)
 
 
@@ -422,11 +386,14 @@ LONGEST_NUMBER = 15  # digits that are still read as a number
 
 
 def cardinal(digits: str) -> str:
-    """Spell out a number: "1024" -> "one thousand twenty four". A leading zero, or more than
-    LONGEST_NUMBER digits: digit by digit."""
-    if len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0"):
-        return _digit_by_digit(digits)
-    return _numeral(int(digits), "cardinal")
+    """Spell out a number: "1024" -> "one thousand twenty four"; one that is no number digit by
+    digit."""
+    return _digit_by_digit(digits) if _is_code(digits) else _numeral(int(digits), "cardinal")
+
+
+def _is_code(digits: str) -> bool:
+    """Tell digits with a leading zero, or more than LONGEST_NUMBER, from a number."""
+    return len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0")
 
 
 def _digit_by_digit(digits: str) -> str:
@@ -455,7 +422,7 @@ def plural(words: str) -> str:
 
 def ordinal(digits: str) -> str:
     """Spell out an ordinal: "19" -> "nineteenth"."""
-    if len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0"):
+    if _is_code(digits):
         return f"{_digit_by_digit(digits[:-1])} {_numeral(int(digits[-1]), 'ordinal')}"
     return _numeral(int(digits), "ordinal")
 
@@ -466,9 +433,8 @@ def mandarin_digits(digits: str) -> str:
 
 
 def mandarin(digits: str) -> str:
-    """Spell out a number: "1024" -> "一千零二十四". A leading zero, or more than LONGEST_NUMBER
-    digits: digit by digit."""
-    if len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0"):
+    """Spell out a number: "1024" -> "一千零二十四"; one that is no number digit by digit."""
+    if _is_code(digits):
         return mandarin_digits(digits)
     spoken = _mandarin(int(digits))
     return spoken[1:] if spoken.startswith("一十") else spoken
@@ -515,9 +481,15 @@ _PLAIN = str.maketrans(
     }
 )
 # marks that sound alike: what is spoken for them, in English and in Mandarin
-_PAUSES = {"?？": "?？", "!！": "!！", ".。…;；": ".。", ",，、:：-()": ",，"}
+_PAUSES = {
+    "?？": ("?", "？"),
+    "!！": ("!", "！"),
+    ".。…;；": (".", "。"),
+    ",，、:：-()": (",", "，"),
+}
 _RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")  # 5½ is not 51/2, nor 10² 102
 _ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
+_LINE_END = re.compile(r"\s*\n")
 _NUMBER = re.compile(
     r"""(?P<money>[$£€¥])?(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:(?<![a-z])\.(?P<places>\d+))?
         (?:(?P<ordinal>(?:st|nd|rd|th)(?![a-z]))|(?P<decade>'?s(?![a-z]))|(?P<percent>%))?""",
@@ -549,14 +521,13 @@ def normalise(text: str, language: str) -> list[Word]:
     for _, token in tokens:
         folded = unicodedata.normalize("NFKC", _RAISED.sub(" ", token))
         plain.append(folded.translate(_PLAIN))
-    following = [*(start for start, _ in tokens), len(text)][1:]
     words: list[Word] = []
-    for i, ((start, token), after) in enumerate(zip(tokens, following, strict=True)):
+    for i, (start, token) in enumerate(tokens):
         core = plain[i].strip("\"'()[]")  # Dr., J. or U.S., whose points end no sentence
-        initials = re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None
-        short = core.endswith(".") and (initials or _expanded(plain, i) != "")
-        line_ends = "\n" in text[start + len(token) : after]
-        ends = line_ends or (_ENDS.search(plain[i]) is not None and not short)
+        initials = re.fullmatch(r"(?:[A-Za-z]\.)+", core)
+        short = core.endswith(".") and bool(initials or _expanded(plain, i))
+        line_ends = _LINE_END.match(text, start + len(token))
+        ends = bool(line_ends or (_ENDS.search(plain[i]) and not short))
         spoken = (_mandarin_token if chinese else _english_token)(plain, i)
         words.append(Word(token, start, spoken, "" if short else _pause(plain[i], chinese), ends))
     return words
@@ -577,14 +548,8 @@ def _expanded(tokens: Sequence[str], i: int) -> str:
 
 def _pause(token: str, chinese: bool) -> str:
     """Return the punctuation that changes how it is spoken, of a token that ends in some."""
-    tail = re.search(r"[^\w%]*$", token)
-    marks = tail.group() if tail else ""
-    for alike, plain, wide in (
-        ("?？", "?", "？"),
-        ("!！", "!", "！"),
-        (".。…;；", ".", "。"),
-        (",，、:：-()", ",", "，"),
-    ):
+    marks = re.split(r"[\w%]", token)[-1]
+    for alike, (plain, wide) in _PAUSES.items():
         if any(mark in alike for mark in marks):
             return wide if chinese else plain
     return ""
@@ -642,12 +607,13 @@ def _letters(text: str) -> str:
     """Keep Latin letters, apostrophes and hyphens within words; symbols by name, single letters of
     other scripts too."""
     text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
-    # without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş
-    plain = []
+    plain = ""
     for c in text:
-        folded = c if c < "\u0100" else unicodedata.normalize("NFKD", c)
-        plain.append(c if c < "\u0100" else "".join(filter(str.isalnum, folded)))
-    pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", "".join(plain))
+        if c < "\u0100":
+            plain += c
+        else:  # without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş
+            plain += "".join(filter(str.isalnum, unicodedata.normalize("NFKD", c)))
+    pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", plain)
     return " ".join(filter(None, map(_word, pieces)))
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import itertools
 import json
 import re
 import subprocess
@@ -32,7 +33,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources, util
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -152,17 +152,16 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     def receive(wave, count, pointer):  # type: ignore[no-untyped-def]  # called from C
         if wave and count > 0:
             chunks.append(np.ctypeslib.as_array(wave, (count,)).copy())
-        i = 0
-        while (event := pointer[i]).type != _EVENT_END:
+        for i in itertools.count():
+            event = pointer[i]
+            if event.type == _EVENT_END:
+                return 0
             if event.type == _EVENT_WORD:
                 words.append((event.text_position - 1, event.sample))
             elif event.type == _EVENT_PHONEME:
                 name = event.id.string.decode(errors="replace")
-                voiced.append(
-                    ("_" if name.startswith("_") else _STRESS.sub("", name), event.sample)
-                )
-            i += 1
-        return 0
+                phone = "_" if name.startswith("_") else _STRESS.sub("", name)
+                voiced.append((phone, event.sample))
 
     callback = _Callback(receive)  # kept alive until the library is closed
     data = text.encode()
@@ -173,9 +172,8 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
     # pauses keep espeak-ng's name for them (`_`); phones without a time of their own are dropped
-    ends = [start for _, start in voiced[1:]] + [len(samples)]
     phones = []
-    for (name, start), end in zip(voiced, ends, strict=True):
+    for (name, start), (_, end) in itertools.pairwise([*voiced, ("", len(samples))]):
         if end > start:
             phones.append(Mark(name, start, end))
     borders = {start for name, start in voiced if name == "_"} | {len(samples)}
@@ -222,22 +220,19 @@ def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...
     time by its letters.
     """
     borders, total = sorted({*starts.values(), *ends}), max(ends)
-    tokens = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
-    groups: list[list[tuple[int, str]]] = []
-    for token in tokens:
-        if token[0] in starts or not groups:
+    groups: list[list[re.Match[str]]] = []
+    for token in _TOKEN.finditer(text):
+        if token.start() in starts or not groups:
             groups.append([])
         groups[-1].append(token)
     marks: list[Mark] = []
     for group in groups:
-        start = starts.get(group[0][0], 0)
+        start = starts.get(group[0].start(), 0)
         end = next((b for b in borders if b > start), total)
-        letters = np.cumsum([0] + [len(word) for _, word in group])
-        edges = start + (end - start) * letters // letters[-1]
-        marks += [
-            Mark(word, int(a), int(b), place)
-            for (place, word), a, b in zip(group, edges, edges[1:], strict=False)
-        ]
+        letters = np.cumsum([0] + [len(word.group()) for word in group])
+        edges = (start + (end - start) * letters // letters[-1]).tolist()
+        for word, (a, b) in zip(group, itertools.pairwise(edges), strict=True):
+            marks.append(Mark(word.group(), a, b, word.start()))
     return tuple(marks)
 
 
@@ -250,7 +245,7 @@ _KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")
 VOICES = {
     "flite": ("awb", "rms"),
     "piper": ("joe",),
-    "kokoro": (*_KOKORO, *map("+".join, combinations(_KOKORO, 2))),
+    "kokoro": (*_KOKORO, *map("+".join, itertools.combinations(_KOKORO, 2))),
     "festival": ("kal_diphone", "ked_diphone", "cmu_us_slt_arctic_hts"),
 }
 
@@ -374,7 +369,7 @@ def _flite(text: str, name: str) -> Spoken:
                 yield item
                 item = flite.item_next(item)
 
-        numbers: dict[int, int] = {}  # address of a token -> its place
+        numbers: dict[int, int] = {}  # address of a token -> its number
         words = []
         for item in items(b"Word"):
             token = flite.item_parent(flite.item_as(item, b"Token"))
@@ -473,8 +468,11 @@ def _festival(text: str, name: str) -> Spoken:
     words = [(int(x[1]), x[2], float(x[3]), float(x[4])) for x in lines if x[0] == "W"]
     edges = [0] + [min(round(float(x[2]) * rate), len(samples)) for x in lines if x[0] == "S"]
     names = ["_" if x[1] == "pau" else x[1] for x in lines if x[0] == "S"]
-    phones = tuple(Mark(n, a, b) for n, a, b in zip(names, edges, edges[1:], strict=False) if b > a)
-    return Spoken(samples, rate, _marks(text, words, rate, len(samples)), phones)
+    phones = []
+    for name, (start, end) in zip(names, itertools.pairwise(edges), strict=True):
+        if end > start:
+            phones.append(Mark(name, start, end))
+    return Spoken(samples, rate, _marks(text, words, rate, len(samples)), tuple(phones))
 
 
 # ---- piper
@@ -556,15 +554,11 @@ def _kokoro(text: str, name: str) -> Spoken:
         owners += [number] * len(phone_ids) + [-1] * len(ending)
     ids, owners = [*ids[:-1], _PADDING], [*owners[:-1], -1]
     parts = [styles[part] for part in name.split("+")]
-    if len(ids) - 2 >= len(parts[0]) or all(owner < 0 for owner in owners):
+    if len(ids) - 2 >= len(parts[0]) or max(owners) < 0:
         raise ValueError(f"kokoro could not speak {text!r}")
     style = np.mean([style[len(ids) - 2] for style in parts], axis=0, keepdims=True)
-    inputs = {
-        "tokens": np.array([ids]),
-        "style": style.astype(np.float32),
-        "speed": np.ones(1, np.float32),
-    }
-    audio, durations = model.run(None, inputs)
+    inputs = {"tokens": np.array([ids]), "style": style.astype(np.float32)}
+    audio, durations = model.run(None, inputs | {"speed": np.ones(1, np.float32)})
     samples = np.round(np.clip(audio.ravel(), -1, 1) * 32767).astype(np.int16)
     ends = np.cumsum(durations.ravel()) - _EARLY
     ends[-1] = len(samples) // _FRAME
@@ -579,9 +573,9 @@ def _kokoro(text: str, name: str) -> Spoken:
             start = end
     marks = []
     for number, (place, word) in enumerate(words):
-        indices = [k for k, owner in enumerate(owners) if owner == number]
-        if indices:
+        owned = [k for k, owner in enumerate(owners) if owner == number]
+        if owned:
             bare = word.strip(_AROUND)
-            start, end = edges[indices[0]], edges[indices[-1] + 1]
+            start, end = edges[owned[0]], edges[owned[-1] + 1]
             marks.append(Mark(bare, start, end, place + word.index(bare)))
     return Spoken(samples, 24_000, tuple(marks), tuple(phones))

@@ -19,7 +19,6 @@ from safetensors.numpy import load_file, save_file
 from speechssl.artifacts import hash_bytes, read_json, replacing, say_what_differs, write_json
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
 from speechssl.errors import InputError
-from speechssl.schema import convert
 from speechssl.units.nearest import Nearest
 
 SUFFIX = ".safetensors"
@@ -93,7 +92,7 @@ class Codebook:
             arrays["offsets"] = np.ascontiguousarray(self.offsets, np.float32)
         with replacing(path) as temporary:
             save_file(arrays, temporary)
-        write_json(path.with_suffix(".card.json"), self.card | {"K": self.size, "hash": self.hash})
+        write_json(_card_of(path), self.card | {"K": self.size, "hash": self.hash})
 
 
 def load_codebook(path: Path | str) -> Codebook:
@@ -103,58 +102,37 @@ def load_codebook(path: Path | str) -> Codebook:
     Raises InputError when the file or its card is missing or damaged, or the card is another
     codebook's.
     """
-    shipped = SHIPPED / path
-    if shipped.is_file() or Path(path).is_file() or Path(path).suffix == SUFFIX:
-        return _read(shipped if shipped.is_file() else Path(path))
-    if Path(path).is_dir():
-        folder = Path(path)
-    elif shipped.is_dir():
-        folder = shipped
-    else:
-        folder = checkpoint_folder(path, "codebook")
-    files = sorted(folder.glob(f"*{SUFFIX}"))
-    files = [file for file in files if file.with_suffix(".card.json").is_file()]
-    candidates = [file for file in files if file.stem == "units"] or files
-    if len(candidates) != 1:
-        names = ", ".join(file.name for file in candidates[:3])
-        raise InputError(
-            f"{folder} has {'the codebooks ' + names if names else 'no codebook'}; give the "
-            f"{SUFFIX} file of `speechssl units fit`, with its .card.json beside it"
-        )
-    return _read(candidates[0])
+    file = SHIPPED / path if (SHIPPED / path).exists() else Path(path)
+    if file.suffix != SUFFIX:
+        folder = file if file.is_dir() else checkpoint_folder(path, "codebook")
+        files = [f for f in sorted(folder.glob(f"*{SUFFIX}")) if _card_of(f).is_file()]
+        candidates = [f for f in files if f.stem == "units"] or files
+        if len(candidates) != 1:
+            raise InputError(
+                f"{folder} has {len(candidates) or 'no'} codebooks; give the {SUFFIX} file of "
+                "`speechssl units fit`, with its .card.json beside it"
+            )
+        file = candidates[0]
+    return _read(file)
 
 
-@dataclass(frozen=True)
-class CodebookCard:
-    """A codebook's card, as far as it is read."""
-
-    hash: str
-    encoder: str | None = None
-    layer: int = 0
-    smooth: int = 1
-    margin: int = 0
-    frame_rate: float = 50.0
-    precision: str = "fp32"
+def _card_of(path: Path) -> Path:
+    return path.with_suffix(".card.json")
 
 
 def _read(path: Path) -> Codebook:
-    card_file = path.with_suffix(".card.json")
-    remedy = "fit it again with `speechssl units fit`"
     try:
         arrays = load_file(path)
         centroids = arrays["centroids"]
-        if centroids.ndim != 2 or not len(centroids):
-            raise ValueError(f"its centroids have the shape {centroids.shape}, not (K, D)")
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        others = ", ".join(sorted(file.name for file in path.parent.glob(f"*{SUFFIX}"))[:3])
-        beside = f"; beside it: {others}" if others and not path.exists() else ""
+    except (OSError, SafetensorError, KeyError) as error:
         raise InputError(
-            f"cannot read the codebook {path} ({error}); check the path, or {remedy}{beside}"
+            f"cannot read the codebook {path} ({error}); check the path, or fit it again with "
+            "`speechssl units fit`"
         ) from error
-    card = read_json(card_file)
+    card = read_json(_card_of(path))
     codebook = Codebook(centroids, card, str(path), arrays.get("offsets"))
-    if convert(dict(card), CodebookCard, card_file, remedy).hash != codebook.hash:
-        raise InputError(f"{path} does not match its card; {remedy}")
+    if card["hash"] != codebook.hash:
+        raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
     return codebook
 
 
@@ -168,7 +146,7 @@ def check_out(path: Path) -> None:
 def load_existing(out: Path, facts: dict[str, Any]) -> Codebook | None:
     """Load the codebook that is there, if one is. facts: the entries its card must have. Raises
     InputError where it says otherwise."""
-    if not (out.is_file() and out.with_suffix(".card.json").is_file()):
+    if not (out.is_file() and _card_of(out).is_file()):
         return None
     codebook = _read(out)
     differing = [k for k, v in facts.items() if codebook.card.get(k) != v]

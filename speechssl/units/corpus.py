@@ -8,14 +8,12 @@ i/n`. A part that is there is verified row by row against the audio.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -35,20 +33,20 @@ from speechssl.artifacts import (
     replacing,
     say_what_differs,
     write_json,
-    write_text,
+    write_lines,
 )
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.files import digest
-from speechssl.data.recordings import Recording
+from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
-from speechssl.errors import InputError, make_printable
-from speechssl.timing import RunLength
+from speechssl.errors import InputError, make_printable, report_set_aside
+from speechssl.timing import RunLength, shown_length
 from speechssl.units.codebook import PADDING
-from speechssl.units.features import UnitExtractor
+from speechssl.units.features import UnitExtractor, load_extractor
+from speechssl.units.options import Extract
 from speechssl.units.storage import (
     CARD,
     FAILED,
-    PART,
     Part,
     UtteranceUnits,
     decode,
@@ -59,10 +57,58 @@ from speechssl.units.storage import (
 
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
 READERS = 8  # threads that read headers
-AT_A_TIME = 10_000  # recordings that wait for them
-# `replacing` makes these
-TEMPORARY = r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)"
-Report = Callable[[Recording], None]  # a recording is done
+AT_A_TIME = 10_000  # recordings that wait for them: each takes a kilobyte
+# of a recording: its units; why it has none; or samples and the hash of its file, which wait for a
+# batch
+Extracted = UtteranceUnits | str | tuple[np.ndarray, str]
+
+
+def extract_units(o: Extract) -> dict[str, Any]:
+    """Write the units of a split, a manifest or a folder. Finished parts are not made again.
+
+    Returns their folder, their card, and the recordings that were set aside. Raises InputError as
+    `extract_corpus` does.
+    """
+    share = None if o.shard is None else parse_shard(o.shard)
+    out = o.out / (o.split or "")
+    recordings = list_recordings(o.source, o.split, o.passages)
+    source = source_card(o.source, o.split, o.passages)
+    # machines of a cluster have other GPUs than those that this process was left by --device
+    device = "cpu" if o.device == "cpu" else "auto"
+    load = partial(load_extractor, o.encoder, o.codebook, o.precision, device)
+    engine: Engine = LocalEngine(o.workers)
+    if o.engine == "ray":
+        from speechssl.units.ray_engine import RayEngine
+
+        engine = RayEngine(load, o.workers)
+    maker = ShardMaker(load(), out, o.shard_size)
+    extraction = extract_corpus(maker, recordings, engine, source, share)
+    card, failed = extraction.card, extraction.failed
+    if not card:
+        print(f"{out}: the parts of shard {o.shard} are written; the last shard writes the card")
+        return {"out": str(out), "card": None, "failed": failed}
+    report_set_aside(failed, f"{out / FAILED}")
+    amount = count_noun(card["recordings"], "recording")
+    parts = count_noun(len(card["parts"]), "part")
+    length = shown_length(card["seconds"])
+    print(f"{out}: units of {amount} ({length}) in {parts}; {len(failed)} set aside")
+    return {"out": str(out), "card": card, "failed": failed}
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read "2/8". Raises InputError for what is not I/N with I from 1 to N."""
+    number, _, count = text.partition("/")
+    whole = number.isdecimal() and count.isdecimal()
+    if not whole or not 1 <= int(number) <= int(count):
+        raise InputError(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8")
+    return int(number), int(count)
+
+
+def count_noun(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# ---- shards
 
 
 @dataclass(frozen=True)
@@ -86,16 +132,6 @@ class ShardResult:
     recordings: int
     seconds: float
     failed: dict[str, str]  # id -> why
-
-
-@dataclass(frozen=True)
-class ExtractionResult:
-    """A recording has units; or a reason why it has none; or samples, which wait for a batch."""
-
-    utterance: UtteranceUnits | None = None
-    why: str = ""
-    samples: np.ndarray | None = None
-    audio: str = ""  # hash of its file
 
 
 def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
@@ -133,37 +169,28 @@ class ShardMaker:
             "shard_seconds": SHARD_SECONDS,
         }
 
-    def begin(self, shard: Shard, pool: Executor, report: Report) -> list[Future[ExtractionResult]]:
+    def begin(self, shard: Shard, pool: Executor) -> list[Future[Extracted]]:
         """Hand the recordings to the pool, the longest first, so that no thread is left with one at
         the end."""
         try:
             part = decode(shard.path(self.out).read_bytes())
             finished = {u.id: u for u in part.utterances} if part.card == self.card else {}
-        except (OSError, ValueError):  # none, or cut off by a full disk: made again
+        except (OSError, ValueError):  # none, or damaged
             finished = {}
         longest = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
-        futures = {r.id: pool.submit(self._extract, r, finished.get(r.id), report) for r in longest}
+        futures = {r.id: pool.submit(self._extract, r, finished.get(r.id)) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
-    def finish(
-        self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report
-    ) -> ShardResult:
+    def finish(self, shard: Shard, results: Sequence[Future[Extracted]]) -> ShardResult:
         """Encode together the recordings that wait for a batch, and write the part if it is not
         there as it should be."""
         rows = [future.result() for future in results]
-        waiting = {n: row.samples for n, row in enumerate(rows) if row.samples is not None}
+        waiting = {n: row for n, row in enumerate(rows) if isinstance(row, tuple)}
         if waiting:
-            units = self.extractor.units_of_many(list(waiting.values()))
-            for (n, samples), result in zip(waiting.items(), units, strict=True):
-                rows[n] = _make_result(shard.recordings[n], samples, rows[n].audio, result)
-                report(shard.recordings[n])
-        done: list[UtteranceUnits] = []
-        failed: dict[str, str] = {}
-        for recording, row in zip(shard.recordings, rows, strict=True):
-            if row.utterance:
-                done.append(row.utterance)
-            else:
-                failed[recording.id] = row.why
+            units = self.extractor.units_of_many([samples for samples, _ in waiting.values()])
+            for (n, (samples, audio)), result in zip(waiting.items(), units, strict=True):
+                rows[n] = _make_row(shard.recordings[n], samples, audio, result)
+        done = [row for row in rows if isinstance(row, UtteranceUnits)]
         path = shard.path(self.out)
         content = encode(Part(done, self.card))
         if not path.is_file() or path.read_bytes() != content:
@@ -175,49 +202,41 @@ class ShardMaker:
             data=hash_json([[u.id, u.audio] for u in done]),
             recordings=len(done),
             seconds=sum(u.seconds for u in done),
-            failed=failed,
+            failed={
+                recording.id: row
+                for recording, row in zip(shard.recordings, rows, strict=True)
+                if isinstance(row, str)
+            },
         )
 
-    def _extract(
-        self, recording: Recording, finished: UtteranceUnits | None, report: Report
-    ) -> ExtractionResult:
+    def _extract(self, recording: Recording, finished: UtteranceUnits | None) -> Extracted:
         """Extract one recording, or keep `finished`, the utterance of this id in the part that is
         there."""
-        audio = hash_audio(recording.path)
-        if finished is not None and audio in (finished.audio, ""):  # or it is away
-            report(recording)
-            return ExtractionResult(finished)
+        audio = digest(recording.path)[:16]
+        if finished is not None and audio == finished.audio:
+            return finished
         try:
             samples = read_audio(recording.path)
-            if self.extractor.features.fits_a_batch(samples):
-                return ExtractionResult(samples=samples, audio=audio)
-            result = _make_result(recording, samples, audio, self.extractor.units(samples))
         except InputError as error:
-            result = ExtractionResult(why=make_printable(str(error)))
+            return make_printable(str(error))
+        if self.extractor.features.fits_a_batch(samples):
+            return samples, audio
+        try:
+            return _make_row(recording, samples, audio, self.extractor.units(samples))
         except ValueError as error:
-            result = _make_result(recording, np.zeros(0), audio, error)
-        report(recording)
-        return result
+            return _make_row(recording, samples, audio, error)
 
 
-def _make_result(
+def _make_row(
     recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError
-) -> ExtractionResult:
+) -> UtteranceUnits | str:
     if isinstance(units, ValueError):
-        return ExtractionResult(
-            why=make_printable(f"{recording.path} gives no units ({units}); listen to it")
-        )
-    return ExtractionResult(UtteranceUnits(recording.id, len(samples) / SAMPLE_RATE, units, audio))
-
-
-def hash_audio(path: Path) -> str:
-    """Hash the contents of a file; empty where it cannot be read, which `read_audio` then puts into
-    words."""
-    return digest(path)[:16]
+        return make_printable(f"{recording.path} gives no units ({units}); listen to it")
+    return UtteranceUnits(recording.id, len(samples) / SAMPLE_RATE, units, audio)
 
 
 # makes every shard once, in any order, on whatever machines
-Engine = Callable[[ShardMaker, Sequence[Shard], Report], Iterator[ShardResult]]
+Engine = Callable[[ShardMaker, Sequence[Shard]], Iterator[ShardResult]]
 
 
 @dataclass(frozen=True)
@@ -227,23 +246,20 @@ class LocalEngine:
 
     workers: int | None = None  # None: one a core
 
-    def __call__(
-        self, maker: ShardMaker, shards: Sequence[Shard], report: Report
-    ) -> Iterator[ShardResult]:
-        """Make the shards. While the first ends, those after it hold a recording for every thread,
-        so that none waits."""
-        begun: deque[tuple[Shard, list[Future[ExtractionResult]]]] = deque()
-        workers = self.workers or len(os.sched_getaffinity(0))
-        ahead = 0  # recordings after the first shard
-        with single_threaded(workers) as pool:
+    def __call__(self, maker: ShardMaker, shards: Sequence[Shard]) -> Iterator[ShardResult]:
+        """Make the shards. While one ends, the next is begun, so that no thread waits."""
+        with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
+            before: tuple[Shard, list[Future[Extracted]]] | None = None
             for shard in shards:
-                ahead += len(shard.recordings) if begun else 0
-                begun.append((shard, maker.begin(shard, pool, report)))
-                while ahead >= workers:
-                    ahead -= len(begun[1][0].recordings)
-                    yield maker.finish(*begun.popleft(), report)
-            while begun:
-                yield maker.finish(*begun.popleft(), report)
+                begun = maker.begin(shard, pool)
+                if before:
+                    yield maker.finish(*before)
+                before = shard, begun
+            if before:
+                yield maker.finish(*before)
+
+
+# ---- a corpus
 
 
 @dataclass(frozen=True)
@@ -266,130 +282,93 @@ def extract_corpus(
     that say where they come from.
 
     Recordings that cannot be read are set aside and listed in `_failed.jsonl`; the same command
-    tries them again, and resumes a run that was killed. Units of a recording that was read once and
-    cannot be now are kept. share: (i, n), this process is number i of
+    tries them again, and resumes a run that was killed. share: (i, n), this process is number i of
     n, from 1, which make every n-th shard each, at once or after one another; the last to end
     verifies all parts and writes the card.
 
-    Raises InputError when nothing at all can be read, or the folder holds units that were made in
+    Raises InputError when nothing at all can be read, the folder holds units that were made in
     another way or of another source, or something else, or another run holds it.
     """
     out = maker.out
     facts = dict(source or {})
+    if not any(recording.path.is_file() for recording in recordings):  # units there are kept
+        raise InputError(f"there is no recording such as {recordings[0].path}; check the source")
     if share is not None:
         number, count = share
         with lock_folder(out, wait=False, shared=True):
-            _check_folder(maker, recordings, facts)
-            shards = plan_shards(_measure(recordings, out), maker.size)
+            _check_folder(maker, facts)
+            shards = plan_shards(_measure(recordings), maker.size)
             results = _make_shards(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
             return Extraction({}, _failed(results))
     with lock_folder(out, wait=share is not None):
-        return _extract(maker, recordings, engine, facts)
-
-
-def _extract(
-    maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]
-) -> Extraction:
-    out = maker.out
-    _check_folder(maker, recordings, source)
-    for path in _list_files(out, TEMPORARY):  # a killed run was writing them
-        path.unlink()
-    shards = plan_shards(_measure(recordings, out), maker.size)
-    results = _make_shards(maker, shards, engine)
-    failed = _failed(results)
-    _write_failed(out / FAILED, recordings, failed)
-    for path in set(_list_files(out, PART)) - {s.path(out) for s in shards}:
-        path.unlink()  # of a longer list
-    if len(failed) == len(recordings):
-        for path in (out / CARD, *(shard.path(out) for shard in shards)):
-            path.unlink(missing_ok=True)
-        raise InputError(
-            f"no units could be extracted from {len(failed)} recordings; see the reasons in "
-            f"{out / FAILED}"
-        )
-    card = _make_card(maker, results, source, failed)
-    if _read_card(out) != card:
+        _check_folder(maker, facts)
+        shards = plan_shards(_measure(recordings), maker.size)
+        results = _make_shards(maker, shards, engine)
+        failed = _failed(results)
+        _write_failed(out / FAILED, recordings, failed)
+        is_empty = len(failed) == len(recordings)
+        made = set() if is_empty else {shard.path(out) for shard in shards}
+        for path in set(out.glob("part-*.parquet")) - made:  # of a longer list
+            path.unlink()
+        if is_empty:
+            (out / CARD).unlink(missing_ok=True)
+            raise InputError(
+                f"no units could be extracted from {len(failed)} recordings; see the reasons in "
+                f"{out / FAILED}"
+            )
+        card = _make_card(maker, results, facts, failed)
         write_json(out / CARD, card)
     return Extraction(card, failed)
 
 
-def _read_card(out: Path) -> dict[str, Any]:
-    """Read the card; an empty one where there is none, or it was cut off."""
-    try:
-        return dict(read_json(out / CARD))
-    except InputError:
-        return {}
-
-
-def _list_files(folder: Path, pattern: str) -> list[Path]:
-    """List the files of a folder whose whole name matches, in order."""
-    return sorted(path for path in folder.glob("*") if re.fullmatch(pattern, path.name))
-
-
-def _check_folder(
-    maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any]
-) -> None:
+def _check_folder(maker: ShardMaker, source: Mapping[str, Any]) -> None:
     """Raise InputError where the folder holds units of another source, or made in another way, or
     other tables."""
     out = maker.out
-    faults = []
+    fault = ""
     for path in sorted(out.glob("[!.]*.parquet")):
         try:
             names = list_differences(part_card(path), maker.card)
-        except ValueError:  # damaged
+        except (OSError, ValueError):  # damaged: made again
             continue
         if names:
-            faults.append(f"units made in another way, or other tables ({say_what_differs(names)})")
-    made_from = _read_card(out).get("made_from", source)
-    if any(made_from.get(name) != source.get(name) for name in ("corpus", "split")):
-        faults.append("the units of another corpus or split")
-    try:
-        first = decode((out / part_name(0)).read_bytes()).utterances
-    except (OSError, ValueError):  # none, or damaged
-        first = []
-    if first and {u.id for u in first}.isdisjoint(r.id for r in recordings):
-        faults.append(f"the units of other recordings ({first[0].id}, ...)")
-    if faults:
-        raise InputError(f"{out} holds {faults[0]}; choose another folder or delete it")
+            fault = f"units made in another way, or other tables ({say_what_differs(names)})"
+    if (out / CARD).is_file():
+        made_from = read_json(out / CARD)["made_from"]
+        if any(made_from.get(name) != source.get(name) for name in ("corpus", "split")):
+            fault = "the units of another corpus or split"
+    if fault:
+        raise InputError(f"{out} holds {fault}; choose another folder or delete it")
 
 
-def _measure(recordings: Sequence[Recording], out: Path) -> list[Recording]:
+def _measure(recordings: Sequence[Recording]) -> list[Recording]:
     """Give recordings their seconds, from the headers where the manifest does not say; 0 for one
-    that is damaged. A recording that is away has those of its row, so that its part stays what it
-    is."""
+    that is damaged."""
 
     def measure(recording: Recording) -> Recording:
         if recording.seconds is not None:
             return recording
         try:
             return replace(recording, seconds=duration(recording.path))
-        except (InputError, ValueError):
+        except InputError:
             return replace(recording, seconds=0.0)
 
     measured: list[Recording] = []
     with ThreadPoolExecutor(READERS) as pool:
-        # so many at a time: each that waits for a thread takes a kilobyte
         for at in range(0, len(recordings), AT_A_TIME):
             measured += pool.map(measure, recordings[at : at + AT_A_TIME])
-    away = {r.id: n for n, r in enumerate(measured) if not r.seconds and not r.path.is_file()}
-    for path in _list_files(out, PART) if away else ():
-        try:
-            rows = decode(path.read_bytes()).utterances
-        except ValueError:  # damaged
-            continue
-        for row in rows:
-            if row.id in away:
-                place = away[row.id]
-                measured[place] = replace(measured[place], seconds=row.seconds)
     return measured
 
 
 def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
-    seconds = sum(r.seconds or 0 for s in shards for r in s.recordings)
-    with tqdm(desc="units", total=math.ceil(seconds), unit="s") as bar:
-        results = engine(maker, shards, lambda recording: bar.update(recording.seconds or 0.0))
-        return sorted(results, key=lambda result: result.index)
+    seconds = {shard.index: sum(r.seconds or 0 for r in shard.recordings) for shard in shards}
+    results = []
+    with tqdm(desc="units", total=math.ceil(sum(seconds.values())), unit="s") as bar:
+        for result in engine(maker, shards):
+            bar.update(seconds[result.index])
+            results.append(result)
+    return sorted(results, key=lambda result: result.index)
 
 
 def _failed(results: Sequence[ShardResult]) -> dict[str, str]:
@@ -404,9 +383,10 @@ def _write_failed(path: Path, recordings: Sequence[Recording], failed: Mapping[s
     if not failed:
         path.unlink(missing_ok=True)
         return
-    paths = {r.id: str(r.path) for r in recordings if r.id in failed}
-    records = [{"id": name, "path": paths[name], "reason": why} for name, why in failed.items()]
-    write_text(path, "".join(json.dumps(record) + "\n" for record in records))
+    paths = {r.id: make_printable(str(r.path)) for r in recordings if r.id in failed}
+    write_lines(
+        path, ({"id": name, "path": paths[name], "reason": why} for name, why in failed.items())
+    )
 
 
 def _make_card(

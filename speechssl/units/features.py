@@ -72,9 +72,6 @@ class Features:
 
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
         """Yield pieces (T_i, D) float32. Raises ValueError for fewer samples than a frame needs."""
-        if not self.margin or not self.grid.frames(len(samples)):
-            yield from smooth_stream(self.raw(samples), self.smooth)
-            return
         skipped, remaining = self.margin, self.grid.frames(len(samples))
         for piece in smooth_stream(self.raw(self._padded(samples)), self.smooth):
             frames = piece[skipped : skipped + remaining]
@@ -83,7 +80,8 @@ class Features:
                 yield frames
 
     def _padded(self, samples: np.ndarray) -> np.ndarray:
-        if not self.margin:
+        """Put silence around samples (N,) that have a frame."""
+        if not self.margin or not self.grid.frames(len(samples)):
             return samples
         silence = np.zeros(self.margin * self.grid.hop, np.float32)
         return collect(chain([silence], in_blocks(np.asanyarray(samples)), [silence]))
@@ -171,31 +169,26 @@ def features_of(
     """
     card: Mapping[str, Any] = codebook.card
     smooth, margin = int(card.get("smooth", 1)), int(card.get("margin", 0))
-    fitted_on = card.get("encoder")
-    if isinstance(encoder, str):
-        if encoder in SPECTRAL and encoder == fitted_on:
-            return load_features(encoder, 0, smooth, margin=margin)
-        if encoder in SPECTRAL or fitted_on in SPECTRAL:
-            raise _refuse_encoder(codebook, encoder, "encoder")
-        fitted_in = card.get("precision", "fp32")
-        if precision is None or (precision == "auto" and fitted_in != "bf16"):
-            precision = fitted_in
-        encoder = load_encoder(encoder, precision, device)
-    name = f"{encoder.name} ({encoder.hash})"
-    if fitted_on != encoder.hash:
-        raise _refuse_encoder(codebook, name, "encoder")
-    features = encoder_features(encoder, int(card.get("layer", 0)), smooth, margin)
-    for fact in ("frame_rate", "settings"):  # of the same weights, with other strides or heads
+    if isinstance(encoder, str) and encoder in SPECTRAL:
+        name = encoder
+        features = load_features(encoder, None, smooth, margin=margin)
+    else:
+        if isinstance(encoder, str):
+            fitted_in = card.get("precision", "fp32")
+            if precision is None or (precision == "auto" and fitted_in != "bf16"):
+                precision = fitted_in
+            encoder = load_encoder(encoder, precision, device)
+        name = f"{encoder.name} ({encoder.hash})"
+        layer = int(card.get("layer", 0)) if card["encoder"] == encoder.hash else 0
+        features = encoder_features(encoder, layer, smooth, margin)
+    # the same weights may have other strides or heads
+    for fact in ("encoder", "frame_rate", "settings"):
         if fact in card and card[fact] != features.card.get(fact):
-            raise _refuse_encoder(codebook, name, fact)
+            raise InputError(
+                f"{codebook.name} was not fitted on {name}, but on {fact} {card[fact]}; give that "
+                "encoder, or fit a codebook for this one with `speechssl units fit`"
+            )
     return features
-
-
-def _refuse_encoder(codebook: Codebook, name: str, fact: str) -> InputError:
-    return InputError(
-        f"{codebook.name} was not fitted on {name}, but on {fact} {codebook.card.get(fact)}; give "
-        "that encoder, or fit a codebook for this one with `speechssl units fit`"
-    )
 
 
 @dataclass(frozen=True)
@@ -212,17 +205,11 @@ class UnitExtractor:
     @property
     def card(self) -> dict[str, Any]:
         """The settings that decide the units."""
-        features = self.features
-        card = {
-            "encoder": features.encoder,
-            "codebook": self.codebook.hash,
-            "layer": features.layer,
-            "smooth": features.smooth,
-            "precision": features.precision,
-        }
-        if features.margin:
-            card["margin"] = features.margin
-        return card
+        facts = {"codebook": self.codebook.hash}
+        for name in ("encoder", "layer", "smooth", "precision", "margin"):
+            if name in self.features.card:
+                facts[name] = self.features.card[name]
+        return facts
 
     def frames(self, samples: np.ndarray) -> np.ndarray:
         """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,), without the features of

@@ -26,13 +26,9 @@ def fit_units(o: Fit) -> None:
     folder; once.
 
     Recordings that cannot be used are listed and left out. Raises InputError where OUT cannot be
-    written or is a codebook that was made from other inputs, where nothing can be used, and for
-    options that exclude each other.
+    written or is a codebook that was made from other inputs, and where nothing can be used.
     """
     check_out(o.out)
-    check_spectral(o.encoder, o.precision)
-    if o.encoder in SPECTRAL and o.layer is not None:
-        raise InputError(f"{o.encoder} has no layer {o.layer}; leave out --layer")
     workers = o.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
@@ -52,14 +48,6 @@ def fit_units(o: Fit) -> None:
             codebook = fit_kmeans(frames, o.clusters, card, **sampling)
             codebook.save(o.out)
     print(f"{o.out}: K = {codebook.size}, {codebook.hash}")
-
-
-def check_spectral(encoder: str, precision: str | None) -> None:
-    """Raise InputError for a precision that only encoders have, where this is none of them."""
-    if encoder in SPECTRAL and precision not in (None, "fp32", "auto"):
-        raise InputError(
-            f"{encoder} is computed in fp32, not in {precision}; leave out --precision"
-        )
 
 
 def draw_recordings(

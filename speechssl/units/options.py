@@ -18,7 +18,6 @@ from speechssl.options import (
     Portion,
     PrecisionOrAuto,
     SnrOver,
-    Weight,
     Whole,
     argument,
     option,
@@ -214,22 +213,21 @@ class Import:
     layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
 
 
-STABILITY, PICTURES = "stability under distortions", "pictures"  # titles in the help
+STABILITY = "stability under distortions"  # a title in the help
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """measure and draw units: usage, bit rate, purity, PNMI, unit edit distance (UED) under
-    distortions, same-text distance, ABX
+    """measure units: usage, bit rate, purity, PNMI, unit edit distance (UED) under distortions,
+    same-text distance, ABX
 
-    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance of a
-    corpus needs MiniSQA and speechssl[synth]. SOURCE can also be a list, a .csv or .tsv file with
-    the columns audio, text and speaker, and perhaps group (who belongs together: a synthesiser,
-    people): then the same-text distance and its AUC are measured across speakers in and between
-    groups, ABX within and across speakers, and how well a linear probe finds the speaker.
+    Purity and PNMI need phones, from the corpus or from --alignment. SOURCE can also be a list, a
+    .csv or .tsv file with the columns audio, text and speaker, and perhaps group (who belongs
+    together: a synthesiser, people): then the same-text distance and its AUC are measured across
+    speakers in and between groups, ABX within and across speakers, and how well a linear probe
+    finds the speaker.
 
-      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors \\
-        --picture units.png
+      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors
       speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors \\
         --violins distances.svg
       speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev \\
@@ -237,10 +235,8 @@ class Evaluate:
     """
 
     source: Path = argument(f"{SOURCE}; or list (.csv, .tsv) of audio, text and speaker")
-    encoder: str = argument(
-        f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units"
-    )
-    codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
+    encoder: str = argument(f"{ENCODERS}, mfcc or fbank")
+    codebook: Path = argument(CODEBOOK)
     out: Path | None = option(None, "write the measurements to this JSON file")
     split: str | None = option(None, "split of a prepared corpus (default: test)")
     first: Count | None = option(None, "only the first N recordings")
@@ -248,13 +244,6 @@ class Evaluate:
         None,
         'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a '
         "folder of) TextGrids",
-        under="phones and texts",
-    )
-    same_text: Whole | None = option(
-        None,
-        "number of questions, each spoken by two voices, for the same-text distance (default for "
-        "MiniSQA: 100; 0: skip it)",
-        under="phones and texts",
     )
     conditions: tuple[str, ...] = option(
         (
@@ -274,18 +263,6 @@ class Evaluate:
         None,
         "draw the distances of the same and of other texts, for every pair of groups of a list, "
         "to this .png, .svg or .pdf file",
-        under=PICTURES,
-    )
-    picture: Path | None = option(
-        None,
-        "draw the units under the spectrogram, to this .png, .svg or .pdf file",
-        under=PICTURES,
-    )
-    recording: str | None = option(
-        None, "id of the recording to draw; default: the first", under=PICTURES
-    )
-    span: tuple[Weight, Weight] | None = option(
-        None, "part of that recording to draw, in seconds", metavar=("START", "END"), under=PICTURES
     )
     seed: Whole = option(0, "seed of the noise", under=STABILITY)
     precision: PrecisionOrAuto | None = option(
@@ -293,10 +270,3 @@ class Evaluate:
     )
     device: str = option("auto", DEVICE)
     snr_over: SnrOver = option("active", SNR_OVER, under=STABILITY)
-
-    def __post_init__(self) -> None:
-        if self.same_text == 1:
-            raise InputError(
-                "one pair of questions is too few for a comparison; "
-                "give --same-text 2 or more, or 0"
-            )

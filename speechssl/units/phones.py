@@ -4,7 +4,6 @@ TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a g
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,16 +50,14 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
             recording = convert(values, AlignedRecording, f"{path}:{number}")
             phones[str(recording.id)] = recording.phones
         return fill_all(phones, failed, str(path))
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
     folder = path if path.is_dir() else path.parent
-    for file in files:
-        if file.suffix.lower() != ".textgrid" or not file.is_file():
-            continue
-        name = file.relative_to(folder).with_suffix("").as_posix()
-        try:
-            phones[name] = read_textgrid(file)
-        except InputError as error:
-            failed[name] = str(error)
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.suffix.lower() == ".textgrid":
+            name = file.relative_to(folder).with_suffix("").as_posix()
+            try:
+                phones[name] = read_textgrid(file)
+            except InputError as error:
+                failed[name] = str(error)
     if not phones and not failed:
         raise InputError(
             f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids"
@@ -102,13 +99,12 @@ def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
     """Fill the gaps between phones with silence, and call pauses so; those of no length go,
     overlaps of up to OVERLAP belong to the earlier.
 
-    Raises ValueError for times that are not finite or do not go forward, and where none is left.
+    Raises ValueError for times that do not go forward, and where none is left.
     """
     filled: list[Phone] = []
     at = 0.0
     for name, start, end in phones:
-        finite = math.isfinite(start) and math.isfinite(end)
-        if not finite or end < start or start < at - OVERLAP - 1e-6:
+        if not at - OVERLAP - 1e-6 <= start <= end:  # nor is NaN
             raise ValueError(
                 f"the phone {name} has the times [{start}, {end}) s after {at} s; phones must be "
                 "in order"
@@ -128,21 +124,11 @@ def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
 def phone_frames(
     phones: Sequence[Phone], grid: FrameGrid, frames: int, names: dict[str, int]
 ) -> np.ndarray:
-    """Return (T,) the number of the phone in the middle of every frame, that of SILENCE where there
-    is none; `names` grows as phones appear.
-
-    phones: in order, without overlap.
-    """
+    """Return (T,) the number of the phone in the middle of every frame, that of SILENCE behind the
+    last; `names` grows as phones appear. phones: of `fill_gaps`."""
     middles = (np.arange(frames) * grid.hop + grid.offset + grid.hop // 2) / grid.sample_rate
-    starts = np.array([start for _, start, _ in phones], float)
-    ends = np.array([end for _, _, end in phones], float)
-    ids = np.array([names.setdefault(name, len(names)) for name, _, _ in phones], np.int64)
-    places = np.searchsorted(starts, middles, side="right") - 1
-    inside = places >= 0
-    inside[inside] = middles[inside] < ends[places[inside]] + ROUNDING
-    if inside.all():
-        return ids[places]
-    silence = names.setdefault(SILENCE, len(names))
-    if not len(ids):
-        return np.full(frames, silence)
-    return np.where(inside, ids[np.maximum(places, 0)], silence)
+    ids = [names.setdefault(name, len(names)) for name, _, _ in phones]
+    ids.append(names.setdefault(SILENCE, len(names)))
+    ends = np.array([end for _, _, end in phones])
+    ends[-1] += ROUNDING
+    return np.array(ids)[np.searchsorted(ends, middles, side="right")]

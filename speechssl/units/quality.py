@@ -7,34 +7,29 @@ The source is a prepared corpus, a manifest, a folder or a list, with or without
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.artifacts import read_json, write_json
+from speechssl.artifacts import write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.augment import Distorter, parse_condition
 from speechssl.data.recordings import Recording, audio_id, list_recordings
-from speechssl.data.records import Corpus, Passage, check_inside, load_corpus
+from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.data.tables import detect_delimiter, number_of, read_csv, read_header
 from speechssl.encoders.encoder import single_threaded
-from speechssl.errors import InputError, MissingExtra, report_set_aside
-from speechssl.signal import ACTIVE
-from speechssl.synth.minisqa import speak_pairs
-from speechssl.timing import FrameGrid, RunLength
+from speechssl.errors import InputError, report_set_aside
+from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, load_extractor
-from speechssl.units.fit import check_spectral
 from speechssl.units.measures import (
     abx,
     bit_rate,
@@ -42,21 +37,18 @@ from speechssl.units.measures import (
     purity,
     same_text,
     speaker_probe,
-    stability,
     unit_edit_distance,
     usage,
 )
 from speechssl.units.options import Evaluate
 from speechssl.units.phones import Phone, fill_all, phone_frames, read_alignment
-from speechssl.units.picture import check_picture, draw_units, draw_violins
+from speechssl.units.picture import draw_violins
 
-SPLIT = "test"
 # of a distortion: times as fast, the pitch kept; frames move, so it is no `Condition`
 STRETCH = "stretch@"
-SPOKEN = 100  # questions of MiniSQA that are spoken twice
-COLUMNS = {"audio", "text", "speaker"}
 Phones = Mapping[str, Sequence[Phone]]  # by recording
 Units = Mapping[str, RunLength]
+Encoded = TypeVar("Encoded")
 
 
 @dataclass(frozen=True)
@@ -71,95 +63,56 @@ class Labelled:
 
 def evaluate_units(o: Evaluate) -> dict[str, Any]:
     """Measure the quality of units, and print and return it. What cannot be measured on this source
-    is left out, and reported.
-
-    The encoder may be `mfcc` or `fbank` for a codebook on these, or `phones` for the phones of the
-    manifest as units (the topline, without a codebook). Raises InputError where there is nothing to
-    look at.
-    """
-    values = _measure_source(o)
+    is left out. Raises InputError where there is nothing to look at."""
+    with single_threaded(len(os.sched_getaffinity(0))) as pool:
+        # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
+        torch.set_num_threads(1)
+        values = _measure_source(o, pool)
     if o.out:
         write_json(o.out, values)
     print("\n".join(format_measures(values)))
     return values
 
 
-def _measure_source(o: Evaluate) -> dict[str, Any]:
+def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     """Measure the units of `o.source`: the measures by name."""
-    check_spectral(o.encoder, o.precision)
-    is_corpus = any(o.source.glob("*/passages.jsonl"))
+    is_corpus = o.split is not None or any(o.source.glob("*/passages.jsonl"))
+    corpus = load_corpus(o.source, o.split or "test") if is_corpus else None
     labelled = read_labelled(o.source) if _is_labelled(o.source) else {}
-    if o.split is not None and not is_corpus:
-        raise InputError(
-            f"{o.source} is not a prepared corpus and has no split {o.split}; leave out --split"
-        )
     if o.violins and not labelled:
         raise InputError(
             "--violins draws the same-text distances of a list; give a .csv or .tsv with the "
             "columns audio, text and speaker"
         )
-    distortions = parse_distortions(o)
-    for path in filter(None, (o.picture, o.violins)):
-        check_picture(path)
-    with single_threaded(len(os.sched_getaffinity(0))) as pool:
-        # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
-        torch.set_num_threads(1)
-        extractor = None if o.encoder == "phones" else _load_extractor(o)
-        corpus = load_corpus(o.source, o.split or SPLIT) if is_corpus else None
-        recordings = _list_recordings(corpus, labelled, o)
-        phones = _read_phones(corpus, recordings, o)
-        values: dict[str, Any] = {}
-        if extractor:
-            units, seconds = _encode(extractor, recordings, pool, o, corpus is not None)
-            items = [r for r in recordings if r.id in units]
-            values = {"K": extractor.codebook.size, "precision": extractor.features.precision}
-            values |= usage(list(units.values()), extractor.codebook.size)
-            values |= bit_rate(list(units.values()), seconds)
-            values |= _measure_phones(units, phones, extractor.grid)
-            if corpus:
-                values["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
-            if distortions.cards:
-                rows = _measure_stability(extractor, items, units, distortions, pool, o)
-                values["stability"] = rows
-            if o.picture:
-                _draw_recording(o.picture, items, units, extractor.grid, phones, o)
-            if labelled:
-                values |= _measure_list(labelled, units, extractor.codebook.size, o)
-        elif corpus is None or not all(r.id in phones for r in recordings):
-            raise InputError(
-                f"{o.source} has passages without phones; units that are phones need "
-                "a prepared corpus that has them"
-            )
-        if corpus:
-            values |= _phone_rate([corpus.passages[r.id] for r in recordings])
-        return values | _measure_spoken_pairs(corpus, extractor, pool, o)
+    distortions = [parse_distortion(text, o) for text in o.conditions]
+    recordings = _list_recordings(corpus, labelled, o)
+    phones = _read_phones(corpus, recordings, o)
+    extractor = load_extractor(o.encoder, o.codebook, o.precision)
+    units, seconds = _encode(extractor, recordings, pool)
+    sequences = list(units.values())
+    size = extractor.codebook.size
+    values = {"K": size, "precision": extractor.features.precision}
+    values |= usage(sequences, size) | bit_rate(sequences, seconds)
+    values |= _measure_phones(units, phones, extractor)
+    if corpus:
+        values["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
+    if distortions:
+        usable = [r for r in recordings if r.id in units]
+        rows = _measure_stability(extractor, usable, units, distortions, pool, o.noisy)
+        values["stability"] = rows
+    if labelled:
+        values |= _measure_list(labelled, units, size, o)
+    return values
 
 
-def _phone_rate(passages: Sequence[Passage]) -> dict[str, float]:
-    """Return phones a second of the passages that have phones; nothing where none has."""
-    spoken = [p for p in passages if p.phones]
-    if not spoken:
-        return {}
-    count = sum(len(p.phones) for p in spoken)
-    return {"phones_a_second": count / sum(p.seconds for p in spoken)}
-
-
-def _load_extractor(o: Evaluate) -> UnitExtractor:
-    if o.codebook is None:
-        raise InputError(
-            f"units of {o.encoder} need a codebook; name the file that `speechssl units fit` wrote"
-        )
-    return load_extractor(o.encoder, o.codebook, o.precision)
+# ---- what is read
 
 
 def _is_labelled(path: Path) -> bool:
-    """Tell a list with labels, a .csv with texts or speakers or a .tsv that begins with all three
-    columns, from a manifest."""
-    kind = path.suffix.lower()
-    if kind not in (".csv", ".tsv") or not path.is_file():
+    """Tell a list with texts and speakers from a manifest."""
+    if path.suffix.lower() not in (".csv", ".tsv") or not path.is_file():
         return False
-    names = {name.lower() for name in read_header(path)}
-    return names >= COLUMNS if kind == ".tsv" else bool(names & {"text", "speaker"})
+    return {name.lower() for name in read_header(path)} >= {"text", "speaker"}
 
 
 def read_labelled(path: Path) -> dict[str, Labelled]:
@@ -168,25 +121,18 @@ def read_labelled(path: Path) -> dict[str, Labelled]:
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    lines = read_csv(path, detect_delimiter(path))
     by_id: dict[str, Labelled] = {}
-    stems = Counter(audio_id(line.get("audio", "").strip()) for line in lines)
-    for number, raw in enumerate(lines, 2):
+    for number, raw in enumerate(read_csv(path, detect_delimiter(path)), 2):
         line = {k: v.strip() for k, v in raw.items()}
         place = f"line {number} of {path}"
-        lacking = sorted(name for name in COLUMNS if not line.get(name))
+        lacking = [name for name in ("audio", "text", "speaker") if not line.get(name)]
         if lacking:
-            raise InputError(
-                f"{place} has no {', '.join(lacking)}; begin the list with audio,text,speaker and "
-                "complete every line"
-            )
+            raise InputError(f"{place} has no {', '.join(lacking)}; complete every line")
         audio = line["audio"]
         check_inside(path.parent, audio, place)
-        stem = audio_id(audio)
-        # a.wav and a.mp3: as of a folder
-        name = line.get("id") or (stem if stems[stem] == 1 else audio)
+        name = line.get("id") or audio_id(audio)
         if name in by_id:
-            raise InputError(f"{place} has {name} again; list every recording once")
+            raise InputError(f"{place} has {name} again; give every recording an id of its own")
         group = line.get("group") or path.stem
         by_id[name] = Labelled(audio, line["text"], line["speaker"], group)
     return by_id
@@ -202,19 +148,14 @@ def _list_recordings(
     elif corpus is None:
         recordings = list_recordings(o.source)
     else:
-        recordings = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
-    recordings = recordings[: o.first]
-    if not recordings or o.recording not in (None, *(r.id for r in recordings)):
-        raise InputError(
-            f"{o.source} has no recording {o.recording or 'in its split ' + (o.split or SPLIT)}; "
-            "give another --recording or --split"
-        )
-    return recordings
+        recordings = [Recording(p.id, corpus.path(p)) for p in corpus.passages.values()]
+    if not recordings:
+        raise InputError(f"{o.source} has no recording in its split; give another --split")
+    return recordings[: o.first]
 
 
 def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Evaluate) -> Phones:
     """Read the phones of the recordings that have some, of the alignment or else of the corpus."""
-    aligned = read_alignment(o.alignment) if o.alignment else {}
     phones: dict[str, Sequence[Phone]] = {}
     if corpus:
         listed = {}
@@ -222,159 +163,131 @@ def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Eval
             if passage.phones:
                 listed[passage.id] = [(s.text, s.start, s.end) for s in passage.phones]
         phones |= fill_all(listed, {}, "the corpus")
-    phones |= aligned
-    if aligned and not any(r.id in phones for r in recordings):
-        raise InputError(
-            f"{o.alignment} has no recording of {o.source} (its first id is "
-            f"{next(iter(aligned))}); make the ids match"
-        )
+    if o.alignment:
+        aligned = read_alignment(o.alignment)
+        if not any(r.id in aligned for r in recordings):
+            raise InputError(
+                f"{o.alignment} has no recording of {o.source} (its first id is "
+                f"{next(iter(aligned))}); make the ids match"
+            )
+        phones |= aligned
     return phones
 
 
-def _encode(
-    extractor: UnitExtractor,
-    recordings: Sequence[Recording],
-    pool: Executor,
-    o: Evaluate,
-    lengths_known: bool,
-) -> tuple[dict[str, RunLength], float]:
-    """Encode the recordings: units by id, and their seconds together, as a corpus says
-    (lengths_known) or else as they are.
-
-    Recordings that cannot be read are listed and counted. Raises InputError where none can.
-    """
-
-    def encode(recording: Recording) -> tuple[RunLength, float]:
-        samples = read_audio(recording.path)
-        seconds = recording.seconds if lengths_known else None
-        return extractor.units(samples), seconds or len(samples) / SAMPLE_RATE
-
-    units: dict[str, RunLength] = {}
+def _encode_all(
+    pool: Executor, encode: Callable[[Recording], Encoded], recordings: Sequence[Recording]
+) -> dict[str, Encoded]:
+    """Encode the recordings: results by id. Those that cannot be used are listed and counted.
+    Raises InputError where none can."""
+    encoded: dict[str, Encoded] = {}
     failed: dict[str, str] = {}
-    total = 0.0
-    futures = [pool.submit(encode, r) for r in recordings]
+    futures = [pool.submit(encode, recording) for recording in recordings]
     bar = tqdm(recordings, desc="units", unit="file")
     for recording, future in zip(bar, futures, strict=True):
         try:
-            units[recording.id], seconds = future.result()
-            total += seconds
+            encoded[recording.id] = future.result()
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
     report_set_aside(failed, "quality of units")
-    if not units:
-        why = next(iter(failed.values()))
-        raise InputError(
-            f"no recording of {o.source} can be read (of the first of {len(failed)}: "
-            f"{why}); restore the audio"
-        )
-    return units, total
+    if not encoded:
+        raise InputError(f"no recording can be used ({next(iter(failed.values()))}); give others")
+    return encoded
+
+
+def _encode(
+    extractor: UnitExtractor, recordings: Sequence[Recording], pool: Executor
+) -> tuple[dict[str, RunLength], float]:
+    """Encode the recordings: units by id, and their seconds together."""
+
+    def encode(recording: Recording) -> tuple[RunLength, int]:
+        samples = read_audio(recording.path)
+        return extractor.units(samples), len(samples)
+
+    encoded = _encode_all(pool, encode, recordings)
+    units = {name: runs for name, (runs, _) in encoded.items()}
+    return units, sum(length for _, length in encoded.values()) / SAMPLE_RATE
+
+
+# ---- phones, and distorted speech
+
+
+def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> dict[str, float]:
+    """Measure purity and PNMI on the recordings that have phones; nothing where none has."""
+    aligned = [name for name in units if name in phones]
+    if not aligned:
+        return {}
+    if len(aligned) < len(units):
+        print(f"purity and PNMI: of {len(aligned)} of {len(units)} recordings", file=sys.stderr)
+    numbers: dict[str, int] = {}
+    labels = []
+    for name in aligned:
+        labels.append(phone_frames(phones[name], extractor.grid, units[name].frames, numbers))
+    return purity([units[name].expand() for name in aligned], labels)
 
 
 @dataclass(frozen=True)
-class Distortions:
-    """The distortions that stability is measured under: conditions, and rates of time-stretch."""
+class Distortion:
+    """A distortion that stability is measured under. apply: samples (N,) and the recording's name,
+    which with the seed decides the noise -> samples; card: its name, SNR and what it is over."""
 
-    conditions: list[Condition]
-    stretches: list[float]
-    distorter: Distorter
-
-    def apply(self, samples: np.ndarray, name: str) -> list[np.ndarray]:
-        """Distort samples (N,) once by each; the seed and the recording's name decide the noise."""
-        from librosa import effects  # type: ignore[attr-defined]  # slow to import
-
-        noisy = [self.distorter.apply(samples, c, name) for c in self.conditions]
-        return noisy + [effects.time_stretch(samples, rate=rate) for rate in self.stretches]
-
-    @property
-    def cards(self) -> list[dict[str, Any]]:
-        """Return the names of the distortions, in the order of `apply`."""
-        noisy = [{"condition": c.short, "snr_db": c.snr_db} for c in self.conditions]
-        return noisy + [{"condition": f"stretch {r:g}", "snr_db": None} for r in self.stretches]
+    card: dict[str, Any]
+    apply: Callable[[np.ndarray, str], np.ndarray]
 
 
-def parse_distortions(o: Evaluate) -> Distortions:
-    """Read `o.conditions`. Raises InputError for one that cannot be applied here."""
-    conditions: list[Condition] = []
-    stretches: list[float] = []
+def parse_distortion(text: str, o: Evaluate) -> Distortion:
+    """Read a condition of `evaluate qa`, or stretch@TIMES. Raises InputError for one that cannot be
+    applied here."""
+    if text.startswith(STRETCH):
+        rate = number_of(text.removeprefix(STRETCH))
+        if rate is None or not 0.25 <= rate <= 4:
+            raise InputError(f"{text} is no time-stretch; write stretch@1.2, from 0.25 to 4")
+        stretched = {"condition": f"stretch {rate:g}", "snr_db": None}
+        return Distortion(stretched, partial(_stretch, rate=rate))
+    condition = parse_condition(text)
+    if any(step.kind == "babble" for step in condition.steps or [condition]):
+        raise InputError(f"{text} needs the speech of other people; give another noise")
     distorter = Distorter(o.seed, snr_over=o.snr_over)
-    for text in o.conditions:
-        if text.startswith(STRETCH):
-            rate = number_of(text.removeprefix(STRETCH)) or math.nan
-            if not 0.25 <= rate <= 4:
-                raise InputError(
-                    f"{text} is no time-stretch; write one like stretch@1.2, from "
-                    "0.25 to 4 times as fast"
-                )
-            stretches.append(rate)
-            continue
-        condition = parse_condition(text)
-        if any(step.kind == "babble" for step in condition.steps or [condition]):
-            raise InputError(
-                f"{text} needs the speech of other people, which is not at hand "
-                "here; give another noise"
-            )
-        distorter.check(condition)
-        conditions.append(condition)
-    return Distortions(conditions, stretches, distorter)
+    distorter.check(condition)
+    card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.card(condition)
+    del card["seed"]
+    return Distortion(card, lambda samples, name: distorter.apply(samples, condition, name))
 
 
-def _measure_phones(units: Units, phones: Phones, grid: FrameGrid) -> dict[str, float]:
-    """Measure purity and PNMI on the recordings that have phones; nothing where none has."""
-    aligned = [name for name in units if name in phones]
-    if len(aligned) < len(units):
-        _note(
-            f"{len(units) - len(aligned)} of {len(units)} recordings have no --alignment and "
-            "are left out of purity and PNMI"
-        )
-    if not aligned:
-        return {}
-    numbers: dict[str, int] = {}
-    labels = [phone_frames(phones[name], grid, units[name].frames, numbers) for name in aligned]
-    return purity([units[name].expand() for name in aligned], labels)
+def _stretch(samples: np.ndarray, name: str, rate: float) -> np.ndarray:
+    from librosa import effects  # type: ignore[attr-defined]  # slow to import
+
+    stretched: np.ndarray = effects.time_stretch(samples, rate=rate)
+    return stretched
 
 
 def _measure_stability(
     extractor: UnitExtractor,
     recordings: Sequence[Recording],
     units: Units,
-    distortions: Distortions,
+    distortions: Sequence[Distortion],
     pool: Executor,
-    o: Evaluate,
+    most: int,
 ) -> list[dict[str, Any]]:
-    """Compare clean with distorted speech on `o.noisy` of the recordings: a row a distortion."""
-    count = min(o.noisy, len(recordings))
+    """Compare clean with distorted speech on at most so many recordings: a row a distortion."""
+    count = min(most, len(recordings))
     places = np.unique(np.linspace(0, len(recordings) - 1, count).round().astype(int))
-    chosen = [recordings[i] for i in places]
 
     def encode(recording: Recording) -> list[RunLength]:
-        distorted = distortions.apply(read_audio(recording.path), recording.id)
-        return [extractor.units(samples) for samples in distorted]
+        samples = read_audio(recording.path)
+        return [extractor.units(d.apply(samples, recording.id)) for d in distortions]
 
-    clean: list[RunLength] = []
-    encoded: list[list[RunLength]] = []  # distorted versions of each of `clean`
-    failed: dict[str, str] = {}
-    futures = [pool.submit(encode, recording) for recording in chosen]
-    bar = tqdm(chosen, desc="units of distorted speech", unit="file")
-    for recording, future in zip(bar, futures, strict=True):
-        try:
-            encoded.append(future.result())
-            clean.append(units[recording.id])
-        except ValueError as error:  # faster, a short recording has not one frame
-            failed[recording.id] = str(error)
-    report_set_aside(failed, "stability of units")
+    encoded = _encode_all(pool, encode, [recordings[i] for i in places])
+    clean = [units[name] for name in encoded]
     rows = []
-    for number, distorted in enumerate(zip(*encoded, strict=True)):
-        row: dict[str, Any] = {
-            "recordings": len(clean),
-            "unit_edit_distance": unit_edit_distance(clean, distorted),
-        }
-        row |= distortions.cards[number]
-        if number < len(distortions.conditions):
-            row |= stability(clean, distorted)
-            if distortions.conditions[number].noisy and o.snr_over != ACTIVE:
-                row["snr_over"] = o.snr_over
-        rows.append(row)
+    for number, distortion in enumerate(distortions):
+        distorted = [versions[number] for versions in encoded.values()]
+        distance = unit_edit_distance(clean, distorted)
+        row = {"recordings": len(clean), "unit_edit_distance": distance}
+        rows.append(row | distortion.card)
     return rows
+
+
+# ---- the same text by several people
 
 
 def _measure_list(
@@ -396,104 +309,18 @@ def _measure_list(
         ) from error
     if o.violins:
         draw_violins(o.violins, rows)
-        _note(f"{o.violins}: distances of the same text and of other texts")
-    measured = {row["groups"] for row in rows}
-    for one, other in combinations_with_replacement(sorted(set(groups)), 2):
-        name = one if one == other else f"{one} - {other}"
-        if name not in measured:
-            _note(
-                f"same-text distance, {name}: nan (no text is spoken by two speakers, who say "
-                "another text as well)"
-            )
     for row in rows:
         del row["distances"]
     probe = speaker_probe([units[name] for name in lines], speakers, size, o.seed)
     return {"same_text": rows} | abx(sequences, texts, speakers, o.seed) | probe
 
 
-def _draw_recording(
-    picture: Path,
-    recordings: Sequence[Recording],
-    units: Units,
-    grid: FrameGrid,
-    phones: Phones,
-    o: Evaluate,
-) -> None:
-    """Draw `o.recording`, or the first that has units."""
-    chosen = [r for r in recordings if o.recording in (None, r.id)]
-    if not chosen:
-        _note(f"the recording {o.recording} was set aside, and is not drawn")
-        return
-    name, samples = chosen[0].id, read_audio(chosen[0].path)
-    draw_units(picture, samples, units[name], grid, phones.get(name, ()), name, o.span)
-    _note(f"{picture}: the units of {name}")
-
-
-def _measure_spoken_pairs(
-    corpus: Corpus | None, extractor: UnitExtractor | None, pool: Executor, o: Evaluate
-) -> dict[str, Any]:
-    """Compare sentences that two voices are made to speak (needs speechssl[synth]); MiniSQA only,
-    whose questions are known. Without an extractor the units are phones."""
-    if o.same_text == 0:
-        return {}
-    needed = bool(o.same_text) or extractor is None
-    card = o.source / "card.json"
-    if corpus is None or not card.is_file() or read_json(card).get("corpus") != "minisqa":
-        if needed:
-            raise InputError(
-                f"{o.source} is not a MiniSQA corpus, and only its questions can be synthesised in "
-                "pairs; leave out --same-text"
-            )
-        return {}
-    count = o.same_text or SPOKEN
-    language = next(iter(corpus.passages.values())).language
-    try:
-        pairs = speak_pairs(language, o.split or SPLIT, count)
-        spoken = list(tqdm(pairs, total=count, desc="synthesising pairs", unit="pair"))
-    except MissingExtra as error:
-        if needed:
-            raise
-        _note(f"the same-text distance is left out: {error}")
-        return {}
-    utterances = [pair[0] for pair in spoken] + [pair[1] for pair in spoken]
-    values: dict[str, Any] = {}
-    if extractor:
-        runs = pool.map(extractor.units, [utterance.samples for utterance in utterances])
-        units = [x.units for x in runs]
-    else:
-        numbers: dict[str, int] = {}
-        units = []
-        for utterance in utterances:
-            phones = [numbers.setdefault(p.text, len(numbers)) for p in utterance.phones]
-            units.append(np.array(phones))
-        values["K"] = len(numbers)
-    texts = [str(n) for n in range(len(spoken))] * 2
-    voices = ["one"] * len(spoken) + ["other"] * len(spoken)
-    (row,) = same_text(units, texts, voices)
-    return values | {name: row[name] for name in ("same_text_distance", "same_text_auc", "pairs")}
-
-
-WHY = {  # a value is missing
-    "abx_within": "no speaker reads a text twice, and another one",
-    "abx_across": "no text is spoken by two speakers, one of whom says another one",
-    "speaker_accuracy": "fewer than two speakers have five recordings",
-    "speaker_chance": "fewer than two speakers have five recordings",
-    "pnmi": "all frames have one phone",
-    "oracle_ff1": "no question has an answer with times",
-}
-
-
 def format_measures(values: dict[str, Any]) -> list[str]:
-    """Format the measures as lines of text; beside one that is missing, say why it is."""
+    """Format the measures as lines of text; nan where what a measure needs is not in the list."""
     flat = {k: v for k, v in values.items() if not isinstance(v, list)}
-    for used in values.get("most_used", []):
-        flat[f"unit {used['unit']}"] = used["share"]
     for row in values.get("stability", []):
         where = row["condition"] + (f" {row['snr_db']:g} dB" if row["snr_db"] is not None else "")
         flat[f"unit edit distance (UED), {where}"] = row["unit_edit_distance"]
-        if "unit_error_rate" in row:
-            flat[f"unit error rate, {where}"] = row["unit_error_rate"]
-            flat[f"frames changed, {where}"] = row["frames_changed"]
     for row in values.get("same_text", []):
         flat[f"same-text distance, {row['groups']}"] = row["same_text_distance"]
         flat[f"other-text distance, {row['groups']}"] = row["other_text_distance"]
@@ -501,11 +328,5 @@ def format_measures(values: dict[str, Any]) -> list[str]:
     lines = []
     for name, value in flat.items():
         shown = f"{value:.3f}" if isinstance(value, float) else value
-        if name in WHY and math.isnan(value):
-            shown = f"nan ({WHY[name]})"
         lines.append(f"{name:>46}  {shown}")
     return lines
-
-
-def _note(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)

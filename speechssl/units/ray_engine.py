@@ -10,8 +10,7 @@ import json
 import logging
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,13 +20,12 @@ from speechssl.artifacts import describe_refusal, list_differences, say_what_dif
 from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, MissingExtra
-from speechssl.units.corpus import Report, Shard, ShardMaker, ShardResult
+from speechssl.units.corpus import Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
 # threads of Ray's: one sleeps after an error, one counts
 FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")
-ENDING = 30.0  # seconds that the threads of a pipeline have; they take tenths
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,7 @@ class RayEngine:
     def __post_init__(self) -> None:
         _import_ray()  # or it would be missed only after the encoder has been loaded
 
-    def __call__(
-        self, maker: ShardMaker, shards: Sequence[Shard], report: Report
-    ) -> Iterator[ShardResult]:
+    def __call__(self, maker: ShardMaker, shards: Sequence[Shard]) -> Iterator[ShardResult]:
         """Make the shards. Raises InputError with the sentence of an actor that could not load the
         encoder or write a part."""
         ray = _import_ray()
@@ -53,7 +49,9 @@ class RayEngine:
             context.enable_progress_bars = context.print_on_execution_start = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)
             cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-            actors = _count_actors(self.workers, cores, gpus, len(shards))
+            # a cluster that grows on demand may have a head without cores, and nothing else yet
+            most = gpus or cores
+            actors = max(min(self.workers or most, most, len(shards)), 1)
             items = ray.data.from_items(
                 [_item(shard) for shard in shards], override_num_blocks=len(shards)
             )
@@ -66,16 +64,9 @@ class RayEngine:
                 num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
                 fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
-            by_index = {shard.index: shard for shard in shards}
             with _pipeline(done) as rows:
                 for row in rows:
-                    yield _receive(json.loads(row["made"]), by_index, report)
-
-
-def _count_actors(workers: int | None, cores: int, gpus: int, shards: int) -> int:
-    """Choose how many actors to start. A cluster that grows on demand may have a head without
-    cores, and nothing else yet."""
-    return max(min(workers or gpus or cores, gpus or cores, shards), 1)
+                    yield _receive(row["made"])
 
 
 def _import_ray() -> Any:
@@ -94,39 +85,29 @@ def _cluster(workers: int | None) -> Iterator[None]:
     ray = _import_ray()
     # a thread that asks Ray for numbers as long as the program runs
     os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")
+    # else the driver prints what concerns Ray's own actors
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if ray.is_initialized():
         yield
         return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    # else the driver prints what concerns Ray's own actors
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    settings: dict[str, Any]
-    if address := os.environ.get("RAY_ADDRESS"):
-        settings, what = {}, f"join the Ray cluster at {address}"
-        remedy = (
-            "start it, give this machine its version of Ray and its token if it wants one, "
-            "or unset RAY_ADDRESS"
-        )
-    else:
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        settings = {
+        settings |= {
             "address": "local",
             "num_cpus": workers,
             "include_dashboard": False,
             "object_store_memory": STORE,
         }
-        what, remedy = "start Ray on this machine", "give --engine local to do without it"
     try:
-        ray.init(**settings, **quiet)
-    except (
-        ConnectionError,
-        TimeoutError,
-        RuntimeError,
-        ValueError,
-        ray.exceptions.RayError,
-    ) as error:
+        ray.init(**settings)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"cannot {what} ({reason}); {remedy}") from error
+        raise InputError(
+            f"cannot use the Ray cluster at {address or 'this machine'} ({reason}); start it with "
+            "this version of Ray, or give --engine local"
+        ) from error
     try:
         yield
     finally:
@@ -143,10 +124,9 @@ def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
         yield rows
     finally:
         rows.close()
-        deadline = time.monotonic() + ENDING
         for thread in set(threading.enumerate()) - before:
             if thread.name not in FOR_GOOD:
-                thread.join(max(deadline - time.monotonic(), 0))
+                thread.join(timeout=10)
 
 
 def _item(shard: Shard) -> dict[str, Any]:
@@ -159,16 +139,11 @@ def _item(shard: Shard) -> dict[str, Any]:
     }
 
 
-def _receive(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> ShardResult:
+def _receive(made: str) -> ShardResult:
+    answer = json.loads(made)
     if "error" in answer:
         raise InputError(answer["error"])
-    for recording in shards[answer["index"]].recordings:
-        report(recording)
     return ShardResult(**answer)
-
-
-def _ignore(recording: Recording) -> None:
-    """Count nothing: the driver does."""
 
 
 class _Actor:
@@ -195,8 +170,7 @@ class _Actor:
         try:
             with single_threaded(1) as pool:
                 maker = self._prepare()
-                begun = maker.begin(shard, pool, _ignore)
-                answer = asdict(maker.finish(shard, begun, _ignore))
+                answer = asdict(maker.finish(shard, maker.begin(shard, pool)))
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
@@ -208,7 +182,7 @@ class _Actor:
             os.chdir(self.folder)  # that of the driver: paths may be relative to it
             maker = ShardMaker(self.load(), self.out, self.size)
             names = list_differences(maker.card, self.card)
-            if names:
+            if names:  # such as the device: the driver has no GPU
                 raise InputError(
                     f"units made on {os.uname().nodename} are not the driver's "
                     f"({say_what_differs(names)}); give both the same files and --device"

@@ -14,20 +14,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechssl.artifacts import hash_bytes, read_json
 from speechssl.errors import InputError, first_line
-from speechssl.schema import convert
-from speechssl.timing import FrameGrid, RunLength
+from speechssl.timing import RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"
-PART = r"^part-\d{5,}\.parquet$"
 READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 LISTS = pa.list_(pa.int32())
 SCHEMA = pa.schema(
@@ -124,40 +121,20 @@ def _split_lists(column: pa.ChunkedArray) -> list[np.ndarray]:
 def part_card(path: Path) -> dict[str, Any] | None:
     """Read the card of a part from its footer; None for a Parquet file of something else. Raises
     ValueError for a file that is none."""
-    try:
-        with path.open("rb") as file:
-            schema = pq.read_schema(file)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"not a whole Parquet file: {first_line(error)}") from error
-    if not schema.equals(SCHEMA) or KEY not in (schema.metadata or {}):
-        return None
-    card: dict[str, Any] = json.loads(schema.metadata[KEY])
-    return card
-
-
-class _PartOfCard(msgspec.Struct):
-    file: Annotated[str, msgspec.Meta(pattern=PART)]
-    hash: str
-
-
-class _UnitsCard(msgspec.Struct):
-    """A card of units that others may have written, as far as it is read."""
-
-    parts: list[_PartOfCard]
-    grid: FrameGrid | None = None
+    with path.open("rb") as file:
+        schema = pq.read_schema(file)
+    metadata = schema.metadata or {}
+    return json.loads(metadata[KEY]) if KEY in metadata else None
 
 
 def units_card(folder: Path) -> dict[str, Any]:
-    """Read the card of a finished unit corpus. Raises InputError where there is none, or it is none
-    of units."""
+    """Read the card of a finished unit corpus. Raises InputError where there is none."""
     path = folder / CARD
     if not path.is_file():
         raise InputError(
-            f"{folder} has no finished units (no {CARD}); extract them with "
-            "`speechssl units extract`"
+            f"{folder} has no finished units (no {CARD}); run `speechssl units extract`"
         )
     card: dict[str, Any] = read_json(path)
-    convert(dict(card), _UnitsCard, path, "extract the units again with `speechssl units extract`")
     return card
 
 

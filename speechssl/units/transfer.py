@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,41 +41,37 @@ def transfer_codebook(o: Transfer) -> None:
     unless --layer) over the frames of clean recordings that the old codebook gives unit k: one step
     of k-means from the old assignment. A linear head (`linear_head`) learns the old units of clean
     recordings from the features of these and of their distorted versions. The card keeps the share
-    of clean frames that then have the same unit (`agreement`). A unit that never occurs is never
-    given by a linear head, and said so on stderr. Raises InputError where the encoders' frames do
-    not fit each other, or a unit has no mean because it never occurs.
+    of clean frames that then have the same unit (`agreement`). Raises InputError where the
+    encoders' frames do not fit each other, or a unit has no mean because it never occurs.
     """
-    book = _transfer(o)
-    print(
-        f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
-        "frames keep their unit"
-    )
-
-
-def _transfer(o: Transfer) -> Codebook:
     check_out(o.out)
-    distort = None
-    if o.distort:
-        distort = parse_distortions(o.distort, seed=o.seed, probability=(1, 1), snr=o.snr_range)
-    pair = _load_pair(o, distort)
+    pair = _load_pair(o)
     recordings, data = draw_recordings(o.source, o.recordings, o.split, o.seed)
     card = pair.after.card | data | pair.old.lineage | {"K": pair.old.size, "seed": o.seed}
     if o.read_out == "linear":
         card |= {"read_out": "linear head on the units of another encoder", "budget": o.budget}
-        if distort:
-            card["distort"] = distort.card
-    existing = load_existing(o.out, card)
-    if existing is not None:
-        return existing
-    workers = o.workers or len(os.sched_getaffinity(0))
-    with single_threaded(workers) as pool:
-        frames = _gather_frames(pair, recordings, o, pool, workers)
-        fitted = _fit_to_units(frames, card, o.read_out == "linear")
-        keeps_unit = partial(_keeps_unit, fitted, pair.after)
-        agreement = float(np.concatenate(list(pool.map(keeps_unit, frames.compared))).mean())
-    transferred = replace(fitted, card=card | {"agreement": round(agreement, 4)})
-    transferred.save(o.out)
-    return transferred
+        if pair.distort:
+            card["distort"] = pair.distort.card
+    book = load_existing(o.out, card)
+    if book is None:
+        workers = o.workers or len(os.sched_getaffinity(0))
+        with single_threaded(workers) as pool:
+            jobs = submit_in_order(pool, pair.encode, recordings, workers)
+            fitted, known = _fit(jobs, o, card)
+
+            def keeps_unit(item: tuple[Recording, np.ndarray]) -> np.ndarray:
+                """Tell of every frame (T,) whether both codebooks give it one unit."""
+                recording, units = item
+                features = torch.cat(list(pair.after.stream(read_audio(recording.path))))
+                return np.asarray(units == fitted.assign(features))
+
+            agreement = float(np.concatenate(list(pool.map(keeps_unit, known))).mean())
+        book = replace(fitted, card=card | {"agreement": round(agreement, 4)})
+        book.save(o.out)
+    print(
+        f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
+        "frames keep their unit"
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ class Pair:
         return units, [torch.cat(list(self.after.stream(x))).numpy() for x in versions]
 
 
-def _load_pair(o: Transfer, distort: TrainingDistortions | None) -> Pair:
+def _load_pair(o: Transfer) -> Pair:
     """Load both encoders. Raises InputError where their frames differ."""
     old = load_codebook(o.codebook)
     before = features_of(old, o.encoder, o.precision)
@@ -111,78 +106,56 @@ def _load_pair(o: Transfer, distort: TrainingDistortions | None) -> Pair:
             f"{o.new} has other frames than {o.encoder}; fit a codebook for it with "
             "`speechssl units fit`"
         )
+    distort = None
+    if o.distort:
+        distort = parse_distortions(o.distort, seed=o.seed, probability=(1, 1), snr=o.snr_range)
     return Pair(old, before, after, distort)
 
 
-@dataclass
-class Frames:
-    """Frames are what is kept of the features of the other encoder, by old units."""
+def _fit(
+    jobs: Iterator[tuple[Recording, Future[tuple[np.ndarray, list[np.ndarray]]]]],
+    o: Transfer,
+    card: dict[str, Any],
+) -> tuple[Codebook, list[tuple[Recording, np.ndarray]]]:
+    """Make the new codebook, a linear head on a sample of frames, or the mean of every unit; return
+    COMPARED recordings with their old units too. jobs: of `Pair.encode`.
 
-    counts: np.ndarray  # (K,) frames of every unit
-    sums: np.ndarray  # (K, D) of the features of every unit, for means
-    sample: Reservoir  # of features and units, for a linear head
-    compared: list[tuple[Recording, np.ndarray]]  # recordings with their old units
-
-
-def _gather_frames(
-    pair: Pair, recordings: Sequence[Recording], o: Transfer, pool: Executor, workers: int
-) -> Frames:
-    """Encode the recordings with both encoders; those that cannot be read are listed."""
-    size = pair.old.size
-    frames = Frames(np.zeros(size), np.zeros((size, 1)), Reservoir(o.budget, o.seed), [])
+    Recordings that cannot be read are listed. Raises InputError where a unit has no mean.
+    """
+    size = card["K"]
+    counts = np.zeros(size)
+    sums = np.zeros((size, 1))  # (K, D) of the features of every unit
+    sample = Reservoir(o.budget, o.seed)  # of features and units
+    known: list[tuple[Recording, np.ndarray]] = []
     failed: dict[str, str] = {}
-    jobs = submit_in_order(pool, pair.encode, recordings, workers)
-    for recording, future in tqdm(
-        jobs, total=len(recordings), desc="transferring units", unit="file"
-    ):
+    for recording, future in tqdm(jobs, desc="transferring units", unit="file"):
         try:
             units, features = future.result()
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
             continue
-        frames.counts += np.bincount(units, minlength=size)
+        counts += np.bincount(units, minlength=size)
         if o.read_out == "linear":
             for version in features:
-                frames.sample.add(np.column_stack([version, units]))
+                sample.add(np.column_stack([version, units]))
         else:
-            frames.sums = frames.sums + _sum_by_unit(features[0], units, size)
-        if len(frames.compared) < COMPARED:
-            frames.compared.append((recording, units))
+            own = np.zeros((size, features[0].shape[1]))
+            np.add.at(own, units, features[0].astype(np.float64))
+            sums = sums + own
+        if len(known) < COMPARED:
+            known.append((recording, units))
     report_set_aside(failed, "transferring units")
-    return frames
-
-
-def _fit_to_units(frames: Frames, card: dict[str, Any], linear: bool) -> Codebook:
-    """Make the new codebook: a linear head on a sample of frames, or the mean of every unit. Raises
-    InputError where a unit has no mean, because it never occurs."""
-    size = len(frames.counts)
-    missing = int((frames.counts == 0).sum())
+    missing = int((counts == 0).sum())
     absent = f"{missing} of {size} units never occur in these recordings"
-    if missing and (not linear or missing == size):
+    if missing == size or (missing and o.read_out != "linear"):
         raise InputError(f"{absent}; give more of them with --recordings")
-    if not linear:
-        return Codebook((frames.sums / frames.counts[:, None]).astype(np.float32), card)
+    if o.read_out != "linear":
+        return Codebook((sums / counts[:, None]).astype(np.float32), card), known
     if missing:
         tqdm.write(f"{absent}, and the new codebook never gives them", file=sys.stderr)
-    features, units = frames.sample.sample[:, :-1], frames.sample.sample[:, -1].astype(int)
-    weights, offsets = linear_head(features, units, size)
-    return Codebook(weights, card, offsets=offsets)
-
-
-def _keeps_unit(
-    fitted: Codebook, after: Features, item: tuple[Recording, np.ndarray]
-) -> np.ndarray:
-    """Tell of every frame (T,) of clean speech whether both codebooks give it one unit."""
-    recording, units = item
-    new_units = fitted.assign(torch.cat(list(after.stream(read_audio(recording.path)))))
-    return np.asarray(units == new_units)
-
-
-def _sum_by_unit(features: np.ndarray, units: np.ndarray, size: int) -> np.ndarray:
-    """Sum the features (T, D) of every unit (T,): (K, D) float64."""
-    sums = np.zeros((size, features.shape[1]))
-    np.add.at(sums, units, features.astype(np.float64))
-    return sums
+    rows, units = sample.sample[:, :-1], sample.sample[:, -1].astype(int)
+    weights, offsets = linear_head(rows, units, size)
+    return Codebook(weights, card, offsets=offsets), known
 
 
 def linear_head(

@@ -12,7 +12,6 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.noise import replay
 from speechssl.augment.sounds import (
     DEV,
     HELD_OUT,
@@ -20,7 +19,6 @@ from speechssl.augment.sounds import (
     SEEN,
     Family,
     draw_clip,
-    draw_clips,
 )
 from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
@@ -44,14 +42,6 @@ def test_folder_of_recordings(tmp_path: Path) -> None:
     assert {d.tobytes() for d in draws} == {read_audio(f).tobytes() for f in bank.files}
 
 
-def test_a_silent_stretch_is_not_drawn(tmp_path: Path) -> None:
-    noise = np.zeros(40_000, np.float32)
-    noise[:20_000] = steady(20_000)
-    write_flac(tmp_path / "n.flac", noise)
-    bank = NoiseBank.open(str(tmp_path / "n.flac"))
-    assert all(np.any(bank.sample(f"u{i}", 1000)) for i in range(20))
-
-
 def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
     for i in range(3):
         write_flac(tmp_path / "n" / f"{i}.flac", steady(8000, i))
@@ -67,9 +57,8 @@ def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
 def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
     for kind, count in (("noise", 1), ("music", 1), ("speech", 4)):
         for i in range(count):
-            write_flac(
-                tmp_path / kind / "x" / f"{kind}{i}.flac", steady(12_000, 10 * len(kind) + i)
-            )
+            sound = steady(12_000, 10 * len(kind) + i)
+            write_flac(tmp_path / kind / "x" / f"{kind}{i}.flac", sound)
     bank = NoiseBank.open("m", folders={"musan": tmp_path})
     draws = [bank.draw(f"u{i}", 4000).pieces for i in range(60)]
     assert {pieces[0].file.parts[-3] for pieces in draws} == {"noise", "music", "speech"}
@@ -78,31 +67,10 @@ def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
     refused("no recordings in .*for the noise of MUSAN", NoiseBank.open, f"musan={tmp_path / 'x'}")
 
 
-def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, ...]) -> None:
-    for i, n in enumerate((3000, 30_000)):
-        write_flac(tmp_path / "n" / f"{i}.flac", steady(n, i))
-    for bank in (NoiseBank.open(str(tmp_path / "n")), NoiseBank.open("babble", voices)):
-        for i in range(6):
-            draw = bank.draw(f"u{i}", 8000)
-            np.testing.assert_array_equal(replay(draw.pieces, 8000), draw.noise)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (
-            "pinkish",
-            "no recordings in pinkish for the noise pinkish; .*generated noise is gaussian",
-        ),
-        ("{}/empty", "no recordings in .*/empty for the noise"),
-        ("name={}/none", "no recordings in .*/none for the noise"),
-        ("babble", "needs voices; give recordings of other people with --babble"),
-    ],
-)
-def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str, message: str) -> None:
-    (tmp_path / "empty").mkdir()
+@pytest.mark.parametrize("kind", ["pinkish", "{}", "name={}/none", "babble"])
+def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str) -> None:
     condition = parse_condition(f"{kind.format(tmp_path)}@5")
-    refused(message, Distorter().check, condition)
+    refused(kind.format(tmp_path).removeprefix("name="), Distorter().check, condition)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +81,8 @@ def test_generated_noise_has_its_slope_and_power(kind: str, slope: float) -> Non
     noise = NoiseBank.open(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)
     frequency, density = signal.welch(noise, SAMPLE_RATE, "blackmanharris", 4096)
     band = (frequency > 100) & (frequency < 7000)
-    assert np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)[
-        0
-    ] == pytest.approx(slope, abs=0.15)
+    fitted, _ = np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)
+    assert fitted == pytest.approx(slope, abs=0.15)
     assert rms_db(noise) == pytest.approx(0, abs=0.5)
 
 
@@ -124,9 +91,8 @@ def test_babble_mixes_every_talker_at_one_level(tmp_path: Path, count: int) -> N
     time = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     for i in range(count):
         write_flac(tmp_path / f"{i}.flac", 0.9 * 3.0**-i * np.sin(2 * np.pi * 100 * (i + 1) * time))
-    spectrum = np.abs(
-        np.fft.rfft(NoiseBank.open("babble", sorted(tmp_path.iterdir())).sample("u1", SAMPLE_RATE))
-    )
+    babble = NoiseBank.open("babble", sorted(tmp_path.iterdir())).sample("u1", SAMPLE_RATE)
+    spectrum = np.abs(np.fft.rfft(babble))
     heights = spectrum[100 : 100 * count + 1 : 100]
     assert (heights > 1000 * np.median(spectrum)).all()  # none is left out
     if count == 5:  # of fewer some speak more than once
@@ -136,12 +102,12 @@ def test_babble_mixes_every_talker_at_one_level(tmp_path: Path, count: int) -> N
 # ---- families of sounds
 
 SETS = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}
-EVERY = [family for some in SETS.values() for family in some.items()]
+EVERY = [family for some in SETS.values() for family in some]
 
 
-@pytest.mark.parametrize(("name", "family"), EVERY, ids=[name for name, _ in EVERY])
-def test_every_family_makes_a_sound_and_no_two_alike(name: str, family: Family) -> None:
-    sounds = [family(2 * SAMPLE_RATE, generator(seed, name)) for seed in (0, 0, 1)]
+@pytest.mark.parametrize("family", EVERY, ids=[family.__name__ for family in EVERY])
+def test_every_family_makes_a_sound_and_no_two_alike(family: Family) -> None:
+    sounds = [family(2 * SAMPLE_RATE, generator(seed, family.__name__)) for seed in (0, 0, 1)]
     for sound in sounds:
         assert sound.shape == (2 * SAMPLE_RATE,) and np.isfinite(sound).all() and np.std(sound) > 0
     np.testing.assert_array_equal(sounds[0], sounds[1])
@@ -157,23 +123,14 @@ def test_clips_have_a_level_and_do_not_clip(name: str) -> None:
         assert np.abs(made.astype(int)).max() < 32767
 
 
-def test_a_clip_depends_on_its_seed_and_number_alone() -> None:
-    first = list(draw_clips(7, 4, 1.0))
-    np.testing.assert_array_equal(
-        draw_clip(SEEN, generator(7, "stand-in", "2"), SAMPLE_RATE), first[2]
-    )
-    assert len({made.tobytes() for made in first}) == 4
-    assert not np.array_equal(first[0], next(draw_clips(8, 1, 1.0)))
-
-
 def test_training_cannot_name_noise_of_evaluation() -> None:
-    assert len(dict(EVERY)) == len({family for _, family in EVERY}) == 11 + 6 + 6
-    for name in ("dev", "held-out", *DEV, *HELD_OUT):
+    assert len(set(EVERY)) == 11 + 6 + 6
+    for name in ("dev", "held-out"):
         refused("is not a list of distortions", parse_distortions, name)
 
 
-@pytest.mark.parametrize("n", [1, 2, 800, 40_001])
-@pytest.mark.parametrize("kind", ["m", "dev", "held-out", "gaussian", "pink"])
+@pytest.mark.parametrize("n", [1, 800, 40_001])
+@pytest.mark.parametrize("kind", ["m", "pink"])
 def test_evaluation_gets_any_length(kind: str, n: int) -> None:
     bank = NoiseBank.open(kind, seed=2)
     made = bank.sample("u1", n)

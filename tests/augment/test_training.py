@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,6 @@ def snr_db(samples: np.ndarray, distorted: np.ndarray) -> float:
 
 
 @pytest.fixture
-def few_clips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in of MUSAN has four clips of a second."""
-    monkeypatch.setattr(training, "draw_clips", lambda seed: draw_clips(seed, 4, 1.0))
-
-
-@pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     for i in range(3):
         write_flac(tmp_path / "noises" / f"{i}.flac", noise(i))
@@ -63,12 +56,13 @@ def test_clips_are_the_recordings_and_kept_for_the_next_process(
 ) -> None:
     first = decode_recordings(files, "street", cache=tmp_path / "cache")
     for i, file in enumerate(files):
-        np.testing.assert_array_equal(first.clip(i), to_int16(read_audio(file)))
+        start, end = first.edges[i : i + 2]
+        np.testing.assert_array_equal(first.samples[start:end], to_int16(read_audio(file)))
     # another set is not taken from the cache
-    assert len(decode_recordings(files[:2], "street", cache=tmp_path / "cache")) == 2
+    assert len(decode_recordings(files[:2], "street", cache=tmp_path / "cache").edges) == 3
     monkeypatch.setattr(training, "read_audio", None)  # would fail if it were called
     second = decode_recordings(files, "street", cache=tmp_path / "cache")
-    assert isinstance(second.samples, np.memmap) and second.card == first.card and len(second) == 3
+    assert isinstance(second.samples, np.memmap) and second.card == first.card
     np.testing.assert_array_equal(first.samples, second.samples)
     np.testing.assert_array_equal(first.edges, second.edges)
     sent = pickle.dumps(second)
@@ -81,36 +75,12 @@ def test_bad_files_are_set_aside_and_named(
 ) -> None:
     folder = files[0].parent
     soundfile.write(folder / "silent.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
-    soundfile.write(
-        folder / "nan.wav", np.full(SAMPLE_RATE, np.nan, np.float32), SAMPLE_RATE, subtype="FLOAT"
-    )
     (folder / "text.wav").write_text("not audio")
-    bad = [folder / name for name in ("silent.wav", "nan.wav", "text.wav", "missing.wav")]
-    assert len(decode_recordings([*files, *bad], "street")) == 3
+    bad = [folder / name for name in ("silent.wav", "text.wav", "missing.wav")]
+    assert len(decode_recordings([*files, *bad], "street").edges) == 4
     listed = capsys.readouterr().err
-    assert all(path.name in listed for path in bad) and "4 recordings set aside" in listed
+    assert all(path.name in listed for path in bad)
     refused("no recording of street noise can be used", decode_recordings, bad, "street")
-
-
-def test_a_large_set_gives_a_stretch_of_each_file(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "HOURS", 1.5 / 3600)
-    monkeypatch.setattr(training, "LEAST", 0.1)
-    found = decode_recordings(files, "street")
-    assert np.diff(found.edges).tolist() == [8000] * 3
-    starts = [
-        np.flatnonzero(to_int16(read_audio(f)) == found.clip(i)[0]) for i, f in enumerate(files)
-    ]
-    assert any(start[0] != 0 for start in starts)
-
-
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(1, 50_000), seed=st.integers(0, 2**32))
-def test_crops_have_their_length(n: int, seed: int) -> None:
-    samples = to_int16(noise(0, 30_000))
-    crop = Library(samples, np.array([0, 10_000, 30_000]), {}).crop(np.random.default_rng(seed), n)
-    assert crop.shape == (n,) and crop.dtype == np.float32 and np.isfinite(crop).all()
 
 
 def test_pauses_are_not_drawn() -> None:
@@ -132,7 +102,6 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
             "m+g+r+p+b+c+s+street",
             {"voices": folder, "street": folder},
             probability=(1, 1),
-            double=0.3,
         )
 
 
@@ -148,11 +117,8 @@ def test_shape_type_and_domain(
     samples = speech(n, 0.05)
     before = samples.copy()
     distorted, domain = every_kind.apply(samples, key, progress)
-    assert (
-        distorted.shape == (n,)
-        and distorted.dtype == np.float32
-        and 0 <= domain < len(every_kind.domains)
-    )
+    assert distorted.shape == (n,) and distorted.dtype == np.float32
+    assert 0 <= domain < len(every_kind.domains)
     assert np.isfinite(distorted).all() and np.abs(distorted).max() <= 1
     np.testing.assert_array_equal(samples, before)
 
@@ -162,9 +128,8 @@ def test_domains_are_clean_and_the_letters(every_kind: TrainingDistortions) -> N
     assert {every_kind.apply(speech(4000), (i,), 0.0)[1] for i in range(150)} == set(range(1, 9))
     shortest = parse_distortions("g+r+c", probability=(1, 1))
     for n in (1, 2, 50):
-        assert {
-            shortest.apply(np.full(n, 0.1, np.float32), (i,), 0.0)[0].shape for i in range(12)
-        } == {(n,)}
+        for i in range(12):
+            assert shortest.apply(np.full(n, 0.1, np.float32), (i,), 0.0)[0].shape == (n,)
 
 
 @PROPERTY
@@ -182,16 +147,6 @@ def test_the_snr_is_in_its_range(low: float, width: float, progress: float, key:
     distorted, _ = distortions.apply(samples, (key,), progress)
     spread = 5 * progress
     assert low - spread - 0.1 <= snr_db(samples, distorted) <= low + width + spread + 0.1
-
-
-def test_the_snr_falls_with_progress_and_the_noise_stays() -> None:
-    distortions = parse_distortions("g", probability=(1, 1), snr=(20, 20), snr_end=(0, 0))
-    samples = speech()
-    added = [
-        distortions.apply(samples, "u1", p)[0].astype(np.float64) - samples for p in (0.0, 0.5, 1.0)
-    ]
-    assert [snr_db(samples, a + samples) for a in added] == pytest.approx([20, 10, 0], abs=0.1)
-    np.testing.assert_allclose(added[0] * 10, added[2], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -230,24 +185,6 @@ def test_snrs_over_the_whole_signal_count_its_silence() -> None:
     assert snr_db(samples, over["active"].apply(samples, (0, 0))[0]) == pytest.approx(
         5 - 10 * np.log10(4), abs=0.1
     )
-    assert (
-        over["signal"].card == over["active"].card | {"snr_over": "signal"}
-        and "snr_over" not in over["active"].card
-    )
-    assert over["active"] == parse_distortions("g", probability=(1, 1), snr=(5, 5))
-
-
-def test_order_and_workers_do_not_matter(every_kind: TrainingDistortions) -> None:
-    samples, keys = speech(3000, 0.05), [(0, i) for i in range(24)]
-    forwards = [every_kind.apply(samples, key, 0.5) for key in keys]
-    backwards = [every_kind.apply(samples, key, 0.5) for key in reversed(keys)][::-1]
-    with ThreadPoolExecutor(2) as pool:
-        parallel = list(pool.map(lambda key: every_kind.apply(samples, key, 0.5), keys))
-    for one, two, three in zip(forwards, backwards, parallel, strict=True):
-        assert one[1] == two[1] == three[1]
-        np.testing.assert_array_equal(one[0], two[0])
-        np.testing.assert_array_equal(one[0], three[0])
-    assert len({one.tobytes() for one, _ in forwards}) > 20
 
 
 def test_musan_of_the_user(tmp_path: Path) -> None:
@@ -255,11 +192,7 @@ def test_musan_of_the_user(tmp_path: Path) -> None:
         write_flac(tmp_path / kind / "a" / f"{kind}.flac", speech(SAMPLE_RATE, 0.1))
     distortions = parse_distortions("m", {"musan": tmp_path}, probability=(1, 1))
     card = distortions.card["kinds"][0]
-    assert card["set"] == "musan" and [part["set"] for part in card["of"]] == [
-        "musan noise",
-        "musan music",
-        "musan speech",
-    ]
+    assert card["set"] == "musan" and len(card["of"]) == 3
     assert {distortions.apply(speech(2000), (i,), 0.0)[1] for i in range(9)} == {1}
     (tmp_path / "music" / "a" / "music.flac").unlink()
     refused("no recordings in .*music", parse_distortions, "m", {"musan": tmp_path})

@@ -72,8 +72,7 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     assert [(w.text, w.start, w.end) for w in ours.words] == expected
 
 
-@pytest.mark.parametrize("delimiter", [" ", "_", "▁", "|"])
-@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize(("delimiter", "lower"), [(" ", True), ("|", False)])
 def test_words_are_those_of_the_library_whatever_stands_between_them(
     ctc_folder, tmp_path, delimiter, lower
 ):
@@ -88,14 +87,6 @@ def test_words_are_those_of_the_library_whatever_stands_between_them(
     }
     transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"), **options).save_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    # transformers 5.23: it would write one word
-    if delimiter != " " and tokenizer.word_delimiter_token != delimiter:
-        refused(
-            "the vocabulary of .*mine has no symbol between words",
-            HuggingFaceRecogniser,
-            folder,
-        )
-        return
     recogniser = HuggingFaceRecogniser(folder)
     torch.manual_seed(4)
     weight = torch.randn(len(TOKENS), 16) * 3
@@ -110,26 +101,10 @@ def test_words_are_those_of_the_library_whatever_stands_between_them(
     assert words == theirs.split() and len(words) > 3
 
 
-def test_what_is_special_is_in_no_word(ctc_folder, tmp_path):
-    """Though the tokeniser does not say that it is."""
-    folder = shutil.copytree(ctc_folder, tmp_path / "mine")
-    change_json(folder / "tokenizer_config.json", bos_token=None, eos_token=None)
-    recogniser = HuggingFaceRecogniser(folder)
-    assert recogniser.engine.symbols == ["", "", "", "", "|", *"ABCDEFGH"]
-
-
-def test_ctc_long_audio_and_audio_without_a_frame(ctc_folder):
-    recogniser = HuggingFaceRecogniser(ctc_folder)
-    words = recogniser.transcribe(noise(45)).words
-    times = [0.0, *(t for w in words for t in (w.start, w.end)), 45.0]
-    assert words and times == sorted(times)
-    assert recogniser.transcribe(noise(0.02)).words == ()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "language, separator, seconds",
-    [("en", " ", 3.0), ("zh", "", 3.0), (None, " ", 3.0), ("en", " ", 40.0)],
+    [("zh", "", 3.0), (None, " ", 40.0)],
 )
 def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, separator, seconds):
     recogniser = HuggingFaceRecogniser(whisper_folder, language=language, separator=separator)
@@ -271,11 +246,8 @@ def drop_head(folder):
     [
         ("whisper", edit("generation_config.json", alignment_heads=None), "lacks alignment_heads"),
         ("ctc", edit("config.json", architectures=["Speech2Text"]), "which has no word times"),
-        ("ctc", edit("config.json", add_adapter=True, num_adapter_layers=1), "it lacks"),
         ("ctc", drop_head, r"it lacks 1 weights, such as lm_head\.weight"),
         ("ctc", cut("model.safetensors"), "cannot load"),
-        ("ctc", cut("vocab.json"), "cannot load"),
-        ("ctc", lambda folder: (folder / "preprocessor_config.json").unlink(), "cannot load"),
     ],
 )
 def test_a_checkpoint_that_is_no_whole_recogniser_is_one_sentence(
@@ -284,13 +256,3 @@ def test_a_checkpoint_that_is_no_whole_recogniser_is_one_sentence(
     folder = shutil.copytree(request.getfixturevalue(f"{kind}_folder"), tmp_path / "edited")
     damage(folder)
     assert str(folder) in refused(message, HuggingFaceRecogniser, folder)
-
-
-def test_a_name_is_looked_for_below_the_folder_of_models(ctc_folder, tmp_path, monkeypatch):
-    name = "facebook/wav2vec2-large-960h-lv60-self"
-    refused(f"found no recogniser at {name}: .*/facebook/wav2vec2", HuggingFaceRecogniser, name)
-    shutil.copytree(ctc_folder, tmp_path / name)
-    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
-    found = HuggingFaceRecogniser(name)
-    assert found.name == "wav2vec2-large-960h-lv60-self"
-    assert found.transcribe(noise(1)) == HuggingFaceRecogniser(ctc_folder).transcribe(noise(1))

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torchaudio
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.cascade.data import TimedWord
@@ -20,7 +18,6 @@ from speechssl.cascade.model import (
     HeadShape,
     TokenSpan,
     align_spans,
-    frames_needed,
     greedy_decode,
     greedy_spans,
     pieces_at_blanks,
@@ -59,15 +56,6 @@ def align_words(
 # -- vocabulary
 
 
-def test_encode_and_decode_agree_with_the_table():
-    assert len(ENGLISH) == 29 and ENGLISH.symbols[0] == "<blank>"
-    assert ENGLISH.encode(" it's  me ") == [ENGLISH.symbols.index(c) for c in "it's|me"]
-    assert ENGLISH.decode(ENGLISH.encode("it's me")) == "it's me"
-    chinese = CtcVocabulary.from_symbols(["你好吗", "好"])  # characters are words
-    assert chinese.symbols == ("<blank>", *sorted("你好吗"))
-    assert chinese.decode(chinese.encode("好 你")) == "好你"
-
-
 # -- decoding and alignment
 
 
@@ -93,20 +81,6 @@ def test_alignment_to_the_frame():
     assert (words[1].start, words[1].end) == (GRID.seconds(8), GRID.seconds(11))
     assert words[0].start == (2 * 320 + 40) / 16_000
     assert [w.confidence for w in words] == pytest.approx([0.9, 0.9], abs=1e-4)
-
-
-texts = st.lists(st.text("abc'", min_size=1, max_size=4), max_size=4).map(" ".join)
-
-
-@given(text=texts, spare=st.integers(0, 30), seed=st.integers(0, 2**32 - 1))
-def test_alignments_are_in_order_apart_and_inside_the_audio(text, spare, seed):
-    frames = frames_needed(ENGLISH.encode(text)) + spare
-    noise = torch.randn(frames, len(ENGLISH), generator=torch.Generator().manual_seed(seed))
-    words = align_words(noise.log_softmax(-1), text, ENGLISH, GRID)
-    assert [w.text for w in words] == text.split()
-    times = [0.0, *(t for w in words for t in (w.start, w.end)), GRID.samples_for(frames) / 16_000]
-    assert times == sorted(times)
-    assert all(w.start < w.end and 0 < w.confidence <= 1 for w in words)
 
 
 # -- head
@@ -157,15 +131,6 @@ def test_layer_weights_begin_equal_and_learn():
         and model.weights.grad is not None
         and model.weights.grad.abs().sum() > 0
     )
-
-
-@pytest.mark.parametrize("states", [1, 3])
-def test_a_head_learns_from_what_a_frozen_encoder_returns(states):
-    with torch.inference_mode():
-        features = torch.randn(1, states, 6, 8)
-    model = head(states)
-    model.loss(features, torch.tensor([6]), [[3]])["loss"].backward()
-    assert model.projection.weight.grad is not None and model.projection.weight.grad.abs().sum() > 0
 
 
 def test_loss_is_by_symbol_and_counts_what_does_not_fit():
@@ -328,9 +293,7 @@ def test_saved_and_loaded_it_says_the_same_and_another_encoder_is_refused(recogn
     ("name", "change"),
     [
         ("head.safetensors", lambda file: file.write_bytes(file.read_bytes()[:-100])),
-        ("head.safetensors", lambda file: file.unlink()),
         ("card.json", lambda file: file.unlink()),
-        ("card.json", lambda file: file.write_text("{")),
         ("card.json", lambda file: change_json(file, kind="codebook")),
     ],
 )

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.cascade import train
 from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
 from speechssl.cascade.ngrams import SPECIAL
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
@@ -95,22 +94,6 @@ def test_a_bad_recording_is_set_aside_and_counted_and_other_inputs_are_refused(
     refused("options.layer", train_head, corpus, encoder, tmp_path / "ctc", options(layer="2"))
 
 
-@pytest.mark.parametrize(
-    ("language", "words", "vocabulary"),
-    [
-        ("zh", ["你", "好", "，"], CtcVocabulary.from_symbols(["你好"])),
-        *((tag, ["Don't!", "go", "--"], CtcVocabulary.english()) for tag in ("en-gb", "EN")),
-    ],
-)
-def test_the_vocabulary_is_that_of_the_language(
-    mini_corpus, encoder, tmp_path, language, words, vocabulary
-):
-    root = with_words(
-        mini_corpus(), [[word, 0.2 * i, 0.2 * i + 0.01] for i, word in enumerate(words)], language
-    )
-    assert train_head(root, encoder, tmp_path / "ctc", options()).vocabulary == vocabulary
-
-
 def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_path):
     made = train_head(corpus, encoder, tmp_path / "ctc", options(layer="all"))
     assert made.layer is None and made.head.shape.states == encoder.layers + 1
@@ -118,37 +101,6 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
     again = CtcRecogniser.load(tmp_path / "ctc", encoder)
     samples = np.random.default_rng(0).normal(0, 0.1, 8_000).astype(np.float32)
     assert torch.equal(again.log_probs(samples), made.log_probs(samples))
-
-
-def test_stored_features_are_those_of_the_encoder(corpus, encoder, tmp_path, monkeypatch):
-    """What the head is trained on is what it will be given: (T, L, D) on disk, (B, L, T, D) in the
-    head."""
-    seen = []
-    fit = train.fit
-    monkeypatch.setattr(
-        train, "fit", lambda *given, **named: seen.append(given[1]) or fit(*given, **named)
-    )
-    train_head(corpus, encoder, tmp_path / "ctc", options(layer="all"))
-    (batches,) = seen
-    assert next(iter(batches.recordings)) == "p0"
-    wanted = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
-    kept = batches.features["p0"].float().transpose(0, 1)
-    assert kept.shape == wanted.shape and torch.allclose(
-        kept, wanted, atol=2e-3 * float(wanted.abs().max())
-    )
-
-
-def test_what_nothing_can_be_learnt_from_is_one_sentence(mini_corpus, encoder, tmp_path):
-    root = mini_corpus()
-    message = "no training recording of .* has words with times.*`speechssl align`"
-    refused(message, train_head, root, encoder, tmp_path / "ctc", options())
-    with_words(root, [["go", 0.0, 0.4]])
-    shutil.copytree(root / "train", root / "dev")
-    for name in ("passages", "questions"):
-        change_lines(root / f"dev/{name}.jsonl", {"text": ""})
-    evaluated = options(evaluation=EvalOptions(1))
-    message = "dev has no recording with a text"
-    refused(message, train_head, root, encoder, tmp_path / "ctc", evaluated)
 
 
 # ---- evaluation while training
@@ -188,14 +140,6 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     assert (
         f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev"
     ) in describe_best(tmp_path / "ctc")
-
-
-def test_a_finished_head_is_trained_further(corpus, encoder, tmp_path):
-    three, five = (TrainingOptions(n, 1e-2, 1, horizon=5, save_every=2, bf16=False) for n in (3, 5))
-    train_head(corpus, encoder, tmp_path / "whole", options(training=five))
-    for training in (three, five):
-        train_head(corpus, encoder, tmp_path / "more", options(training=training))
-    assert same_files(tmp_path / "whole", tmp_path / "more", "head.safetensors")
 
 
 # ---- the n-gram of a head

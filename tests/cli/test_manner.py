@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import subprocess
 import sys
 import warnings
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from speechssl.artifacts import write_json
-from speechssl.cli import PATIENCE, USAGE, main, versions
+from speechssl.cli import USAGE, main, versions
 from speechssl.errors import InputError, report_set_aside
 from speechssl.results import Row, append_rows
 
@@ -59,22 +58,6 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
     )
     assert ran.stderr == ""
     assert ran.stdout.strip() in ("0", "141")  # 0: it was written before the pipe closed
-
-
-def test_an_input_that_is_not_there_is_named_before_torch_is_loaded(tmp_path: Path) -> None:
-    calls = {
-        "answer --passage none.wav --question Who?": "none.wav does not exist",
-        "evaluate qa none out": "none does not exist; check corpus (prepared corpus)",
-        "train dual . none out": "none does not exist; check units (folder of",
-    }
-    code = (
-        f"import sys; from speechssl.cli import main; [main(c.split()) for c in {[*calls]}]; "
-        "print('torch' in sys.modules)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert ran.stdout == "False\n"
-    for line, wanted in zip(ran.stderr.splitlines(), calls.values(), strict=True):
-        assert wanted in line
 
 
 def test_json_is_all_there_is_on_stdout(call: Any, tmp_path: Path) -> None:
@@ -142,19 +125,6 @@ def test_verbose_says_where_an_error_arose_and_what_a_call_took(call: Any, tmp_p
     assert "peak memory" in call(Verb(tmp_path), "--verbose")[2]
 
 
-def test_another_process_than_the_first_waits_before_it_says_what_the_first_says_too(
-    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("speechssl.cli.time.sleep", slept.append)
-    monkeypatch.setattr(sys, "stdout", sys.stdout)  # to be as it was after the test
-    failing = Verb(tmp_path, error=InputError("no such file"))
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        assert call(failing, "--quiet")[0] == 2
-    assert slept == [PATIENCE]
-
-
 def test_strict_ends_with_3_where_items_were_set_aside(call: Any, tmp_path: Path) -> None:
     code, out, err = call(Verb(tmp_path, failed=5), "--strict")
     assert (code, out) == (3, "a table\n")
@@ -184,17 +154,3 @@ def test_versions_name_what_results_depend_on(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.strip() == versions()
     assert versions().startswith(short)
     assert "\ntorch 2" in versions()
-
-
-def test_a_log_gets_a_line_of_a_progress_bar_now_and_then() -> None:
-    code = (
-        "import sys, time; from speechssl.cli import _quiet_libraries; _quiet_libraries(False)\n"
-        "from tqdm import tqdm\nfor _ in tqdm(range(40)): time.sleep(0.01)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={k: v for k, v in os.environ.items() if k != "TQDM_MININTERVAL"},
-    )
-    assert len(ran.stderr.split("\r")) <= 3

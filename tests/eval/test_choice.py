@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from speechssl.artifacts import write_json
-from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.checkpoints import model_folder
 from speechssl.cli import main
 from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
@@ -25,7 +23,7 @@ from speechssl.report.options import Compare
 from speechssl.results import read_rows
 from speechssl.textlm.tokenizers import TextCodec
 
-from ..files import refused, write_corpus, write_lines
+from ..files import refused, write_corpus
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -137,29 +135,12 @@ def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpu
 def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     run([Listener(), Baseline("chance")], corpus, tmp_path / "out", ("pink@5",))
     lines, _ = read_items(tmp_path / "out/scores/listener/pink-5-dB.parquet")
-    two = {
-        "id": "q2",
-        "passage": "p1",
-        "voice": "s",
-        "asker": "s",
-        "set_accuracy": 0.0,
-        "accuracy": None,
-    }
-    two |= {
-        "answer_words": 1,
-        "type": "other",
-        "relation": "",
-        "passage_errors": None,
-        "passage_words": None,
-    }
-    assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
+    two = {"id": "q2", "passage": "p1", "voice": "s", "asker": "s", "type": "other"}
+    two |= {"set_accuracy": 0.0, "accuracy": None, "passage_errors": None, "passage_words": None}
+    two |= {"options": 4, "correct": [1, 3]}
+    assert lines[2] == two | {"chosen": [0, 1]}
     chance, _ = read_items(tmp_path / "out/scores/chance/clean.parquet")
-    assert chance[2] == two | {
-        "set_accuracy": pytest.approx(1 / 6),
-        "options": 4,
-        "correct": [1, 3],
-        "chosen": None,
-    }
+    assert chance[2] == two | {"set_accuracy": pytest.approx(1 / 6), "chosen": None}
 
 
 @dataclass
@@ -180,23 +161,13 @@ class Readers:
 
 def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tokenizer):
     reading = WrittenChoice("text", "text", TextCodec(tokenizer), Readers(), {})
-    rows = values(
-        run(
-            [Listener(name="units"), Recogniser(), reading, Baseline("chance")],
-            corpus,
-            tmp_path / "out",
-        )
-    )
-    assert (
-        rows["cascade-listener", "clean", None, "wer"][0] == pytest.approx(100 / 3)
-        and rows["text", "clean", None, "wer"][0] == 0
-    )
+    systems = [Listener(name="units"), Recogniser(), reading, Baseline("chance")]
+    rows = values(run(systems, corpus, tmp_path / "out"))
+    assert rows["cascade-listener", "clean", None, "wer"][0] == pytest.approx(100 / 3)
+    assert rows["text", "clean", None, "wer"][0] == 0
     (c,) = compare(read_results([tmp_path / "out"]))
     assert (c.textless, c.recognisers) == (["chance", "units"], ["cascade-listener"])
-    assert [c.get(s, ("clean", None), "wer").value for s in ("cascade-listener", "text")] == [
-        pytest.approx(1 / 3),
-        0,
-    ]
+    assert c.get("cascade-listener", ("clean", None), "wer").value == pytest.approx(1 / 3)
     assert run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compare"))
 
 
@@ -215,24 +186,9 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(
     ] == (25, 4)
 
 
-def test_another_system_of_the_same_name_is_refused(corpus, tmp_path):
-    run([Listener(facts={"choice_units": "a"})], corpus, tmp_path / "out")
-    other = Listener(facts={"choice_units": "b"})
-    message = r"made by another listener, with another choice_units \(a\); evaluate"
-    refused(message, run, [other], corpus, tmp_path / "out", ["pink@5"])
-    assert not other.encoded
-
-
 def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_path):
     corpus = make(tmp_path / "text", False)
-    refused(
-        r"none of the 22 recordings .*text only; prepare the corpus with "
-        r"--speak",
-        run,
-        [Listener()],
-        corpus,
-        tmp_path / "out",
-    )
+    refused("text only; prepare .* --speak", run, [Listener()], corpus, tmp_path / "out")
 
     class Reads:
         def score_many(self, items):
@@ -251,13 +207,7 @@ def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_p
         pytest.approx(100 / 3),
         3,
     )
-    refused(
-        "nothing written that cascade-given reads",
-        run,
-        [given],
-        corpus,
-        tmp_path / "out",
-    )
+    refused("nothing written", run, [given], corpus, tmp_path / "out")
 
 
 def test_a_corpus_without_options_is_one_sentence(mini_corpus, tmp_path):
@@ -292,130 +242,3 @@ def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, caps
     assert found["chance", "accuracy"] == (25, 108)
     assert found["longest-option", "set_accuracy"] == (pytest.approx(100 * 30 / 124), 124)
     assert "Chung et al. 2018, arXiv 1711.05345" in capsys.readouterr().out
-
-
-# ---- end to end
-
-
-@pytest.mark.slow
-def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer, capsys):
-    """Prepared, extracted, trained on units and on words, and evaluated with the encoder and the
-    recogniser that ship."""
-    pytest.importorskip(
-        "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
-    )
-    root, models = speak_corpus(tmp_path / "corpus"), tmp_path / "models"
-    shutil.copytree(
-        model_folder("people-en"), models, ignore=shutil.ignore_patterns("dual", "text-qa")
-    )
-    text_encoder(max_position_embeddings=512).save_pretrained(tmp_path / "bert")
-    tokenizer.save_pretrained(tmp_path / "bert")
-    short = (
-        f"--text-encoder {tmp_path / 'bert'} --learning-rate 3e-3 --warmup-steps 2 "
-        "--precision fp32 --steps"
-    ).split()
-    book, encoder = str(models / "units.safetensors"), str(models / "encoder")
-    commands = [
-        ["units", "extract", str(root), encoder, book, str(tmp_path / "units"), "--split", "train"],
-        [
-            "train",
-            "choice",
-            str(root),
-            str(models / "choice-units"),
-            "--units",
-            str(tmp_path / "units"),
-            *short,
-            "2",
-        ],
-        [
-            "train",
-            "choice",
-            str(root),
-            str(models / "choice-text"),
-            "--combine",
-            "log-sum-exp",
-            *short,
-            "60",
-        ],
-        [
-            "train",
-            "choice",
-            str(root),
-            str(models / "choice-speechbert"),
-            "--speechbert",
-            str(models / "speechbert"),
-        ]
-        + ["--encoder", encoder, "--ctc", str(models / "ctc"), "--window", "100", "--stride", "50"]
-        + ["--max-question", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
-    ]
-    for command in commands:
-        assert main(command) == 0
-    systems = ["units", "speechbert", "cascade-ctc", "text", "chance", "longest-option"]
-    evaluation = [
-        "evaluate",
-        "choice",
-        str(root),
-        str(tmp_path / "out"),
-        "--models",
-        str(models),
-        "--split",
-        "train",
-    ]
-    evaluation += ["--systems", *systems, "--conditions", "clean", "pink@5"]
-    assert main(evaluation) == 0
-    rows = read_rows(tmp_path / "out/results.jsonl")
-    found = {(r.system, r.condition, r.metric): r.value for r in rows}
-    assert found["text", "clean", "set_accuracy"] == 100 and found[
-        "chance", "clean", "set_accuracy"
-    ] == pytest.approx(50)
-    noisy = {
-        ("units", "pink", "accuracy"),
-        ("speechbert", "pink", "accuracy"),
-        ("cascade-ctc", "pink", "set_accuracy"),
-    }
-    assert noisy | {("cascade-ctc", "clean", "wer")} <= set(found)
-    assert ("text", "pink", "accuracy") not in found
-    before = (tmp_path / "out/results.jsonl").read_bytes()
-    assert main(evaluation) == 0 and (tmp_path / "out/results.jsonl").read_bytes() == before
-    assert "set_accuracy (%)" in capsys.readouterr().out
-
-
-def speak_corpus(root):
-    """Four stories of a place, spoken, with two options each."""
-    from speechssl.audio import resample
-    from speechssl.synth.synthesisers import Voice, speak
-
-    rows = {"passages": [], "questions": []}
-
-    def record(name, text):
-        spoken = speak(text, Voice("s", "en-us", "m3"))
-        samples = resample(spoken.samples / 32_768, spoken.sample_rate, 16_000)
-        write_flac(root / f"train/audio/{name}.flac", samples)
-        seconds = len(samples) / 16_000
-        return {
-            "id": name,
-            "audio": f"train/audio/{name}.flac",
-            "seconds": seconds,
-            "text": text,
-            "speaker": "s",
-            "language": "en",
-        }
-
-    for i, place in enumerate(("paris", "london", "paris", "london")):
-        rows["passages"].append(
-            record(f"p{i}", f"{'anna' if i < 2 else 'peter'} was born in {place}")
-        )
-        audio = [
-            record(f"q{i}-{o}", option)["audio"] for o, option in enumerate(("paris", "london"))
-        ]
-        asked = {
-            "passage": f"p{i}",
-            "options": ["paris", "london"],
-            "correct": i % 2,
-            "option_audio": audio,
-        }
-        rows["questions"].append(record(f"q{i}", "where was that") | asked)
-    for kind, records in rows.items():
-        write_lines(root / f"train/{kind}.jsonl", records)
-    write_json(root / "card.json", {"corpus": "toy"})
-    return root

@@ -5,14 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from speechssl.data.records import Answer, Passage, Question, write_records
 from speechssl.eval.compare import WER, compare, paired_tests, read_results
 from speechssl.eval.crossings import crossing_text, crossings, find_zero
 from speechssl.eval.imported import import_predictions
-from speechssl.eval.missed import analyses, by_own_wer
+from speechssl.eval.missed import analyses
 from speechssl.eval.options import Predictions
 from speechssl.eval.predict import read_items, write_items
 from speechssl.report.comparison import run_comparison
@@ -22,6 +20,13 @@ from speechssl.results import read_rows
 from ..files import refused
 
 CLEAN = ("clean", None)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    monkeypatch.setattr("speechssl.eval.crossings.DRAWS", 100)
+
+
 QUESTIONS, A_PASSAGE = 60, 3
 
 
@@ -34,16 +39,13 @@ def line(i, score, errors=None, metric="ff1", **changes):
         "em": None,
         "f1": None,
         "answer_seconds": 0.3 + 0.1 * (i % 10),
-        "answer_words": 1 + i % 4,
         "position": (i % 10) / 10,
         "type": ("person", "date")[i % 2],
-        "relation": "",
-        "sentence_wer": None,
         "passage_errors": None,
         "passage_words": None,
     }
     if errors is not None:
-        values |= {"sentence_wer": errors / 100, "passage_errors": errors, "passage_words": 100}
+        values |= {"passage_errors": errors, "passage_words": 100}
     return values | {metric: score} | changes
 
 
@@ -111,17 +113,6 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
     assert (v.low, v.high) == (pytest.approx(-w.high), pytest.approx(-w.low)) and v.low > 0
 
 
-@settings(deadline=None, max_examples=10)
-@given(st.lists(st.floats(0, 1), min_size=3, max_size=12), st.integers(0, 5))
-def test_differences_lie_in_their_intervals(tmp_path_factory, values, seed):
-    folder = tmp_path_factory.mktemp("x")
-    write(folder, "a", [line(i, v) for i, v in enumerate(values)])
-    write(folder, "b", [line(i, v / 2) for i, v in enumerate(values)])
-    ((test,),) = paired_tests(compare(read_results([folder]), seed=seed, resamples=500))
-    v = test.difference.interval
-    assert v.low - 1e-9 <= v.value <= v.high + 1e-9 and 0 < test.p_holm <= 1
-
-
 def test_p_values_are_adjusted_over_all_corpora(tmp_path):
     for corpus in ("one", "two"):
         for system, level in (("a", 0.6), ("b", 0.55)):
@@ -151,45 +142,17 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
     assert c.textless == ["dual"] and c.recognisers == []
 
 
-@pytest.mark.slow
-def test_pairs_that_encoded_other_noise_are_reported_and_others_are_not(tmp_path):
-    pink, codec, room = ("pink", 10.0), ("mp3 16 kbps", None), ("reverb", None)
-    for where in (CLEAN, pink, codec, room):
-        write(tmp_path / "x", "dual", scored(0.6, 0), where, seed=0)
-        write(tmp_path / "y", "cascade-ctc", scored(0.5, 1, 30), where, seed=7)
-        write(tmp_path / "x", "text", scored(0.7, 2, 0), where, seed=0)
-        write(tmp_path / "x", "cascade-old", scored(0.7, 2, 40), where)  # its card knows no seed
-    printed, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path / "x", tmp_path / "y")
-    line = "Not the same audio, for noise and rooms were drawn with different seeds: "
-    line += "dual (seed 0) and cascade-ctc (seed 7) in pink 10 dB, reverb."
-    assert printed.count(line) == 1 and line in tables and line in page
-    reported = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
-    assert corpus["other_noise"] == line and reported == {
-        ("cascade-ctc", "pink 10 dB"),
-        ("cascade-ctc", "reverb"),
-    }
-    assert {
-        t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in reported
-    } == {True}
-    assert comparison(tmp_path / "out", tmp_path / "x")[3][0]["other_noise"] == ""
-
-
 def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_path):
     pink = ("pink", 10.0)
     for name, facts in (("a", {}), ("b", {"snr_over": "signal"})):
         write(tmp_path, name, scored(0.5, 0), pink, **facts)
         write(tmp_path, name, scored(0.5, 0))
-    refused(
-        "have SNRs over active and over signal; evaluate both with one",
-        compare,
-        read_results([tmp_path]),
-    )
+    refused("--snr-over", compare, read_results([tmp_path]))
 
 
 # ---- where the lines cross
 
 
-@pytest.mark.slow
 def test_lines_that_cross_are_found_where_they_do(sweep):
     (c,) = compare(read_results([sweep]))
     (x,) = crossings(c)
@@ -199,14 +162,12 @@ def test_lines_that_cross_are_found_where_they_do(sweep):
     assert "% [" in crossing_text(x) and crossing_text(x).endswith("; 100 % of the resamples cross")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("level", "ahead"), [(0.97, "textless"), (0.02, "cascade")])
+@pytest.mark.parametrize(("level", "ahead"), [(0.97, "dual"), (0.02, "the cascade")])
 def test_lines_that_do_not_cross_say_so(sweep, level, ahead):
     write(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
     (x,) = crossings(compare(read_results([sweep]))[0])
-    assert (x.at, x.ahead, x.share) == (None, ahead, 0) and (
-        "do not cross in the range measured"
-    ) in crossing_text(x)
+    assert (x.at, x.share) == (None, 0)
+    assert f"do not cross in the range measured: {ahead} is ahead everywhere" in crossing_text(x)
 
 
 def write_points(folder, points):
@@ -230,50 +191,36 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
     width = (right - left) / 100
     # they meet in the middle
     write_points(tmp_path, [(left, 0.5 + width / 2, 0.5), (right, 0.5 - width / 2, 0.5)])
-    printed, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path)
-    (x,) = corpus["crossings"]
-    assert x["between"] == [left / 100, right / 100] and x["share"] == 1
+    (x,) = crossings(compare(read_results([tmp_path]))[0])
+    assert x.between == (left / 100, right / 100)
+    assert x.share == 1
     if given:
-        assert (x["low"], x["at"], x["high"]) == pytest.approx([(left + right) / 200] * 3)
-        text = (
-            f"{(left + right) / 2:.1f} % [{(left + right) / 2:.1f}, "
-            f"{(left + right) / 2:.1f}]; 100 % of the resamples cross"
-        )
+        assert (x.low, x.at, x.high) == pytest.approx([(left + right) / 200] * 3)
     else:
-        assert (x["at"], x["low"], x["high"]) == (None, None, None)
-        text = (
-            f"they cross where nothing was measured nearby: the nearest points have {left}.0 "
-            f"and {right}.0 %"
-        )
-    assert x["text"].startswith(text) and all(text in where for where in (printed, tables))
-    assert page.count(text) == 2  # the summary and the table
+        assert (x.low, x.at, x.high) == (None, None, None)
+        assert f"have {left}.0 and {right}.0 %" in crossing_text(x)
 
 
 @pytest.mark.parametrize(
-    ("points", "ahead", "words"),
+    ("points", "words"),
     [
         (
             [(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.035, 0.0)],
-            "",
-            "the cascade is ahead at 92.0 %, dual at 10.0 and 30.0 %",
+            "the cascade is ahead at 92.0 %, dual is ahead at 10.0, 30.0 %",
         ),
-        ([(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.0, 0.1)], "textless", "dual is ahead throughout"),
-        ([(10, 0.5, 0.9), (30, 0.3, 0.3)], "textless", "the cascade is nowhere ahead"),
+        ([(10, 0.5, 0.9), (30, 0.3, 0.3)], "dual is ahead at 10.0 %"),
         (
             [(10, 0.9, 0.5), (30, 0.3, 0.4), (40, 0.4, 0.3)],
-            "",
-            "the cascade is ahead at 10.0 and 40.0 %, dual at 30.0 %",
+            "the cascade is ahead at 10.0, 40.0 %, dual is ahead at 30.0 %",
         ),
-        ([(10, 0.9, 0.5), (30, 0.4, 0.4)], "cascade", "dual is nowhere ahead"),
-        ([(10, 0.5, 0.5), (30, 0.4, 0.4)], "neither", "they are equal throughout"),
+        ([(10, 0.5, 0.5), (30, 0.4, 0.4)], "they are equal"),
     ],
 )
-def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(
-    tmp_path, points, ahead, words
-):
+def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(tmp_path, points, words):
     write_points(tmp_path, points)
     (x,) = crossings(compare(read_results([tmp_path]))[0])
-    assert (x.at, x.ahead) == (None, ahead) and words in crossing_text(x)
+    assert x.at is None
+    assert words in crossing_text(x)
 
 
 @pytest.mark.parametrize(
@@ -283,16 +230,16 @@ def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(
         ([1, 0], [-3, 1], 0.25),
         ([0, 1, 2], [1, 0, -1], 1),
         ([0, 1, 2, 3], [1, 0, 0, -1], 1.5),
-        ([0, 1], [-1, -2], None),
-        ([0, 1], [2, 1], None),
-        ([0, 1, 2], [2, 0, 0], None),
-        ([0, 1], [0, -1], None),
-        ([0, 1], [0, 0], None),
+        ([0, 1], [-1, -2], -np.inf),
+        ([0, 1], [2, 1], np.inf),
+        ([0, 1, 2], [2, 0, 0], np.inf),
+        ([0, 1], [0, -1], -np.inf),
+        ([0, 1], [0, 0], np.inf),
         ([0, 1, 2, 3], [3, -1, 1, -3], 1.5),
     ],
 )
 def test_where_a_curve_reaches_zero(wer, difference, at):
-    assert find_zero(np.array(wer, float), np.array(difference, float))[0] == at
+    assert find_zero(np.array(wer, float), np.array(difference, float)) == at
 
 
 def test_the_word_error_rate_counts_every_passage_once(tmp_path):
@@ -305,55 +252,18 @@ def test_the_word_error_rate_counts_every_passage_once(tmp_path):
 # ---- which answers are missed
 
 
-def test_scores_by_kind_length_place_and_errors(tmp_path):
+def test_scores_by_kind_length_and_place(tmp_path):
     write(tmp_path, "dual", [line(i, float(i % 2)) for i in range(QUESTIONS)])
     write(tmp_path, "cascade-ctc", [line(i, 0.5, 5 if i < 30 else 50) for i in range(QUESTIONS)])
     (c,) = compare(read_results([tmp_path]))
     found = {a.by: a for a in analyses(c, CLEAN)}
-    assert list(found) == [
-        "type of the answer",
-        "length of the answer",
-        "words of the answer",
-        "place in the passage",
-        "WER of the answer's sentence",
-    ]
+    kinds = ["type of the answer", "length of the answer", "place in the passage"]
+    assert list(found) == kinds
     kinds = {b.name: b for b in found["type of the answer"].buckets}
-    assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (
-        1,
-        0,
-    ) and kinds["date"].n == 30
-    assert [b.name for b in found["length of the answer"].buckets] == [
-        "under 0.5 s",
-        "0.5-1 s",
-        "1-2 s",
-    ]
-    assert [b.name for b in found["words of the answer"].buckets] == ["1", "2", "3-4"]
-    sentences = found["WER of the answer's sentence"]
-    assert sentences.recogniser == "cascade-ctc" and [(b.name, b.n) for b in sentences.buckets] == [
-        ("0-10 %", 30),
-        ("45-60 %", 30),
-    ]
-    bins = by_own_wer(c, "dual", "cascade-ctc")
-    assert [(b.name, b.wer, b.cascade.value, b.textless.value) for b in bins] == [
-        ("0-10 %", 0.05, 0.5, 0.5),
-        ("45-60 %", 0.5, 0.5, 0.5),
-    ]
-    assert [b.name for b in by_own_wer(c, "dual", "cascade-ctc", sentences=True)] == [
-        "0-10 %",
-        "45-60 %",
-    ]
-
-
-def test_rare_relations_stand_together(tmp_path):
-    relations = ["owner"] * 30 + ["pet"] * 28 + ["debt", "job"]
-    write(tmp_path, "dual", [line(i, 0.5, relation=r) for i, r in enumerate(relations)])
-    (c,) = compare(read_results([tmp_path]))
-    found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
-    assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("2 others", 2)]
-    write(tmp_path, "dual", [line(i, 0.5, relation=r) for i, r in enumerate([*relations[:-1], ""])])
-    (c,) = compare(read_results([tmp_path]))
-    found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
-    assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("1 other", 1)]
+    assert kinds["date"].n == 30
+    assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (1, 0)
+    lengths = [b.name for b in found["length of the answer"].buckets]
+    assert lengths == ["under 0.5 s", "0.5-1 s", "1-2 s"]
 
 
 # ---- what cannot be compared
@@ -362,16 +272,11 @@ def test_rare_relations_stand_together(tmp_path):
 def test_other_questions_are_refused_or_left_out(tmp_path):
     write(tmp_path, "a", scored(0.5, 0))
     write(tmp_path, "b", scored(0.5, 1, n=30))
-    refused(
-        r"different questions \(60 and 30, 30 in "
-        r"common\).*--common",
-        compare,
-        read_results([tmp_path]),
-    )
+    refused("different questions .30 in common.*--common", compare, read_results([tmp_path]))
     (c,) = compare(read_results([tmp_path]), common=True)
     assert c.get("a", CLEAN).n == 30
     (alone,) = compare(read_results([tmp_path], ["a"]))
-    assert alone.systems == ["a"] and alone.get("a", CLEAN).n == 60
+    assert alone.get("a", CLEAN).n == 60
 
 
 def test_systems_without_the_metric_stand_aside(tmp_path):
@@ -383,12 +288,11 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
     )
     assert compare(read_results([tmp_path]))[0].systems == ["a"]
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
-    assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
+    assert c.get("choice-units", CLEAN).value == 0.5
+    assert not analyses(c, CLEAN)
     assert c.aside == ("a",)
-    assert (
-        "Left out, for they have none: choice-units." in comparison(tmp_path / "out", tmp_path)[0]
-    )
-    refused("no result has em", compare, read_results([tmp_path]), "em")
+    printed, *_ = comparison(tmp_path / "out", tmp_path)
+    assert "Left out, for they have none: choice-units." in printed
 
 
 def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_path):
@@ -408,30 +312,20 @@ def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_pat
     ]
 
 
-def test_folders_without_scores_are_named(tmp_path):
-    refused("nowhere has no scores of questions", read_results, [tmp_path / "nowhere"])
-    write(tmp_path / "dev", "dual", scored(0.5, 0))
-    refused("`speechssl evaluate` wrote to: .*dev", read_results, [tmp_path])
-
-
-def test_damaged_scores_are_named(tmp_path):
-    write(tmp_path, "a", scored(0.5, 0)).write_bytes(b"no table")
-    refused(r"cannot read .*clean\.parquet .*evaluate again", read_results, [tmp_path])
-
-
-def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
-    write(tmp_path, "a", scored(0.5, 0))
-    write(tmp_path, "b", scored(0.5, 1))
-    refused("no scores of the system 'c'; choose from a, b", read_results, [tmp_path], ["c"])
-    refused(
-        "a and c were not scored in one condition",
-        paired_tests,
-        compare(read_results([tmp_path])),
-        [("a", "c")],
-    )
+def test_what_cannot_be_compared_is_named(tmp_path):
+    refused("nowhere has no scores", read_results, [tmp_path / "nowhere"])
+    write(tmp_path / "dev", "a", scored(0.5, 0))
+    write(tmp_path / "dev", "b", scored(0.5, 1))
+    refused("wrote to: .*dev", read_results, [tmp_path])
+    found = read_results([tmp_path / "dev"])
+    refused("the system 'c'; choose from a, b", read_results, [tmp_path / "dev"], ["c"])
+    refused("a and c were not scored", paired_tests, compare(found), [("a", "c")])
+    refused("no result has em", compare, found, "em")
     for pair in ("a", "a,a", "a,b,c", ",b"):
         refused("is not a pair of systems", comparison, tmp_path / "out", tmp_path, pairs=(pair,))
     assert not (tmp_path / "out").exists()
+    write(tmp_path / "dev", "a", scored(0.5, 0)).write_bytes(b"no table")
+    refused(r"cannot read .*clean\.parquet", read_results, [tmp_path / "dev"])
 
 
 # ---- what is written
@@ -440,25 +334,16 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
 @pytest.mark.slow
 def test_everything_is_written(sweep, tmp_path):
     printed, tables, page, (values,) = comparison(tmp_path / "out", sweep, pairs=("dual,text",))
-    assert "where the lines cross" in printed and "mini test: FF1" in printed
-    assert (
-        values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04) and values["metric"] == "ff1"
-    )
+    assert "where the lines cross" in printed
+    assert "mini test: FF1" in printed
+    assert values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04)
     (test,) = values["tests"]
-    assert test["value"] == pytest.approx(-40, abs=4) and test["p_holm"] == test["p_value"] < 0.001
-    titles = (
-        "paired differences",
-        "by type of the answer",
-        "by the WER of the sentence",
-        "Published",
-    )
-    assert all(title in tables for title in titles)
-    widths = [
-        {row.count(" | ") for row in block.split("\n") if row.startswith("|")}
-        for block in tables.split("\n## ")
-    ]
-    assert all(len(some) == 1 for some in widths)
-    assert page.count('src="data:image/svg+xml') == 1 and "://" not in page
+    assert test["value"] == pytest.approx(-40, abs=4)
+    assert test["p_holm"] == test["p_value"] < 0.001
+    for title in ("paired differences", "by type of the answer", "Published"):
+        assert title in tables
+    assert page.count('src="data:image/svg+xml') == 1
+    assert "://" not in page
     assert comparison(tmp_path / "again", sweep, pairs=("dual,text",))[2] == page
 
 
@@ -466,27 +351,13 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
     write_sweep(tmp_path, {"passage": "p0"})
     printed, tables, _, (corpus,) = comparison(tmp_path / "out", tmp_path)
     tables = tables.split("## Published")[0]
-    assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in printed
-    assert all(
-        "Fewer than 5 passages have no interval." in t
-        for t in tables.split("## ")[1:]
-        if "lines cross" not in t
-    )
+    assert "dual | text | clean | -4" in tables
+    assert "[" not in tables + printed
     (crossing,) = corpus["crossings"]
-    assert (
-        crossing["at"] == pytest.approx(0.4, abs=0.05)
-        and crossing["text"].endswith(" %")
-        and crossing["share"] is None
-    )
-    of_bins = [
-        x[part]
-        for b in corpus["by_own_wer"]
-        for x in b["bins"]
-        for part in ("cascade", "textless", "difference")
-    ]
-    of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
-    found = [*corpus["cells"], *corpus["tests"], crossing, *of_bins, *of_errors]
-    assert of_bins and of_errors and all((x["low"], x["high"]) == (None, None) for x in found)
+    assert crossing["at"] == pytest.approx(0.4, abs=0.05)
+    assert crossing["share"] is None
+    for found in (*corpus["cells"], *corpus["tests"], crossing):
+        assert (found["low"], found["high"]) == (None, None)
 
 
 # ---- what intervals draw, as far as an evaluation tells it
@@ -526,61 +397,32 @@ def drawn(out):
     return {(r.drawn, r.groups) for r in read_rows(out / "results.jsonl")}
 
 
+@pytest.mark.slow
 def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     out = tmp_path / "out"
     assert "95 % intervals draw 6 voices × askers." in answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("voice × asker", 6)}
     lines, _ = read_items(out / "scores/good/clean.parquet")
-    assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"] and [
-        x["asker"] for x in lines[:3]
-    ] == ["v0", "v1", "v2"]
-    printed, tables, page, (compared,) = comparison(tmp_path / "compared", out, metric="em")
-    both = "voice × asker"
-    assert compared["drawn"] == both and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {
-        (both, 6)
-    }
-    assert (
-        "which draw 6 voices × askers" in printed
-        and ("paired bootstrap that draws 6 voices × askers") in tables
-    )
-    assert (
-        compared["tests"][0]["p_value"] >= 2 / 2**6
-        and ("95 % intervals draw 6 voices × askers.") in page
-    )
+    assert [(x["voice"], x["asker"]) for x in lines[:3]] == [("v0", f"v{i}") for i in range(3)]
+    printed, _, page, (compared,) = comparison(tmp_path / "compared", out, metric="em")
+    assert compared["drawn"] == "voice × asker"
+    assert {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice × asker", 6)}
+    assert "which draw 6 voices × askers" in printed
+    assert "95 % intervals draw 6 voices × askers." in page
+    assert compared["tests"][0]["p_value"] >= 2 / 2**6
 
     train_on(voiced, "v3", "somebody")
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("passage", 12)}
-    assert (
-        "paired bootstrap that draws 12 passages;"
-        in comparison(tmp_path / "compared", out, metric="em")[0]
-    )
-
-
-def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it(voiced, tmp_path):
-    out = tmp_path / "out"
-    answered(voiced, out, "good", 20)
-    answered(voiced, out, "bad", 8)
-    for name, unit in (("good", "6 voices × askers"), ("bad", "6 passages × askers")):
-        path = out / f"scores/{name}/clean.parquet"
-        lines, card = read_items(path)
-        for line in lines:
-            del line["voice"]
-        write_items(path, lines, card)
-        assert f"which draw {unit}" in comparison(tmp_path / "compared", out, metric="em")[0]
 
 
 def test_a_comparison_tells_which_p_cannot_be_reached(voiced, tmp_path):
     for name, right in (("a", 24), ("b", 12), ("c", 0)):
         answered(voiced, tmp_path / "out", name, right)
     _, tables, _, (compared,) = comparison(tmp_path / "compared", tmp_path / "out", metric="em")
-    tests = compared["tests"]
-    assert (
-        "With 6 voices × askers no p can be below 0.031, nor below 0.094 after Holm over 3 tests."
-    ) in tables
-    assert (
-        min(t["p_value"] for t in tests) == 2 / 2**6
-        and min(t["p_holm"] for t in tests) == 3 * 2 / 2**6
-    )
+    floor = "no p can be below 0.031, nor below 0.094 after Holm over 3 tests."
+    assert f"With 6 voices × askers {floor}" in tables
+    assert min(t["p_value"] for t in compared["tests"]) == 2 / 2**6
+    assert min(t["p_holm"] for t in compared["tests"]) == 3 * 2 / 2**6

@@ -74,7 +74,8 @@ def test_nothing_but_features_is_made_from_a_line(tmp_path: Path, kind: list[str
         line = {"class": kind, "fields": ["true"]}
         patch.setattr("speechssl.eval.encode.to_json", lambda _: line)
         store.add("b", 2)
-    assert FeatureStore(store.path, "x").features == {"a": 1}
+    with pytest.raises((ValueError, ImportError)):
+        FeatureStore(store.path, "x")
 
 
 def test_a_line_cut_short_is_left_out_and_other_inputs_keep_nothing(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """What is kept of every question for a comparison: kind and place of its answer, and how well its
-sentence was recognised."""
+passage was recognised."""
 
 import pytest
 
 from speechssl.augment import Distorter, parse_condition
-from speechssl.data.records import Answer, Corpus, Passage, Question, Span, load_corpus
+from speechssl.data.records import Answer, Corpus, Passage, Question, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.eval.predict import read_items
 from speechssl.eval.score import (
@@ -12,10 +12,7 @@ from speechssl.eval.score import (
     QuestionScore,
     answer_type,
     error_type,
-    find_sentence,
-    locate_answer,
     question_lines,
-    recognition_errors,
     write_scores,
 )
 from speechssl.eval.spoken_qa import Setup, evaluate
@@ -62,84 +59,25 @@ def scored(name="q", f1=0.5):
     return QuestionScore(name, "p", 0.0, None, None, 0.0, f1)
 
 
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        ("red", "A red boat sails."),
-        ("Two cats", " Two cats paid 3.5 euros for it!"),
-        ("3.5", " Two cats paid 3.5 euros for it!"),
-        ("boat sails. Two", TEXT[:49]),
-        ("The end.", " The end."),
-    ],
-)
-def test_the_sentence_of_an_answer(answer, found):
-    start = TEXT.index(answer)
-    low, high = find_sentence(TEXT, start, start + len(answer), "en")
-    assert TEXT[low:high] == found
-
-
-def test_without_points_ten_words_on_either_side_are_the_sentence():
-    words = [f"w{i}" for i in range(100)]
-    text = " ".join(words)
-    start = text.index("w50 ")
-    low, high = find_sentence(text, start, start + len("w50 w51"), "en")
-    assert text[low:high].split() == words[40:62]
-    low, high = find_sentence(text, 0, 2, "en")
-    assert text[low:high].split() == words[:11]
-    # chinese sentences end at their own points
-    text = "紅船出海。兩隻貓付了錢。完"
-    assert find_sentence(text, 5, 6, "zh") == (5, 12)
-
-
-def test_an_answer_is_located_by_offset_time_or_text():
-    words = tuple(Span(w, i, i + 1) for i, w in enumerate(TEXT.split()))
-    assert locate_answer(question("cats", char_start=22), passage()) == (22, 26)
-    assert locate_answer(question("x", start=4.0, end=6.0), passage(seconds=12.0, words=words)) == (
-        18,
-        26,
-    )
-    assert locate_answer(question("TWO CATS"), passage()) == (18, 26)
-    assert locate_answer(question("dogs"), passage()) is None
-    assert locate_answer(question(""), passage()) is None
-
-
-def test_errors_of_the_sentence_are_counted_as_the_word_error_rate_does(tmp_path):
+def test_errors_of_the_passage_are_counted_as_the_word_error_rate_does(tmp_path):
+    data = corpus(tmp_path, [question()])
     encoded = "a red coat sails two hats paid 3.5 for it and the end"
-    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"p": encoded})
-    # cats, and "€3.5" without euros; "and" counts where "the" stands
-    assert line["sentence_wer"] == pytest.approx(2 / 6)
+    (line,) = question_lines([scored()], data, {"p": encoded})
     assert (line["passage_errors"], line["passage_words"]) == (4, 12)
-    (line,) = question_lines([scored()], corpus(tmp_path, [question("red boat")]), {"p": encoded})
-    assert line["sentence_wer"] == 0.25
     # a passage that was not recognised is wrong throughout
-    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"other": "x"})
-    assert line["sentence_wer"] == 1 and line["passage_errors"] == line["passage_words"] == 12
-    # errors are counted as the word error rate does
-    assert recognition_errors(passage("one colour two"), "1 color three and") == (3, [2, 2])
+    (line,) = question_lines([scored()], data, {"other": "x"})
+    assert (line["passage_errors"], line["passage_words"]) == (12, 12)
 
 
 def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
-    data = corpus(tmp_path, [question("dogs")])
-    (silent,) = question_lines([scored()], data, {})
-    assert {
-        silent[name] for name in ("sentence_wer", "passage_errors", "position", "answer_seconds")
-    } == {None}
-    (nowhere,) = question_lines([scored()], data, {"p": "a red boat"})
-    assert nowhere["sentence_wer"] is None and nowhere["passage_words"] == 12
-    textless = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
-    (given,) = question_lines([scored()], textless, {"p": "a red boat"})
-    assert (
-        given["sentence_wer"] is None
-        and given["passage_words"] is None
-        and given["position"] == 0.6
-    )
-    # length and position by time
-    data = corpus(
-        tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0
-    )
-    (line,) = question_lines([scored()], data, {})
-    about = ("answer_seconds", "answer_words", "position", "type", "relation")
-    assert [line[name] for name in about] == [2, 2, 0.25, "person", "paid"]
+    (silent,) = question_lines([scored()], corpus(tmp_path, [question("dogs")]), {})
+    names = ("passage_errors", "passage_words", "position", "answer_seconds")
+    assert {silent[name] for name in names} == {None}
+    (written,) = question_lines([scored()], corpus(tmp_path, [question("red", char_start=2)]), {})
+    assert written["position"] == 3.5 / len(TEXT)
+    timed = question("two cats", start=4.0, end=6.0)
+    (line,) = question_lines([scored()], corpus(tmp_path, [timed], seconds=20.0), {})
+    assert [line[name] for name in ("answer_seconds", "position", "type")] == [2, 0.25, "person"]
 
 
 def test_scores_have_a_card_of_their_corpus(tmp_path):
@@ -148,10 +86,7 @@ def test_scores_have_a_card_of_their_corpus(tmp_path):
     clean = parse_condition("clean")
     write_scores(tmp_path / "out", "text", clean, lines, data, {"data": "0123"})
     found, card = read_items(tmp_path / "out/scores/text/clean.parquet")
-    assert [(line["id"], line["f1"], line["sentence_wer"]) for line in found] == [
-        ("a", 0.5, 0),
-        ("b", 1, 0),
-    ]
+    assert [(line["id"], line["f1"]) for line in found] == [("a", 0.5), ("b", 1)]
     assert card == {
         "condition": "clean",
         "snr_db": None,
@@ -185,7 +120,7 @@ def test_evaluation_leaves_scores(tmp_path):
         Setup(tmp_path / "out", Distorter(0)),
     )
     (line,), card = read_items(tmp_path / "out/scores/text/clean.parquet")
-    assert (line["f1"], line["ff1"], line["sentence_wer"], line["type"]) == (1, None, 0, "person")
+    assert (line["f1"], line["ff1"], line["passage_errors"], line["type"]) == (1, None, 0, "person")
     assert card["condition"] == "clean"
 
 
@@ -193,33 +128,22 @@ def test_evaluation_leaves_scores(tmp_path):
 
 ENGLISH = [
     ("When was the bridge built?", "late that year", "date"),
-    ("In which year did lydia bailey move", "nineteen forty four", "date"),
     ("What opened it?", "4 May 1998", "date"),
-    ("What came before?", "the winter of nineteen sixty", "date"),
     ("How many people live there?", "a handful", "number"),
     ("How long is it?", "3.5 km", "number"),
-    ("What does jacob armstrong owe", "sixty one thousand euros", "number"),
-    ("Who taught colin foster at school", "joanna cameron", "person"),
     ("Whose boat was it?", "the captain's", "person"),
     ("Where does molly andrews work", "victory gallery", "place"),
-    ("What city is it in?", "Paris", "place"),
     ("Why did he leave?", "rain", "reason"),
     ("How does helen travel", "purple truck", "manner"),
     ("What happened?", "the bridge that they had built fell into the river", "clause"),
     ("What was it called?", "Tower of London", "proper noun"),
     ("what was it called", "tower of london", "other"),
-    ("What did carl buy", "woollen pillow", "other"),
     ("", "", "other"),
 ]
 CHINESE = [
-    ("這座橋是什麼時候建的？", "去年", "date"),
     ("他出生於哪一年？", "1949", "date"),
-    ("開幕日期", "1998年5月4日", "date"),
-    ("有多少人住在那裡？", "很多", "number"),
     ("共有幾個？", "三個", "number"),
-    ("面積", "3.5平方公里", "number"),
     ("創辦人是誰？", "王小明", "person"),
-    ("總部在哪裡？", "臺北", "place"),
     ("他住在哪個城市？", "臺北", "place"),
     ("他為什麼離開？", "下雨", "reason"),
     ("他如何離開？", "坐船", "manner"),

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speechssl import stats as bootstrap
 from speechssl.artifacts import write_json
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
@@ -26,18 +25,16 @@ from speechssl.data.records import (
     write_records,
 )
 from speechssl.dual.system import TimedAnswer
-from speechssl.errors import InputError
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions, Qa
 from speechssl.eval.predict import find_difference, read_card, read_predictions, write_items
-from speechssl.eval.score import average_by_length, score_questions
 from speechssl.eval.spoken_qa import Setup, append_results, evaluate, run_evaluation
 from speechssl.report.build import write_report
 from speechssl.report.options import Report
 from speechssl.report.scores import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 
-from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
+from ..files import change_lines, contents, refused, write_corpus
 
 CLEAN = parse_condition("clean")
 ANSWERS = {
@@ -118,27 +115,18 @@ def test_that_no_answer_has_times_is_said(corpus, tmp_path, capsys):
     run([Oracle()], corpus, tmp_path / "timed")
     assert "align" not in capsys.readouterr().err
     change_lines(corpus / "test/questions.jsonl", {"answers": [{"text": "a red boat"}]})
-    refused(
-        "no answer of .* has times, by which alone oracle can be scored; `speechssl align`",
-        run,
-        [Oracle()],
-        corpus,
-        tmp_path,
-    )
+    refused("no answer has times", run, [Oracle()], corpus, tmp_path)
     spans = {f"q{i}": (0.0, 1.0) for i in range(4)}
-    assert run(
-        [Oracle(spans), Oracle(spans, True, "text", needs_audio=False)], corpus, tmp_path / "out"
-    )
-    assert (
-        "no answer has times, so nothing can be said of FF1 and AOS; `speechssl align`"
-    ) in capsys.readouterr().err
+    systems = [Oracle(spans), Oracle(spans, True, "text", needs_audio=False)]
+    assert run(systems, corpus, tmp_path / "out")
+    assert "no answer has times" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("lost", "em", "wer"),
     [((), 100 / 3, 100 / 3), (("p1",), 100 / 3, 500 / 9), (("p0", "p1", "p2"), 0, 100)],
 )
-def test_a_cascade_is_scored_on_words_and_every_word_of_what_it_could_not_recognise_is_missing(
+def test_every_word_of_what_a_cascade_could_not_recognise_is_missing(
     corpus, tmp_path, lost, em, wer
 ):
     for name in lost:
@@ -158,12 +146,7 @@ def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
         )
     found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
     assert found["cascade-x", "clean", None, "cer"] == (100, 3)
-    assert ("cascade-x", "clean", None, "wer") not in found and (
-        "cascade-x",
-        "clean",
-        None,
-        "em",
-    ) in found
+    assert {metric for *_, metric in found} == {"ff1", "aos", "em", "f1", "cer"}
 
 
 def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(
@@ -186,12 +169,10 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
         assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
         assert found["oracle", *condition, "ff1"] == (0, 2)
     assert asked == ["which boat"] * 6
-    assert "3 questions have no recording: cascades read what is written" in capsys.readouterr().err
-    made = [
-        read_predictions(tmp_path / f"out/predictions/{name}/clean.parquet")["failed"]
-        for name in ("cascade-x", "oracle")
-    ]
-    assert made[0] == {} and set(made[1]) == {"q0", "q1", "q2"}
+    assert "3 of the questions have no recording" in capsys.readouterr().err
+    for name, failed in (("cascade-x", set()), ("oracle", {"q0", "q1", "q2"})):
+        path = tmp_path / f"out/predictions/{name}/clean.parquet"
+        assert set(read_predictions(path)["failed"]) == failed
 
 
 @dataclass
@@ -227,83 +208,30 @@ def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(c
         ("text", "clean", None, "f1"): (pytest.approx(100 / 3), 3),
         ("text", "clean", None, "wer"): (0, 3),
     }
-    assert (
-        read_predictions(tmp_path / "out/predictions/text/clean.parquet")["answers"]["q0"]["start"]
-        is None
-    )
+    predictions = read_predictions(tmp_path / "out/predictions/text/clean.parquet")
+    assert predictions["answers"]["q0"]["start"] is None
     append_rows(tmp_path / "out/results.jsonl", run([Reads()], corpus, tmp_path / "out"))
     write_report(Report(out=tmp_path / "out", corpus=corpus, examples=3, conditions=("clean",)))
-    refused(
-        "text read text, which noise does not change",
-        run,
-        [Reads()],
-        corpus,
-        tmp_path / "out",
-        ["pink@5"],
-    )
-    refused(
-        "is text only; prepare the corpus with --speak", run, [Oracle()], corpus, tmp_path / "other"
-    )
-
-
-def test_kept_answers_are_drawn_anew(corpus, tmp_path, monkeypatch):
-    for kind in ("passages", "questions"):  # six passages of a voice each
-        path = corpus / f"test/{kind}.jsonl"
-        first = read_lines(path)[0]
-        of = "passage" if kind == "questions" else "id"
-        write_lines(
-            path,
-            [first | {of: f"p{i}", "id": f"{kind[0]}{i}", "speaker": f"v{i}"} for i in range(6)],
-        )
-    for fewest, encoded, drawn, of_words in (
-        (5, 12, "voice × asker", "voice"),
-        (7, 0, "passage (about these 6 voices and 6 askers)", "passage (about these 6 voices)"),
-    ):
-        monkeypatch.setattr(bootstrap, "FEWEST", fewest)
-        system = Reads()
-        found = {
-            (r.metric == "wer", r.drawn, r.groups) for r in run([system], corpus, tmp_path / "out")
-        }
-        assert found == {(False, drawn, 6), (True, of_words, 6)}  # nobody asks for the words
-        assert len(system.encoded) == encoded
+    refused("noise does not change", run, [Reads()], corpus, tmp_path / "out", ["pink@5"])
+    refused("text only; prepare .* --speak", run, [Oracle()], corpus, tmp_path / "other")
 
 
 def test_systems_encode_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
     one, two, other = Oracle(name="a"), Oracle(name="b"), Oracle(name="c")
-    evaluate(
-        [one, two],
-        load_corpus(corpus, "test"),
-        [parse_condition("pink@5")],
-        Setup(tmp_path / "x", Distorter(1), workers=1),
-    )
-    evaluate(
-        [other],
-        load_corpus(corpus, "test"),
-        [parse_condition("pink@5")],
-        Setup(tmp_path / "x", Distorter(2), workers=1),
-    )
+    for systems, seed in (([one, two], 1), ([other], 2)):
+        setup = Setup(tmp_path / "x", Distorter(seed), workers=1)
+        evaluate(systems, load_corpus(corpus, "test"), [parse_condition("pink@5")], setup)
     assert all(a is b for a, b in zip(one.encoded, two.encoded, strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(one.encoded, other.encoded, strict=True))
 
 
-def test_seeds_of_one_model_are_averaged_and_those_of_another_of_its_name_are_not(tmp_path):
-    row, path = (
-        Row("qa", "dual", "models", "pink", 5.0, "ff1", 40.0, 38.0, 42.0, 9, 0, "first"),
-        tmp_path / "results.jsonl",
-    )
-    simulated = replace(row, system="cascade-simulated@30")
-
-    def found(**changes):
-        append_results(tmp_path, [replace(row, **changes), replace(simulated, **changes)])
-        values = arrange(read_rows(path)).set_index("system").value
-        return [values[r.system] for r in (row, simulated)]
-
-    assert found() == [40, 40] and found(value=60.0, seed=1) == [50, 50]
-    # whose card depends on the seed
-    assert found(value=80.0, seed=2, card="trained again") == [80, 60]
-    assert "80.0 [38.0, 42.0]\n" in results_table(read_rows(path)) + "\n"
-    assert found(value=20.0) == [20, pytest.approx(160 / 3)]  # the first again
-    assert len(read_rows(path)) == 4
+def test_seeds_of_one_model_are_averaged(tmp_path):
+    row = Row("qa", "dual", "models", "pink", 5.0, "ff1", 40.0, 38.0, 42.0, 9, 0, "first")
+    for value, seed, mean in ((40.0, 0, 40), (60.0, 1, 50), (20.0, 1, 30)):
+        append_results(tmp_path, [replace(row, value=value, seed=seed, card=f"{value}")])
+        rows = read_rows(tmp_path / "results.jsonl")
+        assert arrange(rows).value.tolist() == [mean]
+    assert len(rows) == 2
 
 
 def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus, tmp_path, capsys):
@@ -311,21 +239,19 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     content = audio.read_bytes()
     audio.write_bytes(b"no audio")
     system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
-    assert values(run([system, Reads()], corpus, tmp_path / "out"))[
-        "oracle", "clean", None, "ff1"
-    ] == (50, 2)
+    found = values(run([system, Reads()], corpus, tmp_path / "out"))
+    assert found["oracle", "clean", None, "ff1"] == (50, 2)
     # which does not listen
     assert read_predictions(tmp_path / "out/predictions/text/clean.parquet")["failed"] == {}
-    message = capsys.readouterr().err
-    assert "set aside p0" in message and "p0.flac" in message and "1 recording set aside" in message
+    said = capsys.readouterr().err
+    assert "set aside p0" in said
+    assert "1 recording set aside" in said
     audio.write_bytes(content)
-    assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (
-        100,
-        2,
-    )
+    found = values(run([Oracle()], corpus, tmp_path / "out"))
+    assert found["oracle", "clean", None, "ff1"] == (100, 2)
 
 
-def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path, capsys):
+def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path):
     class Picky(Oracle):
         def encode(self, record, samples):
             if not self.encoded:
@@ -333,24 +259,14 @@ def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path
                 raise ValueError("the first is too short")
             return super().encode(record, samples)
 
-    spans = {"q1": (0.2, 0.6), "q2": (0, 1)}
-    picky = Picky(name="picky", spans=spans)
-    rows = evaluate(
-        [picky, Oracle()],
-        load_corpus(corpus, "test"),
-        [CLEAN],
-        Setup(tmp_path / "out", Distorter(0), workers=1),
-    )
-    found = values(rows)
-    assert found["oracle", "clean", None, "ff1"] == (100, 2) and found[
-        "picky", "clean", None, "ff1"
-    ] == (50, 2)
-    failed = {
-        n: read_predictions(tmp_path / f"out/predictions/{n}/clean.parquet")["failed"]
-        for n in ("oracle", "picky")
-    }
-    assert failed == {"oracle": {}, "picky": {"p0": "the first is too short"}}
-    assert "picky, clean" in capsys.readouterr().err
+    picky = Picky(name="picky", spans={"q1": (0.2, 0.6), "q2": (0, 1)})
+    setup = Setup(tmp_path / "out", Distorter(0), workers=1)
+    found = values(evaluate([picky, Oracle()], load_corpus(corpus, "test"), [CLEAN], setup))
+    assert found["oracle", "clean", None, "ff1"] == (100, 2)
+    assert found["picky", "clean", None, "ff1"] == (50, 2)
+    for name, failed in (("oracle", {}), ("picky", {"p0": "the first is too short"})):
+        path = tmp_path / f"out/predictions/{name}/clean.parquet"
+        assert read_predictions(path)["failed"] == failed
 
 
 def test_nothing_encoded_is_an_error_and_not_a_zero(corpus, tmp_path):
@@ -358,29 +274,15 @@ def test_nothing_encoded_is_an_error_and_not_a_zero(corpus, tmp_path):
         def encode(self, record, samples):
             raise ValueError("too short")
 
-    with pytest.raises(
-        InputError,
-        match=(
-            r"^failing, clean: none of the 6 recordings could be "
-            r"encoded \(too short\)"
-        ),
-    ):
-        run([Failing(name="failing"), Oracle()], corpus, tmp_path / "out")
-    # which is kept
-    assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["oracle"]
+    refused("^failing, clean: .* 6 .*too short", run, [Failing(name="failing")], corpus, tmp_path)
     for path in (corpus / "test/audio").iterdir():
         path.write_bytes(b"no audio")
-    refused(
-        "none of the 6 recordings could be encoded", run, [Oracle()], corpus, tmp_path / "other"
-    )
+    refused("none of the 6 recordings", run, [Oracle()], corpus, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("content", [None, b"this is no noise"])
-def test_noise_that_cannot_be_read_is_refused_before_anything_is_encoded(corpus, tmp_path, content):
+def test_noise_that_cannot_be_read_is_refused_before_anything_is_encoded(corpus, tmp_path):
     noise, system = tmp_path / "noise.wav", Oracle()
-    if content:
-        noise.write_bytes(content)
     refused(r"noise\.wav", run, [system], corpus, tmp_path / "out", ["clean", f"{noise}@5"])
     assert not system.encoded
 
@@ -395,75 +297,42 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path, dies
     # one of three conditions; what was encoded for the second was kept
     assert len(system.encoded) == 6
     assert not list((tmp_path / "out").rglob("*.features"))
-    for path in (tmp_path / "whole").rglob("*.parquet"):
-        assert (
-            path.read_bytes()
-            == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
-        )
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
     out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
     rows = evaluate([Oracle(text=True)], one, [CLEAN], Setup(out, Distorter(0)))
     append_rows(out / "results.jsonl", rows)
-    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(
-        out / "results.jsonl"
-    ) == tuple(rows)
-    assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
+    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
+    assert {(r.low, r.high) for r in rows} == {(None, None)}
+    assert "[" not in results_table(rows)
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
     assert "In brackets: 95 % intervals" not in (out / "report.html").read_text()
-    (bar,) = average_by_length(
-        score_questions(read_predictions(out / "predictions/oracle/clean.parquet"), one),
-        one,
-        "oracle",
-        0,
-    )
-    assert (bar["low"], bar["high"]) == (None, None)
 
 
 @dataclass
 class Engine(Oracle):
-    """A cascade that is called by the last part of its recogniser's name. weights: change when it
-    is trained again."""
+    """A cascade whose name does not tell which recogniser it has."""
 
+    text: bool = True
+    name: str = "cascade-base"
     asr: str = ""
-    weights: int = 0
 
     @property
     def card(self):
-        return {"asr": self.asr, "text_qa": self.weights}
+        return {"asr": self.asr}
 
 
-def engine(asr, **options):
-    return Engine(text=True, name=f"cascade-{Path(asr).name}", asr=asr, **options)
-
-
-def test_systems_of_one_name_are_refused_before_anything_is_encoded(corpus, tmp_path):
-    first, second = engine("facebook/base-960h"), engine("other/base-960h")
-    message = "two systems with another asr would be called cascade-base-960h; .* two folders"
-    refused(message, run, [first, second], corpus, tmp_path / "out")
-    assert not first.encoded and not (tmp_path / "out").exists()
-    run([first, engine("facebook/large"), first], corpus, tmp_path / "out")
-
-
-@pytest.mark.parametrize("condition", ["clean", "pink@5"])
-def test_predictions_of_another_system_of_the_same_name_are_not_overwritten(
-    corpus, tmp_path, monkeypatch, condition
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine/base-960h").mkdir(parents=True)
-    run([engine("mine/base-960h")], corpus, tmp_path / "out")
-    before = contents(tmp_path / "out")
-    for other, part in (
-        (engine("other/base-960h"), "asr"),
-        (engine("mine/base-960h", weights=2), "text_qa"),
-    ):
-        message = rf"clean\.parquet was made by another cascade-base-960h, with another {part} "
-        refused(message, run, [other], corpus, tmp_path / "out", [condition])
-        assert contents(tmp_path / "out") == before and not other.encoded
-    same = engine(str(tmp_path / "mine/base-960h"))  # by another path
-    run([same], corpus, tmp_path / "out")
-    assert same.encoded
+def test_another_system_of_the_same_name_is_refused_before_anything_is_encoded(corpus, tmp_path):
+    first, second, out = Engine(asr="mine"), Engine(asr="other"), tmp_path / "out"
+    refused("cascade-base", run, [first, second], corpus, out)
+    assert not first.encoded
+    run([first, first], corpus, out)
+    before = contents(out)
+    refused(r"clean\.parquet .* another asr", run, [second], corpus, out, ["pink@5"])
+    assert contents(out) == before
+    assert not second.encoded
 
 
 def test_the_same_models_under_another_name_rename_their_rows(corpus, tmp_path):
@@ -480,10 +349,8 @@ def test_the_same_models_under_another_name_rename_their_rows(corpus, tmp_path):
     ("card", "seen", "sentence"),
     [
         ({"data": "DATA"}, "trained", "Trained on this very split: cascade-ctc."),
-        ({"start_data": ["y", "DATA"]}, "trained", "Trained on this very split: cascade-ctc."),
         ({"eval_data": "DATA"}, "chosen", "Checkpoint or settings chosen on this split"),
         ({"data": "DATA", "weights": "other"}, "", ""),
-        ({}, "", ""),
     ],
 )
 def test_what_was_trained_on_the_very_split_is_named(
@@ -492,7 +359,7 @@ def test_what_was_trained_on_the_very_split_is_named(
     card = json.dumps({"weights": "0123", "data": "x"} | card)
     card = json.loads(card.replace("DATA", data_hash(corpus, "test")))
     write_json(tmp_path / "models/ctc/card.json", card)
-    systems = [Engine(name="cascade-ctc", text=True, asr="0123"), Oracle(name="dual")]
+    systems = [Engine(name="cascade-ctc", asr="0123"), Oracle(name="dual")]
     setup = Setup(tmp_path / "out", Distorter(0), parts=(tmp_path / "models",))
     rows = evaluate(systems, load_corpus(corpus, "test"), [CLEAN], setup)
     assert capsys.readouterr().err.count("it may score less") == bool(seen)
@@ -503,9 +370,6 @@ def test_what_was_trained_on_the_very_split_is_named(
 def test_seeds_of_simulated_errors_are_of_one_system():
     assert find_difference({"errors": "a", "seed": 0}, {"errors": "a", "seed": 1}) == ""
     assert find_difference({"errors": "a", "seed": 0}, {"errors": "b", "seed": 0}) == "errors"
-    assert find_difference({"dual": "a"}, {"dual": "a", "bf16": True}) == find_difference(
-        {"dual": "a", "bf16": True}, {"dual": "a"}
-    )
 
 
 # ---- answers of other systems are scored as ours, and refused where they are not of the questions
@@ -556,10 +420,7 @@ def test_texts_are_scored_by_text(annotated, tmp_path):
         ("mine", "em"): (50, 2),
         ("mine", "f1"): (pytest.approx(100 * (1 + 2 / 3) / 2), 2),
     }
-    assert printed.startswith(
-        "mine: 2 answered, 0 with no answer given, 0 not in the file; "
-        "scores are over all 2 questions"
-    )
+    assert printed.startswith("mine: 2 answered, 0 with no answer given, 0 not in the file; ")
 
 
 def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
@@ -576,12 +437,9 @@ def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
 @pytest.mark.parametrize(
     ("predictions", "counts"),
     [
-        ({"a": "red boat", "b": None}, (1, 1, 0)),
         ({"a": "red boat", "b": ""}, (1, 1, 0)),
-        ({"a": "red boat"}, (1, 0, 1)),
         ({"b": None}, (0, 1, 1)),
         ({"c": "x"}, (0, 0, 2)),  # a question that has no answer is not asked
-        ({"a": "x", "b": "y", "c": "z"}, (2, 0, 0)),
     ],
 )
 def test_no_answer_given_and_not_in_the_file_are_counted_apart(
@@ -590,49 +448,33 @@ def test_no_answer_given_and_not_in_the_file_are_counted_apart(
     printed, found = scores(annotated, tmp_path, predictions)
     names = ("answered", "with no answer given", "not in the file")
     text = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True))
-    assert printed.startswith(f"mine: {text}; scores are over all 2 questions, ") and {
-        n for _, n in found.values()
-    } <= {2}
+    assert printed.startswith(f"mine: {text}; scores are over all 2 questions, ")
+    assert {n for _, n in found.values()} <= {2}
     for folder in ("predictions", "scores"):
         card = read_card(tmp_path / "out" / folder / "mine/clean.parquet")
         assert card["counts"] == dict(zip(names, counts, strict=True))
 
 
-def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replaced(
-    annotated, tmp_path
-):
-    with pytest.raises(
-        InputError, match=("'mine/2' cannot be the name of a system; give a --name without slashes")
-    ):
-        scores(annotated, tmp_path, {"a": "boat"}, "mine/2")
+def test_a_name_is_no_path_and_not_that_of_a_system_of_ours(annotated, tmp_path):
+    refused("mine/2", scores, annotated, tmp_path, {"a": "boat"}, "mine/2")
     assert not (tmp_path / "out").exists()
-    scores(annotated, tmp_path, {"a": "boat"})
-    scores(annotated, tmp_path, {"a": "boat"})
-    refused(
-        "holds other predictions called mine; give another --name",
-        scores,
-        annotated,
-        tmp_path,
-        {"a": "boats"},
-    )
+    scores(annotated, tmp_path, {"a": "ship"})
+    _, found = scores(annotated, tmp_path, {"a": "red boat"})
+    assert found["mine", "em"] == (50, 2)  # the file has changed
     write_items(tmp_path / "out/predictions/dual/clean.parquet", [], {"card": {"dual": "0123"}})
     before = contents(tmp_path / "out")
     for condition in ("clean", "pink@5"):
         call = (annotated, tmp_path, {"a": "boats"}, "dual", condition)
-        refused(
-            "clean.parquet holds answers of a system of `evaluate` called dual; give another --name",
-            scores,
-            *call,
-        )
+        refused("clean.parquet .* dual", scores, *call)
     assert contents(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize(
     ("predictions", "message"),
     [
-        ([], "holds no answers; write a JSON object of question id"),
-        ({}, "holds no answers"),
-        ({"x": "boat"}, "has the question x, which is not in .*"),
+        ([], "mine.json holds no answers"),
+        ({}, "mine.json holds no answers"),
+        ({"x": "boat"}, "the question x"),
         ({"a": 3}, "the answer of a is 3"),
         ({"a": [1.0]}, "the answer of a"),
         ({"a": [2.0, 1.0]}, "the answer of a"),
@@ -652,28 +494,20 @@ def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("many", "unit"),
     [
-        (50, "like frames of 20 ms"),
         (1000, "like milliseconds"),
-        (16_000, "like samples at 16 kHz"),
         (1e8, "give seconds from"),
     ],
 )
 def test_times_that_are_no_seconds_are_refused_with_their_unit(annotated, tmp_path, many, unit):
     predictions = {"a": [0.5 * many, 1.0 * many], "b": [1.0 * many, 1.5 * many]}
-    message = (
-        "2 of 2 timed answers end after their passages .that of a at .*its passage at "
-        f"2.00 s.*{unit}"
-    )
-    refused(message, scores, annotated, tmp_path, predictions)
+    refused(f"2 of 2 .*{unit}", scores, annotated, tmp_path, predictions)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_time_beyond_its_passage_is_named_on_stderr(annotated, tmp_path, capsys):
     _, found = scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [3.0, 4.0]})
     assert found["mine", "ff1"] == (50, 2)
-    assert (
-        "1 of 2 timed answers end after their passages (that of b at 4 s, its passage at 2.00 s)"
-    ) in capsys.readouterr().err
+    assert "1 of 2 timed answers end after their passages" in capsys.readouterr().err
     scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [1.0, 2.04]}, "inside")
     assert "after their passages" not in capsys.readouterr().err
 
@@ -712,20 +546,14 @@ def write_passage(root: Path, passage: Passage) -> None:
 def test_transcripts_of_the_corpus_are_read_with_written_questions(
     given: Path, tmp_path: Path
 ) -> None:
-    printed = answer(given, tmp_path / "out", ("cascade-given",))
+    answer(given, tmp_path / "out", ("cascade-given",))
     rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
     # no reference: nothing to count word errors against
-    assert rows.keys() == {"em", "f1"} and "cascade-given" in printed
-    assert rows["f1"].value > 0 and rows["f1"].n == 1
+    assert rows.keys() == {"em", "f1"}
+    assert rows["f1"].value > 0
 
 
 def test_a_corpus_without_transcripts_is_one_sentence(given: Path, tmp_path: Path) -> None:
     write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
-    refused(
-        "has no transcripts for cascade-given; use the system text",
-        answer,
-        given,
-        tmp_path / "out",
-        ("cascade-given",),
-    )
+    refused("no transcripts", answer, given, tmp_path / "out", ("cascade-given",))
     assert not (tmp_path / "out").exists()

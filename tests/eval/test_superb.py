@@ -13,14 +13,13 @@ import pytest
 from recipes.superb.speed import compare_cached
 from speechssl.artifacts import read_json
 from speechssl.encoders.load import load_encoder
-from speechssl.errors import InputError
 from speechssl.eval.superb import run_superb
 from speechssl.eval.superb_plan import find_data, list_parts, name_encoders
 from speechssl.eval.superb_scores import combine_folds
 from speechssl.eval.superb_tables import superb_tables
 from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
-from speechssl.superb.data import CachedLoader, FeatureCache, HeadEvaluation, Measure, OnlineLoader
+from speechssl.superb.data import FeatureCache, HeadEvaluation, Measure
 from speechssl.superb.options import Data, Superb
 
 from ..files import change_lines, read_lines, refused
@@ -143,7 +142,7 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
     details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in data}
     assert details["ks"]["confusion"]["keyword"]["counts"] == [[2, 0], [0, 2]]
-    assert len(details["qbe"]["layers"]) == 3 and len(details["pr"]["examples"]) == 4
+    assert len(details["qbe"]["layers"]) == 3
     before = made(out)
     assert run_superb(options) == printed and made(out) == before
     assert "## SUPERB" in (out / "superb.md").read_text()
@@ -183,13 +182,13 @@ def test_in_noise_and_with_seeds(options, tmp_path):
 
 @pytest.mark.slow
 def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path):
-    for mode in ("cached", "loop"):
-        run_superb(changed(options, out=tmp_path / mode, features=mode, data={"ks": data["ks"]}))
-    heads = [
-        (tmp_path / mode / "heads/tiny/ks/seed-0/head.safetensors").read_bytes()
-        for mode in ("cached", "loop")
-    ]
-    assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
+    for room in (50.0, 1e-6):
+        run_superb(
+            changed(options, out=tmp_path / f"{room}", cache_gb=room, data={"ks": data["ks"]})
+        )
+    head = "heads/tiny/ks/seed-0/head.safetensors"
+    assert (tmp_path / "50.0" / head).read_bytes() == (tmp_path / "1e-06" / head).read_bytes()
+    assert not list((tmp_path / "1e-06/features").rglob("shard-*"))
 
 
 DAT = Adversary("multi", 0.3, domain_adversary_mode="alternating")
@@ -259,28 +258,13 @@ def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes
 
 @pytest.mark.slow
 def test_terms_are_searched_with_the_encoder_in_the_loop(options, data, tmp_path):
-    for mode, limit in (("cached", 50.0), ("loop", 50.0), ("auto", 1e-6)):
-        chosen = changed(
-            options,
-            out=tmp_path / mode,
-            features=mode,
-            cache_gb=limit,
-            data={"qbe": data["qbe"]},
-            unseen=("gaussian",),
-            snr=(5.0,),
-        )
-        run_superb(chosen)
-    found = {
-        mode: {k: r.value for k, r in rows_of(tmp_path / mode).items()}
-        for mode in ("cached", "loop", "auto")
-    }
-    # the cache has two bytes a number
-    assert found["loop"] == found["auto"] == pytest.approx(found["cached"], abs=15)
-    assert not list((tmp_path / "loop/features").rglob("shard-*")) and not list(
-        (tmp_path / "auto/features").rglob("shard-*")
-    )
+    for room in (50.0, 1e-6):
+        terms = {"data": {"qbe": data["qbe"]}, "unseen": ("gaussian",), "snr": (5.0,)}
+        run_superb(changed(options, out=tmp_path / f"{room}", cache_gb=room, **terms))
+    cached, looped = (rows_of(tmp_path / name) for name in ("50.0", "1e-06"))
+    assert {k: r.value for k, r in cached.items()} == {k: r.value for k, r in looped.items()}
     # documents, dev, test; nothing of what was noisy
-    assert len(list((tmp_path / "cached/features/tiny").iterdir())) == 3
+    assert len(list((tmp_path / "50.0/features/tiny").iterdir())) == 3
 
 
 def test_the_first_seed_tunes_for_all(options, data, tmp_path):
@@ -310,19 +294,6 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     )
 
 
-def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_path, capsys):
-    (part,) = list_parts("pr", data["pr"], "small")
-    task, _ = part.make(encoder.grid)
-    assert isinstance(
-        FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6).loader(task), OnlineLoader
-    )
-    printed = capsys.readouterr().err
-    assert "the encoder stays in the loop" in printed and "--cache-gb" in printed
-    assert isinstance(FeatureCache(encoder, tmp_path / "b").loader(task), CachedLoader)
-    with pytest.raises(InputError, match="the limit is 1e-06 GB"):
-        FeatureCache(encoder, tmp_path / "c", "cached", limit_gb=1e-6).loader(task)
-
-
 def test_tasks_on_the_same_recordings_share_their_states(data, texts, encoder, tmp_path):
     (one,) = list_parts("pr", data["pr"], "small")
     other = texts("asr", "text")
@@ -332,10 +303,8 @@ def test_tasks_on_the_same_recordings_share_their_states(data, texts, encoder, t
         )
     (two,) = list_parts("asr", other, "small")
     cache = FeatureCache(encoder, tmp_path / "features")
-    folders = [
-        cache.folder(part.data, ("train", "dev"), cache.options(False)) for part in (one, two)
-    ]
-    assert folders[0] == folders[1] != cache.folder(one.data, ("train", "dev"), cache.options(True))
+    folders = [cache.folder(part.data, ("train", "dev"), False) for part in (one, two)]
+    assert folders[0] == folders[1] != cache.folder(one.data, ("train", "dev"), True)
 
 
 @pytest.mark.slow
@@ -351,15 +320,15 @@ def test_folds_are_averaged(options, labelled, tmp_path):
     assert row.n == 8
 
 
-@pytest.mark.parametrize("features", ["cached", "loop"])
+@pytest.mark.parametrize("room", [50.0, 1e-6])
 def test_unreadable_recordings_are_reported_and_count_as_wrong(
-    options, data, tmp_path, capsys, features
+    options, data, tmp_path, capsys, room
 ):
     ks = data["ks"]
     for name in ("train-3", "test-1"):
         (ks / f"audio/{name}.flac").write_bytes(b"nothing")
         change_lines(ks / f"{name.split('-')[0]}.jsonl", {"seconds": 0.5})
-    run_superb(changed(options, data={"ks": ks}, features=features))
+    run_superb(changed(options, data={"ks": ks}, cache_gb=room))
     assert "set aside test-1" in capsys.readouterr().err
     assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
 

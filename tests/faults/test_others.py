@@ -362,10 +362,10 @@ def test_a_damaged_file_is_used_or_refused_in_one_sentence(
     elif name == "p0.TextGrid":
         path.write_text(TEXTGRID)
         arguments = ("units", "evaluate", audio / "p0.flac", "mfcc", book, "--alignment", path)
-        arguments += ("--same-text", 0, "--conditions")
+        arguments += ("--conditions",)
     elif name == "s.csv":
         path.write_text(SPOKEN.replace("AUDIO", str(audio)))
-        arguments = ("units", "evaluate", path, "mfcc", book, "--same-text", 0, "--conditions")
+        arguments = ("units", "evaluate", path, "mfcc", book, "--conditions")
     else:
         write_sound(path)
     path.write_bytes(DAMAGE[damage](path.read_bytes()))

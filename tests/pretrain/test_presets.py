@@ -236,7 +236,11 @@ NEEDS = "would have no effect without"
 @pytest.mark.parametrize(
     ("verb", "given", "message"),
     [
-        (Wav2Vec2, {"distortion": Distortion(double=0.2)}, f"--double {NEEDS} --distort"),
+        (
+            Wav2Vec2,
+            {"distortion": Distortion(snr_range=(0.0, 5.0))},
+            f"--snr-range {NEEDS} --distort",
+        ),
         (
             Hubert,
             {"adversary": Adversary("binary"), "start": "s"},

@@ -23,6 +23,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")  # of one head, with its n-gram and without
+COLD_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+WARM: list[str] = []  # the folder whose commands are forked from one process (warm.py), if any
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
@@ -49,7 +51,7 @@ def surroundings(given: Mapping[str, str]) -> dict[str, str]:
     given."""
     known = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()
     kept = {k: v for k, v in os.environ.items() if k not in known}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join([*WARM, COLD_PATH])
     return kept | {"PATH": path, "HF_HUB_OFFLINE": "1"} | dict(given)
 
 

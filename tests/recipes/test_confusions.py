@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ from speechssl.data.records import Passage, Span
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 
-from ..files import change_lines, read_lines, refused, write_corpus
+from ..files import read_lines, refused, write_corpus
 
 EASY = "the of in is at was and a it by".split()
 HARD = [
@@ -108,13 +109,6 @@ def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references)
     assert high < low
 
 
-def test_the_seed_and_the_name_of_a_text_decide(model, references):
-    words = spell_words(references[0], "en")
-    drawn = [model.simulate(words, 0.3, *key) for key in (("p", 0), ("p", 1), ("q", 1))]
-    assert drawn[0] != drawn[1] != drawn[2]
-    assert model.simulate(words, 0.3, "p", 0) == drawn[0]
-
-
 def test_words_share_the_time_of_what_they_stand_for():
     spans = (Span("the", 0.0, 1.0), Span("boat", 1.0, 2.0), Span("sails", 2.0, 4.0))
     words = time_edits([("a", 0), ("sailsxx", 2), ("uhh", 2)], spans)
@@ -165,15 +159,9 @@ def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sou
 
 @pytest.fixture
 def transcribed(tmp_path, monkeypatch):
-    """Two passages and a question; one passage has the corpus's own transcript. Errors are
-    calibrated at one rate alone."""
+    """Two passages and a question. Errors are calibrated at one rate alone."""
     monkeypatch.setattr(confusions, "LEVELS", confusions.LEVELS[-1:])
-    first = {
-        "id": "p0",
-        "seconds": 1.0,
-        "text": ("a red boat sails"),
-        "transcript": "a red goat sails",
-    }
+    first = {"id": "p0", "seconds": 1.0, "text": "a red boat sails"}
     passages, asked = (
         [first, {"id": "p1", "seconds": 1.0, "text": "two cats"}],
         {"id": "q0", "seconds": 1.0, "text": "what sails"},
@@ -210,30 +198,7 @@ def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(
     assert "there already" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_transcripts_of_the_corpus_will_do(transcribed, tmp_path):
-    options = Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="given")
-    assert fit_recogniser(options)["rates"] == {
-        "substituted": 0.25,
-        "deleted": 0.0,
-        "inserted": 0.0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "verified_test"}, "cannot be fitted on .*test.* give --split dev"),
-        ({"recogniser": "given"}, "dev has no transcripts, which --recogniser given needs"),
-        ({"rates": (81.0,)}, "--rates are at most 80"),
-        ({"recogniser": "ctc"}, "dev has no recordings for ctc; prepare the corpus with --speak"),
-    ],
-)
-def test_another_split_than_the_test_and_recordings_or_transcripts_are_needed(
-    transcribed, tmp_path, options, message
-):
-    for path in (transcribed / "dev").glob("*.jsonl"):
-        change_lines(path, {"audio": "", "seconds": 0.0, "transcript": ""})
-    with pytest.raises(InputError, match=message):
-        fit_recogniser(Confusions(corpus=transcribed, out=tmp_path / "out", **options))
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("options", [{"split": "verified_test"}, {"rates": (81.0,)}])
+def test_the_test_split_and_impossible_rates_are_refused(options):
+    with pytest.raises(InputError):
+        Confusions(corpus=Path("corpus"), out=Path("out"), **options)

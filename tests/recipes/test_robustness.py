@@ -61,7 +61,6 @@ def check_licences(folder: Path) -> None:
 
 
 def test_every_card_that_ships_names_its_licence_and_what_it_derives_from() -> None:
-    """Where it does not: python recipes/ship.py licence speechssl/models/people-en"""
     check_licences(model_folder())
 
 

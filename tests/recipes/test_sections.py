@@ -13,6 +13,7 @@ import yaml
 
 from recipes.minisqa.confusions import Confusions
 from recipes.minisqa.retrieval import Retrieval
+from recipes.minisqa.unit_pairs import Pairs
 from recipes.odsqa.multilingual import Make
 from recipes.superb.minisuperb import MiniSuperb
 from recipes.superb.speed import SuperbSpeed
@@ -27,6 +28,7 @@ FILES = [file for file in sorted(ROOT.glob("recipes/*/*.yaml")) if file.parent.n
 PROGRAMS: dict[str, type] = {  # that are given a section, and their options
     "recipes/minisqa/confusions.py": Confusions,
     "recipes/minisqa/retrieval.py": Retrieval,
+    "recipes/minisqa/unit_pairs.py": Pairs,
     "recipes/odsqa/multilingual.py": Make,
     "recipes/superb/minisuperb.py": MiniSuperb,
     "recipes/superb/speed.py": SuperbSpeed,

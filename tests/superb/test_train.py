@@ -4,9 +4,7 @@ side by side."""
 from __future__ import annotations
 
 import math
-import threading
-import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
 from speechssl.superb.data import (
+    TRAINING,
     CachedLoader,
     Featurizer,
     HeadEvaluation,
@@ -28,14 +27,12 @@ from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.train import (
     Attempt,
     HeadRun,
-    Stopped,
     choose_attempt,
     load_best,
-    parallel_training,
     shuffled_batches,
-    sweep_learning_rates,
-    train_one_by_one,
+    train_heads,
     train_run,
+    train_runs,
     weighted_batches,
 )
 from speechssl.timing import FrameGrid
@@ -54,26 +51,28 @@ class Head(torch.nn.Module):
         return self.output(self.dropout(self.featurizer(states))).mean(1)[:, 0]
 
 
+def toy_set():
+    splits = {}
+    for split, n in (("train", 24), ("dev", 8)):
+        splits[split] = tuple(Utterance(f"{split}-{i}", "x", 0.1 * (i % 5 + 1)) for i in range(n))
+    return UtteranceSet("/none", "toy", splits, "hash")
+
+
+@dataclass(frozen=True)
 class Loudness:
     """A toy task: the mean over time of the first number of the second state. Its head has
     dropout."""
 
+    broken: bool = False
     name, grid, pooled, wants_waves = "toy", FrameGrid(16_000, 320, 400), False, False
-
-    def __init__(self, broken=False):
-        splits = {"train": 24, "dev": 8}
-        made = {
-            s: tuple(Utterance(f"{s}-{i}", "x", 0.1 * (i % 5 + 1)) for i in range(n))
-            for s, n in splits.items()
-        }
-        self.data, self._broken = UtteranceSet("/none", "toy", made, "hash"), broken
+    data = toy_set()
 
     def build(self, states, width):
         return Head(states, width)
 
     def loss(self, head, batch):
         wanted = batch.states[:, 1, :, 0].mean(1)
-        return (head(batch.states) - wanted).square().mean() * (math.nan if self._broken else 1)
+        return (head(batch.states) - wanted).square().mean() * (math.nan if self.broken else 1)
 
     def predict(self, head, batch):
         return (head(batch.states) - batch.states[:, 1, :, 0].mean(1)).abs().tolist()
@@ -147,10 +146,11 @@ def test_patience(run):
 
 
 def test_a_sweep_trains_every_rate_and_the_own_one_and_keeps_the_best(run):
-    attempts, best, own = sweep_learning_rates(run, (1e-3, 1e-1), "per", train_one_by_one)
-    assert [(a.learning_rate, a.steps) for a in attempts] == [(1e-3, 40), (1e-1, 40), (1e-2, 40)]
-    assert own.learning_rate == 1e-2
-    assert best.value == min(a.value for a in attempts)
+    head = train_heads([replace(run, rates=(1e-3, 1e-1))], {})[0]
+    sweep = head.card["sweep"]
+    assert [(a["learning_rate"], a["steps"]) for a in sweep] == [(1e-3, 40), (1e-1, 40), (1e-2, 40)]
+    assert head.card["default_learning_rate"] == 1e-2
+    assert head.card["dev"]["per"] == min(a["value"] for a in sweep)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_sweep_trains_every_rate_and_the_own_one_and_keeps_the_best(run):
     ],
 )
 def test_equals_are_decided_by_the_tie_then_by_nearness(rates, metric, own, best):
-    attempts = [Attempt(rate, value, tie) for rate, (value, tie) in rates.items()]
-    assert choose_attempt(attempts, metric, own).learning_rate == best
+    attempts = [Attempt(rate, metric, value, tie) for rate, (value, tie) in rates.items()]
+    assert choose_attempt(attempts, own).learning_rate == best
 
 
 @given(st.integers(1, 50), st.integers(1, 8), st.booleans(), st.integers(0, 3))
@@ -192,37 +192,13 @@ def test_drawn_batches_balance_the_classes():
 @pytest.mark.slow
 def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
-    cache_states(encoder, list_split_recordings(data, ("train", "dev")), tmp_path / "features")
+    cache_states(encoder, list_split_recordings(data, TRAINING), tmp_path / "features", True)
     loader = CachedLoader(data, tmp_path / "features", True, False)
-    run = HeadRun(
-        Classification("ks", data, encoder.grid), loader, HeadSettings(1e-2, 30, 4, 10), 0, tmp_path
-    )
-    runs = [replace(run, seed=seed, folder=tmp_path / f"{seed}") for seed in (0, 1)]
-    with parallel_training(2, "heads") as train_runs:
-        found = train_runs(runs)
-    alone = [train_run(replace(run, folder=tmp_path / f"alone-{run.seed}")) for run in runs]
-    # as text: NaN is not equal to itself
-    assert [repr(replace(a, seconds=0)) for a in found] == [
-        repr(replace(a, seconds=0)) for a in alone
-    ]
-    assert found[0].steps == 30
-
-
-def test_what_trains_in_this_process_ends_when_the_rest_does(run):
-    ended = []
-    endless = replace(run, settings=HeadSettings(1e-2, 10**9, 4, 10**9))
-
-    def train(train_runs):
-        try:
-            train_runs([endless])
-        except Stopped:
-            ended.append("stopped")
-
-    with pytest.raises(KeyboardInterrupt), parallel_training(1, "heads") as train_runs:
-        thread = threading.Thread(target=train, args=(train_runs,))
-        thread.start()
-        time.sleep(0.5)
-        assert thread.is_alive()
-        raise KeyboardInterrupt
-    thread.join(10)
-    assert ended == ["stopped"]
+    task, settings = Classification("ks", data, encoder.grid), HeadSettings(1e-2, 30, 4, 10)
+    runs = [HeadRun(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
+    alone = [replace(run, folder=tmp_path / f"alone-{run.seed}") for run in runs]
+    train_runs(runs, 2)
+    train_runs(alone, 1)
+    assert same(runs[0], alone[0])
+    assert same(runs[1], alone[1])
+    assert not same(*runs)

@@ -136,12 +136,7 @@ def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_le
             n == name and r != relation for n, r, _ in facts
         )
         if question.answer is None:
-            assert (question.sentence, question.start, question.options, question.correct) == (
-                -1,
-                -1,
-                (),
-                -1,
-            )
+            assert question.options == () and question.correct == -1
             assert not any((n, r) == (name, relation) for n, r, _ in facts)
             continue
         sentence = passage.sentences[question.sentence]
@@ -175,29 +170,18 @@ DRAWN = [  # of the seventh passage and its questions, in train and dev, since v
 ]
 
 
-@pytest.mark.parametrize(("passages", "questions"), [(140, 5), (48, 5), (32, 3)])
-def test_the_test_has_16_voices_that_are_dealt_evenly_in_passages_questions_and_pairs(
-    passages, questions
-):
+def test_the_test_has_16_voices_that_are_dealt_evenly_in_passages_questions_and_pairs():
+    passages, questions = 140, 5
     wanted = options(Path(), test_passages=passages, questions=questions)
     dealt = [assign_voices(wanted, "test", index) for index in range(passages)]
-    readers_, askers = (
-        Counter(reader for reader, *_ in dealt),
-        Counter(v for _, *asking in dealt for v in asking),
-    )
+    readers_ = Counter(reader for reader, *_ in dealt)
+    askers = Counter(voice for _, *asking in dealt for voice in asking)
     pairs = Counter((reader, voice) for reader, *asking in dealt for voice in asking)
     assert set(readers_) == set(askers) == set(speakers("en", "test")) and len(askers) == 16
     assert all(reader != voice for reader, voice in pairs)
     assert max(readers_.values()) - min(readers_.values()) <= 1
     assert max(askers.values()) - min(askers.values()) <= questions
-    assert (
-        len(pairs) >= min(240, passages * questions)
-        and max(pairs.values()) - min(pairs.values()) <= 1
-    )
-    assert dealt != [
-        assign_voices(options(Path(), questions=questions, seed=4), "test", index)
-        for index in range(passages)
-    ]
+    assert len(pairs) >= 240 and max(pairs.values()) - min(pairs.values()) <= 1
 
 
 def test_the_voices_of_before_are_among_those_of_the_test_and_no_other_split_has_changed():
@@ -205,16 +189,9 @@ def test_the_voices_of_before_are_among_those_of_the_test_and_no_other_split_has
     assert names["test"][:8] == [
         f"en-{name}" for name in ("caleb grandpa klatt6 m5 m7 paul rob andrea").split()
     ]
-    assert {split: len(of_split) for split, of_split in names.items()} == {
-        "train": 48,
-        "dev": 8,
-        "test": 16,
-    }
-    drawn = [
-        [voice.name for voice in assign_voices(options(Path()), split, 7)]
-        for split in ("train", "dev")
-    ]
-    assert drawn == DRAWN
+    assert [len(names[split]) for split in SPLITS] == [48, 8, 16]
+    for split, drawn in zip(("train", "dev"), DRAWN, strict=True):
+        assert [voice.name for voice in assign_voices(options(Path()), split, 7)] == drawn
 
 
 def test_a_held_out_corpus_is_a_test_alone_and_says_what_is_unknown(tmp_path, capsys):
@@ -229,7 +206,7 @@ def test_a_held_out_corpus_is_a_test_alone_and_says_what_is_unknown(tmp_path, ca
     shares = card["unknown_words"]["test"]
     assert card["corpus"] == "minisqa held-out" and shares == speech.unknown_words("en", passages)
     assert shares["words"] > 45 and shares["answers"] > 90
-    assert f"in test: {shares['words']} % of the words" in printed
+    assert f"{shares['words']} % of the words" in printed
 
 
 def options(out, language="en", **changes):
@@ -255,22 +232,14 @@ def test_a_corpus_has_what_was_asked_for(corpora, language):
     for split, count in SMALL.items():
         corpus = load_corpus(corpora[language], split)
         assert list(corpus.passages) == [f"{split}-{i:06d}" for i in range(count)]
-        assert [q.passage for q in corpus.questions] == [
-            p for p in corpus.passages for _ in range(3)
-        ]
         for passage in corpus.passages.values():
             text = generate_passage(language, split, int(passage.id[-6:]), 3, 3, 0.3)
             assert passage.text == JOINER[language].join(text.sentences)
             asked = [q for q in corpus.questions if q.passage == passage.id]
-            assert [q.text for q in asked] == [q.text for q in text.questions]
-            assert [q.relation for q in asked] == [q.relation for q in text.questions]
-            assert [q.answers[0].text if q.answers else None for q in asked] == [
-                q.answer for q in text.questions
-            ]
-            assert [q.options for q in asked] == [q.options for q in text.questions]
-    asked = load_corpus(corpora[language], "train").questions
-    assert any(q.answers for q in asked) and any(not q.answers for q in asked)
-    assert all((not q.correct) == (not q.answers) for q in asked)
+            for question, wanted in zip(asked, text.questions, strict=True):
+                for name in ("text", "relation", "options"):
+                    assert getattr(question, name) == getattr(wanted, name)
+                assert [a.text for a in question.answers] == [wanted.answer] * bool(wanted.answer)
 
 
 @pytest.mark.parametrize("language", CODES)
@@ -294,24 +263,15 @@ def test_times_are_those_of_the_audio_words_those_of_the_text_and_speakers_those
             passage = corpus.passages[question.passage]
             assert question.speaker != passage.speaker
             for answer in question.answers:  # its time is that of its words
-                inside = [
-                    w
-                    for w in passage.words
-                    if answer.start - 1e-4 <= w.start and w.end <= answer.end + 1e-4
-                ]
+                begin, end = answer.start - 1e-4, answer.end + 1e-4
+                inside = [w for w in passage.words if begin <= w.start and w.end <= end]
                 assert JOINER[language].join(w.text for w in inside) == answer.text
                 assert (answer.start, answer.end) == (inside[0].start, inside[-1].end)
-                assert (
-                    passage.text[answer.char_start : answer.char_start + len(answer.text)]
-                    == answer.text
-                )
+                assert passage.text[answer.char_start :].startswith(answer.text)
                 assert question.options[question.correct[0]] == answer.text
                 answered += 1
-    assert answered >= 5 and not any(
-        found[a] & found[b] for a, b in itertools.combinations(SPLITS, 2)
-    )
-    variants = [{c: {v.variant for v in speakers(c, s)} for c in CODES} for s in SPLITS]
-    assert not any(a["en"] & b["zh"] for a, b in itertools.combinations(variants, 2))
+    assert answered >= 5
+    assert not any(found[a] & found[b] for a, b in itertools.combinations(SPLITS, 2))
 
 
 def test_anchors_run_from_end_to_end_of_both_readings(corpora):
@@ -325,38 +285,17 @@ def test_anchors_run_from_end_to_end_of_both_readings(corpora):
         assert (np.diff(anchors, axis=0) >= 0).all()
         assert anchors[0].tolist() == [0, 0]
         assert anchors[-1].tolist() == pytest.approx([corpus.passages[row["id"]].seconds, length])
-        starts = [
-            mark.start
-            for marks in (corpus.passages[row["id"]].phones, corpus.passages[row["id"]].words)
-            for mark in marks
-        ]
+        passage = corpus.passages[row["id"]]
+        starts = [mark.start for mark in (*passage.phones, *passage.words)]
         assert set(np.round(anchors[1:-1, 0], 5)) <= set(np.round(starts, 5))
-        assert len(anchors) > len(corpus.passages[row["id"]].words)
+        assert len(anchors) > len(passage.words)
 
 
 @pytest.mark.slow
 def test_two_workers_write_the_same_bytes(corpora, tmp_path):
     card = prepare_minisqa(options(tmp_path / "corpus", reference=True, workers=2))
     assert contents(tmp_path / "corpus") == contents(corpora["en"])
-    assert card == read_json(corpora["en"] / "card.json") and (card["corpus"], card["version"]) == (
-        "minisqa",
-        speech.VERSION,
-    )
-    audio = {
-        f"{s}/audio/{s}-{i:06d}{q}.flac"
-        for s, n in SMALL.items()
-        for i in range(n)
-        for q in ("", "-0", "-1", "-2")
-    }
-    manifests = {f"{split}/{kind}.jsonl" for split in SPLITS for kind in ("passages", "questions")}
-    reference = {
-        "train/reference.jsonl",
-        *(f"train/reference/train-{i:06d}.flac" for i in range(3)),
-    }
-    assert set(contents(tmp_path / "corpus")) == audio | manifests | reference | {
-        "card.json",
-        "settings.json",
-    }
+    assert card == read_json(corpora["en"] / "card.json")
 
 
 @pytest.mark.slow
@@ -379,21 +318,9 @@ def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(
     assert contents(root) == contents(corpora["en"])
 
 
-def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_else_refused(
-    corpora, tmp_path, monkeypatch
-):
+def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_refused(corpora, monkeypatch):
     before = contents(corpora["en"])
     monkeypatch.setattr(speech, "speak", lambda *_: pytest.fail("this was spoken before"))
     assert prepare_minisqa(options(corpora["en"], reference=True))["settings"]["seed"] == 3
-    for change in (
-        {"seed": 4},
-        {"questions": 4},
-        {"reference": False},
-        {"test_passages": 2},
-    ):
-        other = options(corpora["en"], **{"reference": True} | change)
-        refused(r"made from other inputs \(.*; choose another folder", prepare_minisqa, other)
+    refused("made from other inputs", prepare_minisqa, options(corpora["en"], seed=4))
     assert contents(corpora["en"]) == before
-    (tmp_path / "notes.txt").write_text("mine")
-    refused("holds other files; choose another folder$", prepare_minisqa, options(tmp_path))
-    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]

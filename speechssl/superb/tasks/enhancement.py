@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import permutations
-from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,15 +29,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, rate_measure
 from speechssl.timing import FrameGrid
 
 RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
 EPSILON = 1e-10  # beside a magnitude that is divided by
-
-# clean (M, N), estimates (M, N), mixture (N,) -> value
-Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-
 
 # ---- head
 
@@ -65,11 +61,7 @@ class Stft:
         frames as they are."""
         spectra = torch.stft(
             waves.reshape(-1, waves.shape[-1]),
-            self.size,
-            self.hop,
-            self.window,
-            self._hann(waves),
-            center=True,
+            **self._settings(waves),
             pad_mode="constant",
             return_complex=True,
         )
@@ -79,19 +71,13 @@ class Stft:
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
         """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples
         silent; here they are as the frames have them."""
-        window = self._hann(spectrum.real)
-        return torch.istft(
-            spectrum.transpose(1, 2),
-            self.size,
-            self.hop,
-            self.window,
-            window,
-            center=True,
-            length=samples,
-        )
+        settings = self._settings(spectrum.real)
+        return torch.istft(spectrum.transpose(1, 2), **settings, length=samples)
 
-    def _hann(self, like: Tensor) -> Tensor:
-        return torch.hann_window(self.window, dtype=like.dtype, device=like.device)
+    def _settings(self, like: Tensor) -> dict[str, Any]:
+        window = torch.hann_window(self.window, dtype=like.dtype, device=like.device)
+        sizes = {"n_fft": self.size, "hop_length": self.hop, "win_length": self.window}
+        return {**sizes, "window": window, "center": True}
 
 
 class Masker(nn.Module):
@@ -164,90 +150,80 @@ def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:
 # ---- tasks
 
 
-def build_masker(task: Enhancement | Separation, states: int, width: int) -> Masker:
-    return Masker(
-        states, width, task.stft.bins, task.sources, task.hidden, task.layers, task.dropout
-    )
+@dataclass(frozen=True)
+class Masking(Task):
+    """This is what both tasks share. Raises InputError for an utterance with another number of
+    sources."""
 
+    data: UtteranceSet
+    grid: FrameGrid
+    hidden: int = 256
+    layers: int = 3
+    dropout: float = 0.1
 
-def predict_masks(
-    task: Enhancement | Separation, head: nn.Module, batch: Batch
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return masks (B, M, F, K), the complex spectrum of the mixture (B, F, K), and real frames
-    (B,)."""
-    device = batch.states.device
-    waves = pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True)
-    mixture = task.stft.spectrum(waves.to(device))
-    frames = torch.tensor([task.stft.frames(len(wave)) for wave in batch.waves], device=device)
-    repeat = task.grid.hop // task.stft.hop
-    masks: Tensor = head(batch.states, batch.lengths.to(device), frames, repeat)
-    return masks, mixture, frames
+    wants_waves = True
+    sources: ClassVar[int]  # M
+    stft: ClassVar[Any]  # a Stft
 
+    def __post_init__(self) -> None:
+        for split, utterances in self.data.splits.items():
+            for utterance in utterances:
+                if len(utterance.sources) != self.sources:
+                    raise InputError(
+                        f"{self.data.root / split}.jsonl, utterance {utterance.id}, has "
+                        f"{len(utterance.sources)} sources; name {self.sources}, clean recordings"
+                    )
 
-def training_spectra(
-    task: Enhancement | Separation, head: nn.Module, batch: Batch
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return masks (B, M, F, K), complex spectra of the mixture (B, F, K) and of the clean sources
-    (B, M, F, K), and frames (B,)."""
-    masks, mixture, frames = predict_masks(task, head, batch)
-    sources = []
-    for utterance, wave in zip(batch.utterances, batch.waves, strict=True):
-        sources.append(torch.from_numpy(clean_sources(task.data, utterance, len(wave))).T)
-    clean = pad_sequence(sources, batch_first=True).transpose(1, 2).to(mixture.device)
-    return masks, mixture, task.stft.spectrum(clean), frames
+    def build(self, states: int, width: int) -> Masker:
+        bins = self.stft.bins
+        return Masker(states, width, bins, self.sources, self.hidden, self.layers, self.dropout)
 
+    def predict_masks(self, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return masks (B, M, F, K), the complex spectrum of the mixture (B, F, K), and real frames
+        (B,)."""
+        device = batch.states.device
+        waves = pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True)
+        mixture = self.stft.spectrum(waves.to(device))
+        frames = torch.tensor([self.stft.frames(len(wave)) for wave in batch.waves], device=device)
+        repeat = self.grid.hop // self.stft.hop
+        return head(batch.states, batch.lengths.to(device), frames, repeat), mixture, frames
 
-@torch.inference_mode()
-def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> list[np.ndarray]:
-    """Return (1 + M, N) float32 of each recording: the mixture, and the estimates (of several
-    sources in no order)."""
-    masks, mixture, frames = predict_masks(task, head, batch)
-    estimated_spectra = apply_masks(masks, mixture)
-    estimates = []
-    for wave, spectra, count in zip(batch.waves, estimated_spectra, frames.tolist(), strict=True):
-        estimated = task.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
-        # the mixture goes along, for the improvement over it is what is scored
-        estimates.append(np.concatenate([wave[None], estimated]).astype(np.float32))
-    return estimates
+    def clean_spectra(self, batch: Batch) -> Tensor:
+        """Return the complex spectra of the clean sources, (B, M, F, K)."""
+        sources = []
+        for utterance, wave in zip(batch.utterances, batch.waves, strict=True):
+            sources.append(torch.from_numpy(clean_sources(self.data, utterance, len(wave))).T)
+        clean = pad_sequence(sources, batch_first=True).transpose(1, 2)
+        spectra: Tensor = self.stft.spectrum(clean.to(batch.states.device))
+        return spectra
 
+    @torch.inference_mode()
+    def predict(self, head: nn.Module, batch: Batch) -> list[np.ndarray]:
+        """Return (1 + M, N) float32 of each recording: the mixture, and the estimates (of several
+        sources in no order)."""
+        masks, mixture, frames = self.predict_masks(head, batch)
+        masked = apply_masks(masks, mixture)
+        estimates = []
+        for wave, spectra, count in zip(batch.waves, masked, frames.tolist(), strict=True):
+            estimated = self.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
+            # the mixture goes along, for the improvement over it is what is scored
+            estimates.append(np.concatenate([wave[None], estimated]).astype(np.float32))
+        return estimates
 
-def mean_score(
-    data: UtteranceSet,
-    split: str,
-    predicted: Mapping[str, np.ndarray],
-    name: str,
-    score: Score,
-    worst: float,
-    resamples: int,
-) -> Measure:
-    """Return the mean over a split; an utterance without a prediction has the worst value."""
-    values = []
-    for utterance in data.splits[split]:
-        if utterance.id not in predicted:
-            values.append(worst)
-            continue
-        mixture, *estimates = predicted[utterance.id]
-        clean = clean_sources(data, utterance, len(mixture))
-        values.append(score(clean, np.stack(estimates), mixture))
-    return rate_measure(name, values, None, data, split, resamples, scale=1)
-
-
-def zero_padding(values: Tensor, frames: Tensor) -> Tensor:
-    """Set (B, M, F, K) to zero beyond a recording's frames. frames: (B,)."""
-    beyond = torch.arange(values.shape[2], device=values.device) >= frames[:, None]
-    return values.masked_fill(beyond[:, None, :, None], 0)
-
-
-def check_sources(data: UtteranceSet, count: int) -> None:
-    """Raise InputError for an utterance that has not so many sources."""
-    for split, utterances in data.splits.items():
-        for utterance in utterances:
-            if len(utterance.sources) != count:
-                raise InputError(
-                    f"{data.root / split}.jsonl, utterance {utterance.id}, has "
-                    f"{len(utterance.sources)} sources; name {count} clean "
-                    f"recording{'s' * (count > 1)} as its sources"
-                )
+    def mean_score(
+        self, split: str, predicted: Mapping[str, np.ndarray], metric: str, resamples: int
+    ) -> Measure:
+        """Return the mean over a split; an utterance without a prediction has the worst value."""
+        score, worst = SCORES[metric]
+        values = []
+        for utterance in self.data.splits[split]:
+            if utterance.id not in predicted:
+                values.append(worst)
+                continue
+            mixture, *estimates = predicted[utterance.id]
+            clean = clean_sources(self.data, utterance, len(mixture))
+            values.append(score(clean, np.stack(estimates), mixture))
+        return rate_measure(metric, values, None, self.data, split, resamples, scale=1)
 
 
 def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:
@@ -257,33 +233,26 @@ def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.
     return np.stack([np.pad(x, (0, samples - len(x))) for x in recordings])
 
 
-@lru_cache(RECORDINGS)
-def _recording(path: Path) -> np.ndarray:
-    samples = read_audio(path)
-    samples.setflags(write=False)  # everyone gets the same array
-    return samples
+_recording = lru_cache(RECORDINGS)(read_audio)
+
+
+def zero_padding(values: Tensor, frames: Tensor) -> Tensor:
+    """Set (B, M, F, K) to zero beyond a recording's frames. frames: (B,)."""
+    beyond = torch.arange(values.shape[2], device=values.device) >= frames[:, None]
+    return values.masked_fill(beyond[:, None, :, None], 0)
 
 
 @dataclass(frozen=True)
-class Enhancement:
+class Enhancement(Masking):
     """Enhancement, the task `se`, has one clean source. Raises InputError for an utterance without
     it, or an encoder whose hop is no multiple of the spectrum's."""
 
-    data: UtteranceSet
-    grid: FrameGrid
-    hidden: int = 256
-    layers: int = 3
-    dropout: float = 0.1
-    stft: Stft = Stft(512, 400, 160)
-
     name = "se"
-    pooled = False
-    wants_waves = True
     sources = 1
-    build, predict = build_masker, estimate
+    stft = Stft(512, 400, 160)
 
     def __post_init__(self) -> None:
-        check_sources(self.data, self.sources)
+        super().__post_init__()
         if self.grid.hop % self.stft.hop:
             raise InputError(
                 f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, and the "
@@ -292,7 +261,8 @@ class Enhancement:
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         """Return the mean absolute error of log(1 + magnitude), summed over the bins."""
-        masks, mixture, clean, frames = training_spectra(self, head, batch)
+        masks, mixture, frames = self.predict_masks(head, batch)
+        clean = self.clean_spectra(batch)
         error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
         return (zero_padding(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
 
@@ -300,47 +270,24 @@ class Enhancement:
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
         """Measure PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to
-        choose heads as s3prl does, PESQ alone.
-
-        A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT.
-        Raises MissingExtra without the libraries.
-        """
-        scores: dict[str, tuple[Score, float]] = {
-            "pesq": (lambda clean, estimated, _: pesq_wideband(clean[0], estimated[0]), WORST_PESQ),
-            "stoi": (lambda clean, estimated, _: stoi_percent(clean[0], estimated[0]), 0.0),
-            "si_sdri": (si_sdr_improvement, SILENT),
-        }
-        measures = []
-        for name in scores if resamples else ("pesq",):
-            score, worst = scores[name]
-            measures.append(mean_score(self.data, split, predicted, name, score, worst, resamples))
-        return HeadEvaluation(tuple(measures))
+        choose heads as s3prl does, PESQ alone."""
+        metrics = ("pesq", "stoi", "si_sdri") if resamples else ("pesq",)
+        return HeadEvaluation(
+            tuple(self.mean_score(split, predicted, metric, resamples) for metric in metrics)
+        )
 
 
 @dataclass(frozen=True)
-class Separation:
+class Separation(Masking):
     """Separation, the task `ss`, has two speakers. The spectrum has the encoder's frames. Raises
     InputError for an utterance that is no mixture of two."""
 
-    data: UtteranceSet
-    grid: FrameGrid
-    hidden: int = 256
-    layers: int = 3
-    dropout: float = 0.1
-    size: int = 1024  # samples of a transform and of its window
-
     name = "ss"
-    pooled = False
-    wants_waves = True
     sources = 2
-    build, predict = build_masker, estimate
-
-    def __post_init__(self) -> None:
-        check_sources(self.data, self.sources)
 
     @property
     def stft(self) -> Stft:
-        return Stft(self.size, self.size, self.grid.hop)
+        return Stft(1024, 1024, self.grid.hop)
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         """Return the mean squared error of log(1 + magnitude), summed over the bins, in the order
@@ -349,7 +296,8 @@ class Separation:
         The target magnitude is that of the source times the cosine of its phase to the mixture's,
         where positive (NPSM).
         """
-        masks, mixture, clean, frames = training_spectra(self, head, batch)
+        masks, mixture, frames = self.predict_masks(head, batch)
+        clean = self.clean_spectra(batch)
         level = mixture.abs()[:, None]
         tiny = torch.finfo(torch.float32).tiny
         aligned = (clean * mixture[:, None].conj()).real / (level + tiny)
@@ -364,12 +312,8 @@ class Separation:
     def evaluate(
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
-        """Measure the improvement in SI-SDR (dB) in the better order of the two; SILENT without a
-        prediction."""
-        measure = mean_score(
-            self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples
-        )
-        return HeadEvaluation((measure,))
+        """Measure the improvement in SI-SDR (dB) in the better order of the two."""
+        return HeadEvaluation((self.mean_score(split, predicted, "si_sdri", resamples),))
 
 
 # ---- measures, at 16 kHz
@@ -378,25 +322,18 @@ LIMIT = 100.0  # dB, either way: what would be infinite, or hangs on the last bi
 # dB of an estimate without any sound: below that of noise that is unrelated to the source
 SILENT = -50.0
 WORST_PESQ = 1.0  # the lower end of its scale: of an estimate in which no utterance is found
-EXTRA = "superb"
 
 
 def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
     """Return how much of the estimate is the reference, at any level, in dB within [-LIMIT, LIMIT];
-    SILENT for silence or NaN. Both (N,).
+    SILENT for silence. Both (N,).
 
     Le Roux et al. (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, which
     s3prl uses.
-    Raises ValueError for a silent reference or another length.
     """
     reference = np.asarray(reference, np.float64)
     estimate = np.asarray(estimate, np.float64)
-    if reference.shape != estimate.shape or not reference.any():
-        raise ValueError(
-            f"a reference {reference.shape} of an estimate {estimate.shape} must be "
-            "as long and not silent"
-        )
-    if not np.isfinite(estimate).all() or not estimate.any():
+    if not estimate.any():
         return SILENT
     projection = (estimate @ reference) / (reference @ reference) * reference
     error = estimate - projection
@@ -409,16 +346,12 @@ def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: n
     """Return by how many dB the estimates are better than the mixture itself: the mean over the
     sources, in the order that is best.
 
-    references, estimates: (K, N); mixture: (N,).
+    references, estimates: (M, N); mixture: (N,).
     """
-    table = np.array(
-        [[si_sdr(reference, estimate) for estimate in estimates] for reference in references]
-    )
-    best = max(
-        np.mean([table[i, j] for i, j in enumerate(order)])
-        for order in permutations(range(len(estimates)))
-    )
-    return float(best - np.mean([si_sdr(reference, mixture) for reference in references]))
+    orders = []
+    for order in permutations(estimates):
+        orders.append(np.mean([si_sdr(*pair) for pair in zip(references, order, strict=True)]))
+    return float(max(orders) - np.mean([si_sdr(reference, mixture) for reference in references]))
 
 
 def check_installed() -> None:
@@ -426,22 +359,17 @@ def check_installed() -> None:
     `stoi_percent` need."""
     for package, measure in (("pesq", "PESQ"), ("pystoi", "STOI")):
         if find_spec(package) is None:
-            raise MissingExtra(f"the task se (its measure {measure})", EXTRA)
+            raise MissingExtra(f"the task se (its measure {measure})", "superb")
 
 
 def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
     """Return MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code
     when it is installed). Both (N,).
 
-    WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second. Raises
-    MissingExtra without the package.
+    WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second.
     """
-    try:
-        from pesq import BufferTooShortError, NoUtterancesError, pesq
-    except ImportError:
-        raise MissingExtra("PESQ", EXTRA) from None
-    if not np.isfinite(estimate).all():
-        return WORST_PESQ
+    from pesq import BufferTooShortError, NoUtterancesError, pesq
+
     try:
         return float(pesq(SAMPLE_RATE, reference, estimate, "wb"))
     except (BufferTooShortError, NoUtterancesError, ValueError):
@@ -452,15 +380,18 @@ def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
 def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
     """Return STOI in percent (Taal et al. 2011, not extended; package `pystoi`). Both (N,).
 
-    0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it. Raises
-    MissingExtra without the package.
+    0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it.
     """
-    try:
-        from pystoi import stoi
-    except ImportError:
-        raise MissingExtra("STOI", EXTRA) from None
-    if not np.isfinite(estimate).all():
-        return 0.0
+    from pystoi import stoi
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of too little speech
         return 100 * float(stoi(reference, estimate, SAMPLE_RATE, extended=False))
+
+
+# clean (M, N), estimates (M, N), mixture (N,) -> value; and the worst value
+SCORES: dict[str, tuple[Callable[[np.ndarray, np.ndarray, np.ndarray], float], float]] = {
+    "pesq": (lambda clean, estimates, _: pesq_wideband(clean[0], estimates[0]), WORST_PESQ),
+    "stoi": (lambda clean, estimates, _: stoi_percent(clean[0], estimates[0]), 0.0),
+    "si_sdri": (si_sdr_improvement, SILENT),
+}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
@@ -25,19 +26,12 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError
-from speechssl.stats import (
-    FEWEST,
-    BootstrapUnits,
-    Interval,
-    draw_counts,
-    interval_ends,
-    mean_interval,
-)
+from speechssl.stats import BootstrapUnits, Interval, draw_counts, interval_ends, mean_interval
 from speechssl.superb.data import HeadEvaluation, Measure
 
 # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 StatesOf = Callable[[str], Tensor]
-# numbers of hidden states of documents, and of queries, held at a time: 256 MB each
+# numbers of hidden states of documents that are held at a time: 256 MB
 BLOCK = 1 << 26
 PAIRS = 1 << 23  # numbers of distances held at a time by every worker
 DECISION = 2.0  # standard deviations above which a score is a detection
@@ -77,8 +71,7 @@ class SpokenTerms:
         """Return the best layer on dev (of equals the first), and the MTWV of every layer in
         percent. layers: S.
 
-        states_of is called from this thread alone: once for everything, then once for every query
-        and, where all queries fit BLOCK, once for every document.
+        states_of is called from this thread alone, twice for every recording.
         """
         scores = self.scores(states_of, "dev", range(layers), workers)
         truth = self.truth("dev")
@@ -89,21 +82,14 @@ class SpokenTerms:
         self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2
     ) -> HeadEvaluation:
         """Return MTWV, and the value at the published decision (`atwv`), in percent, with intervals
-        over the queries, by their speakers.
-
-        detail: {"layer", "threshold": the best one, None where no detection is best}.
-        """
+        over the queries, by their speakers."""
         scores = self.scores(states_of, split, [layer], workers)[0]
         truth = self.truth(split)
-        curves = term_curves(scores, truth)
         units = recording_units(self.data, self.queries(split), "query")
         actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))  # more than 2, not 2
-        mtwv = max_term_value(curves, units, resamples)
+        mtwv = max_term_value(term_curves(scores, truth), units, resamples)
         atwv = mean_interval(actual, units, resamples=resamples)
-        measures = (Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent))
-        best = float(curves.thresholds[curves.best])
-        threshold = best if np.isfinite(best) else None
-        return HeadEvaluation(measures, {"layer": layer, "threshold": threshold})
+        return HeadEvaluation((Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent)))
 
     def queries(self, split: str) -> list[Utterance]:
         """List the Q queries that some document holds; the others count in no measure."""
@@ -128,31 +114,32 @@ class SpokenTerms:
         layers = list(layers)
         names = [u.id for u in (*documents, *self.data.splits[split])]
         frames, mean, deviation = _frame_moments(states_of, names, layers)
-        size = mean.numel()
 
         def normalise_states(name: str) -> Tensor:
             """Return (L, T, D) float32."""
             return ((states_of(name)[:, layers].float() - mean) / deviation).transpose(0, 1)
 
         columns = [i for i, d in enumerate(documents) if d.id in frames]
-        scores = np.full((len(layers), len(queries), len(documents)), -np.inf)
         rows = [i for i, q in enumerate(queries) if q.id in frames]
-        scores[np.ix_(range(len(layers)), rows, columns)] = 0
         long = [i for i in rows if frames[queries[i].id] >= SHORTEST]
+        scores = np.full((len(layers), len(queries), len(documents)), -np.inf)
+        scores[np.ix_(range(len(layers)), rows, columns)] = 0
+        spoken = [normalise_states(queries[i].id) for i in long]
+        longest = max((x.shape[1] for x in spoken), default=1)
+        most = min(BLOCK // mean.numel(), PAIRS // longest)
         with single_threaded(workers) as pool:
-            for part in _parts(long, [frames[queries[i].id] for i in long], BLOCK // size):
-                spoken = [normalise_states(queries[i].id) for i in part]
-                most = min(BLOCK // size, PAIRS // max(frames[queries[i].id] for i in part))
-                for block in _parts(columns, [frames[documents[i].id] for i in columns], most):
-                    read = [normalise_states(documents[i].id) for i in block]
-                    costs = np.empty((len(layers), len(part), len(block)))
-                    for layer in range(len(layers)):
-                        stacked, beyond = side_by_side([x[layer] for x in read])
-                        cost = partial(subsequence_costs, frames=stacked, beyond=beyond)
-                        of_queries = list(pool.map(cost, [x[layer] for x in spoken]))
-                        costs[layer] = torch.stack(of_queries).numpy()
-                    scores[np.ix_(range(len(layers)), part, block)] = -costs
-        return _standardise(scores)
+            for block in _blocks(columns, [frames[documents[i].id] for i in columns], most):
+                read = [normalise_states(documents[i].id) for i in block]
+                for layer in range(len(layers)):
+                    stacked, beyond = side_by_side([x[layer] for x in read])
+                    cost = partial(subsequence_costs, frames=stacked, beyond=beyond)
+                    costs = pool.map(cost, [x[layer] for x in spoken])
+                    for row, of_query in zip(long, costs, strict=True):
+                        scores[layer, row, block] = -of_query.numpy()
+        finite = np.ma.masked_invalid(scores)
+        centred = finite - finite.mean(2, keepdims=True)
+        deviations = np.ma.maximum(finite.std(2, keepdims=True), 1e-9)
+        return (centred / deviations).filled(-np.inf)  # type: ignore[no-any-return]
 
 
 def _frame_moments(
@@ -176,27 +163,17 @@ def _frame_moments(
     return frames, mean.float(), variance.sqrt().float().clamp(min=1e-9)
 
 
-def _standardise(scores: np.ndarray) -> np.ndarray:
-    """Bring the finite scores of every query, (L, Q, R), to mean 0 and deviation 1."""
-    finite = np.isfinite(scores)
-    number = np.maximum(finite.sum(2, keepdims=True), 1)
-    centred = np.where(finite, scores, 0)
-    centred = np.where(finite, centred - centred.sum(2, keepdims=True) / number, 0)
-    deviation = np.sqrt(np.square(centred).sum(2, keepdims=True) / number)
-    return np.where(finite, centred / np.maximum(deviation, 1e-9), -np.inf)
-
-
-def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Yield the items, the shortest first, in parts that take at most so many frames when padded,
+def _blocks(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Yield the items, the shortest first, in blocks that take at most so many frames when padded,
     or are one recording."""
-    part: list[int] = []
+    block: list[int] = []
     for length, item in sorted(zip(lengths, items, strict=True), key=lambda pair: pair[0]):
-        if part and (len(part) + 1) * length > most:
-            yield part
-            part = []
-        part.append(item)
-    if part:
-        yield part
+        if block and (len(block) + 1) * length > most:
+            yield block
+            block = []
+        block.append(item)
+    if block:
+        yield block
 
 
 # ---- subsequence DTW: the place of a spoken query in many documents at once
@@ -298,13 +275,11 @@ def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> 
     units: what is drawn of the Q queries, such as their speakers.
     """
     queries, thresholds = curves.values.shape
-    order = {label: i for i, label in enumerate(dict.fromkeys(units.labels))}
-    of_group = np.zeros((len(order), queries))
-    of_group[[order[label] for label in units.labels], range(queries)] = 1
-    sums = of_group @ curves.values
-    sizes = of_group.sum(1)
-    blocks = draw_counts(len(order), (queries + thresholds) / 2, 0, resamples)
+    by_group = pd.DataFrame(curves.values).groupby(list(units.labels), sort=False)
+    sums = by_group.sum().to_numpy()
+    sizes = by_group.size().to_numpy()
+    blocks = draw_counts(len(sizes), (queries + thresholds) / 2, 0, resamples)
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
     # nothing found is worth 0
-    ends = interval_ends(curves.mtwv, resampled, len(order), within=(0.0, 1.0))
-    return Interval(curves.mtwv, *ends, queries, len(order) >= FEWEST, units.text, len(order))
+    ends = interval_ends(curves.mtwv, resampled, len(sizes), within=(0.0, 1.0))
+    return Interval(curves.mtwv, *ends, queries, drawn=units.text, groups=len(sizes))

@@ -24,11 +24,10 @@ from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_de
 from speechssl.cascade.ngrams import NgramModel, train_ngram
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, rate_measure
 from speechssl.text import spell_letters
 from speechssl.timing import FrameGrid
 
-EXAMPLES = 5
 SEPARATOR = "|"  # between words
 
 
@@ -130,51 +129,70 @@ def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
 # ---- tasks
 
 
-def ctc_loss(task: Phones | Speech | SlotFilling, head: nn.Module, batch: Batch) -> Tensor:
-    targets = [task.vocabulary.numbers(task.symbols(u)) for u in batch.utterances]
-    return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return, operator]
+class Transcription(Task):
+    """This is what the three tasks share: CTC on the symbols of the training split."""
 
+    separator = SEPARATOR
+    symbols: Callable[[Utterance], Sequence[str]]
 
-def build_recurrent_head(task: Speech | SlotFilling, states: int, width: int) -> TranscriptionHead:
-    shape = HeadShape(
-        width,
-        len(task.vocabulary),
-        projection=task.projection,
-        lstm_width=task.lstm_width,
-        lstm_layers=task.lstm_layers,
-        dropout=task.dropout,
-    )
-    return TranscriptionHead(states, shape, task.masks)
+    @cached_property
+    def vocabulary(self) -> CtcVocabulary:
+        train = self.data.splits["train"]
+        return CtcVocabulary.from_symbols(map(self.symbols, train), self.separator)
+
+    def loss(self, head: Any, batch: Batch) -> Tensor:
+        targets = [self.vocabulary.numbers(self.symbols(u)) for u in batch.utterances]
+        return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return]
+
+    def check(self, field: str) -> None:
+        """Raise InputError for a split of which no utterance has this field."""
+        for split, utterances in self.data.splits.items():
+            if not any(getattr(u, field) for u in utterances):
+                raise InputError(
+                    f'{self.data.root / split}.jsonl has no "{field}", which {self.data.task} '
+                    "needs; add it to its lines"
+                )
+
+    def measure_errors(
+        self,
+        metric: str,
+        truth: Mapping[str, str],
+        predicted: Mapping[str, str],
+        split: str,
+        resamples: int,
+    ) -> Measure:
+        """Measure the edits of words, or of whatever is separated by spaces, pooled over the split.
+        Both by id; what is missing is wrong."""
+        errors, lengths = [], []
+        for name, text in truth.items():
+            words = text.split()
+            errors.append(Levenshtein.distance(words, predicted.get(name, "").split()))
+            lengths.append(len(words))
+        return rate_measure(metric, errors, lengths, self.data, split, resamples)
 
 
 @dataclass(frozen=True)
-class Phones:
+class Phones(Transcription):
     """Phone recognition, the task `pr`, has a linear head. Raises InputError where a split has no
     phones."""
 
     data: UtteranceSet
     grid: FrameGrid
     projection: int = 256
-    name: str = "pr"
-    pooled: bool = False
-    wants_waves: bool = False
+
+    name = "pr"
+    separator = ""
 
     def __post_init__(self) -> None:
-        _check(self.data, "phones", lambda u: bool(u.phones.split()))
+        self.check("phones")
 
     def symbols(self, utterance: Utterance) -> list[str]:
         return utterance.phones.split()
-
-    @cached_property
-    def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]))
 
     def build(self, states: int, width: int) -> TranscriptionHead:
         symbols = len(self.vocabulary)
         shape = HeadShape(width, symbols, projection=self.projection, lstm_layers=0)
         return TranscriptionHead(states, shape)
-
-    loss = ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Return phones, separated by spaces."""
@@ -183,16 +201,36 @@ class Phones:
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure PER, pooled over the split."""
-        utterances = self.data.splits[split]
-        truth = {u.id: " ".join(u.phones.split()) for u in utterances}
-        texts = {u.id: predicted.get(u.id, "") for u in utterances}
-        errors, lengths = count_edits(truth, texts)
-        per = rate_measure("per", errors, lengths, self.data, split, resamples)
-        return HeadEvaluation((per,), examples(truth, texts))
+        truth = {u.id: u.phones for u in self.data.splits[split]}
+        return HeadEvaluation((self.measure_errors("per", truth, predicted, split, resamples),))
 
 
 @dataclass(frozen=True)
-class Speech:
+class Recurrent(Transcription):
+    """A recurrent head writes letters (ASR, SF). The defaults are the published sizes."""
+
+    data: UtteranceSet
+    grid: FrameGrid
+    projection: int = 1024
+    lstm_width: int = 1024  # a direction
+    lstm_layers: int = 2
+    dropout: float = 0.2
+    masks: SpecAugment | None = SpecAugment()
+
+    def build(self, states: int, width: int) -> TranscriptionHead:
+        shape = HeadShape(
+            width,
+            len(self.vocabulary),
+            projection=self.projection,
+            lstm_width=self.lstm_width,
+            lstm_layers=self.lstm_layers,
+            dropout=self.dropout,
+        )
+        return TranscriptionHead(states, shape, self.masks)
+
+
+@dataclass(frozen=True)
+class Speech(Recurrent):
     """Speech recognition, the task `asr`, is by letters, in texts as `spell_letters` writes them.
     Raises InputError where a split has no words.
 
@@ -200,28 +238,16 @@ class Speech:
     which is fast.
     """
 
-    data: UtteranceSet
-    grid: FrameGrid
-    projection: int = 1024
-    lstm_width: int = 1024  # a direction
-    lstm_layers: int = 2
-    dropout: float = 0.2
-    masks: SpecAugment | None = SpecAugment()
     language_model: NgramModel | None = None
     beam: BeamOptions = BeamOptions()
-    name: str = "asr"
-    pooled: bool = False
-    wants_waves: bool = False
+
+    name = "asr"
 
     def __post_init__(self) -> None:
-        _check(self.data, "text", lambda u: bool(spell_letters(u.text)))
+        self.check("text")
 
     def symbols(self, utterance: Utterance) -> str:
         return SEPARATOR.join(spell_letters(utterance.text).split())
-
-    @cached_property
-    def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
 
     @cached_property
     def _decoder(self) -> BeamDecoder | None:
@@ -229,36 +255,31 @@ class Speech:
             return None
         return BeamDecoder(self.language_model, self.vocabulary, self.beam)
 
-    build, loss = build_recurrent_head, ctc_loss
-
     def predict(self, head: nn.Module, batch: Batch) -> list[dict[str, str]]:
-        """Decode `greedy`, and by `lm` where there is a language model."""
+        """Decode greedily (`wer`), and by the language model where there is one (`wer_lm`)."""
         decoded = []
         for log_probs in log_probabilities(head, batch):
-            texts = {"greedy": greedy_decode(log_probs, self.vocabulary)}
+            texts = {"wer": greedy_decode(log_probs, self.vocabulary)}
             if self._decoder is not None:
-                texts["lm"] = self._decoder.decode(log_probs)
+                texts["wer_lm"] = self._decoder.decode(log_probs)
             decoded.append(texts)
         return decoded
 
     def evaluate(
         self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int
     ) -> HeadEvaluation:
-        """Measure WER of the greedy texts and, with a language model, of those decoded with it
-        (`wer_lm`), pooled over the split."""
+        """Measure WER of the greedy texts and, with a language model, of those decoded with it,
+        pooled over the split."""
         truth = {u.id: spell_letters(u.text) for u in self.data.splits[split]}
-        greedy = {name: predicted.get(name, {}).get("greedy", "") for name in truth}
-        errors, lengths = count_edits(truth, greedy)
-        measures = [rate_measure("wer", errors, lengths, self.data, split, resamples)]
-        if self.language_model:
-            decoded = {name: predicted.get(name, {}).get("lm", "") for name in truth}
-            errors, lengths = count_edits(truth, decoded)
-            measures.append(rate_measure("wer_lm", errors, lengths, self.data, split, resamples))
-        return HeadEvaluation(tuple(measures), examples(truth, greedy))
+        measures = []
+        for metric in ("wer", "wer_lm") if self.language_model else ("wer",):
+            texts = {name: by_metric[metric] for name, by_metric in predicted.items()}
+            measures.append(self.measure_errors(metric, truth, texts, split, resamples))
+        return HeadEvaluation(tuple(measures))
 
 
 @dataclass(frozen=True)
-class SlotFilling:
+class SlotFilling(Recurrent):
     """Slot filling, the task `sf`, writes letters with a symbol before and after the value of each
     slot.
 
@@ -266,19 +287,10 @@ class SlotFilling:
     their order.
     """
 
-    data: UtteranceSet
-    grid: FrameGrid
-    projection: int = 1024
-    lstm_width: int = 1024  # a direction
-    lstm_layers: int = 2
-    dropout: float = 0.2
-    masks: SpecAugment | None = SpecAugment()
-    name: str = "sf"
-    pooled: bool = False
-    wants_waves: bool = False
+    name = "sf"
 
     def __post_init__(self) -> None:
-        _check(self.data, "slots", lambda u: bool(u.slots))
+        self.check("slots")
         for split, utterances in self.data.splits.items():
             for u in utterances:
                 try:
@@ -292,12 +304,6 @@ class SlotFilling:
     def symbols(self, utterance: Utterance) -> list[str]:
         return slot_symbols(utterance.text, utterance.slots)
 
-    @cached_property
-    def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
-
-    build, loss = build_recurrent_head, ctc_loss
-
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Return texts with their slots, as in "play B-artist madonna E-artist"."""
         outputs = log_probabilities(head, batch)
@@ -306,59 +312,23 @@ class SlotFilling:
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure F1 of the slots' types, the mean over utterances, and CER of their values,
         pooled."""
-        utterances = self.data.splits[split]
-        truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
-        texts = {u.id: predicted.get(u.id, "") for u in utterances}
-        types = [
-            slot_type_f1(texts[name], truth[name]) if name in predicted else 0.0 for name in truth
-        ]
-        counts = [slot_value_errors(texts[name], truth[name]) for name in truth]
-        errors, lengths = zip(*counts, strict=True)
+        types, errors, lengths = [], [], []
+        for u in self.data.splits[split]:
+            truth = marked_text(self.symbols(u))
+            text = predicted.get(u.id, "")
+            types.append(slot_type_f1(text, truth) if u.id in predicted else 0.0)
+            wrong, characters = slot_value_errors(text, truth)
+            errors.append(wrong)
+            lengths.append(characters)
         f1 = rate_measure("slot_f1", types, None, self.data, split, resamples)
         cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
-        return HeadEvaluation((f1, cer), examples(truth, texts))
+        return HeadEvaluation((f1, cer))
 
 
 def train_language_model(data: UtteranceSet) -> NgramModel:
     """Count the 4-grams of the training texts of a set, spelt as `Speech` spells them; the model
     has no other words."""
     return train_ngram((spell_letters(u.text) for u in data.splits["train"]), 4)
-
-
-def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> None:
-    """Raise InputError for a split of which no utterance has what the task asks for."""
-    for split, utterances in data.splits.items():
-        if not any(map(has, utterances)):
-            raise InputError(
-                f'{data.root / split}.jsonl has no "{what}", which {data.task} '
-                "needs; add it to its lines"
-            )
-
-
-# ---- measures
-
-
-def count_edits(
-    truth: Mapping[str, str], predicted: Mapping[str, str]
-) -> tuple[list[int], list[int]]:
-    """Count errors and lengths of the texts, in words or whatever is separated by spaces. Both by
-    id."""
-    errors, lengths = [], []
-    for name, text in truth.items():
-        words = text.split()
-        errors.append(Levenshtein.distance(words, predicted[name].split()))
-        lengths.append(len(words))
-    return errors, lengths
-
-
-def examples(truth: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, Any]:
-    """List the first texts beside what was recognised."""
-    return {
-        "examples": [
-            {"id": name, "truth": truth[name], "predicted": predicted[name]}
-            for name in list(truth)[:EXAMPLES]
-        ]
-    }
 
 
 # ---- slots: "play B-artist madonna E-artist" is a text with its slots, made of letters, "|"
@@ -376,13 +346,13 @@ def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
     at = 0
     for slot in slots:
         value = spell_letters(slot.value).split()
-        places = range(at, len(words) - len(value) + 1) if value else ()
+        places = range(at, len(words) - len(value) + 1)
         first = next((i for i in places if words[i : i + len(value)] == value), None)
         if first is None:
             raise ValueError(
                 f"{slot.type} {slot.value!r} does not occur in {text!r} after the slots before it"
             )
-        name = "_".join(slot.type.split()) or "slot"
+        name = "_".join(slot.type.split())
         pieces += [*map(list, words[at:first]), [f"B-{name}", *SEPARATOR.join(value), f"E-{name}"]]
         at = first + len(value)
     pieces += map(list, words[at:])

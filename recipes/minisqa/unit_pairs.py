@@ -1,0 +1,91 @@
+"""Measure units of MiniSQA as `speechssl units evaluate` does, and how alike they are for a text.
+
+Questions of the corpus are each spoken by two voices of the split (needs speechssl[synth]); the
+same-text distance and its AUC are of their units.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from speechssl.artifacts import read_json, write_json
+from speechssl.cli import script
+from speechssl.data.records import load_corpus
+from speechssl.encoders.encoder import single_threaded
+from speechssl.errors import InputError
+from speechssl.options import Count, option
+from speechssl.synth.minisqa import SpokenSentences, speak_pairs
+from speechssl.units.features import load_extractor
+from speechssl.units.measures import same_text
+from speechssl.units.options import Evaluate
+from speechssl.units.quality import evaluate_units
+
+PHONES = "phones"  # of the synthesiser, in the place of an encoder: the topline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs(Evaluate):
+    """measure units of MiniSQA: all that `units evaluate` measures, and the same-text distance
+
+    The encoder may be phones, to measure those of the synthesiser as units (its codebook: none).
+
+      python recipes/minisqa/unit_pairs.py corpus people-en/encoder people-en/units.safetensors
+      python recipes/minisqa/unit_pairs.py corpus phones none --split dev --pairs 50
+    """
+
+    pairs: Count = option(100, "number of questions, each spoken by two voices")
+
+
+def measure(o: Pairs) -> dict[str, Any]:
+    """Measure, print and write."""
+    if read_json(o.source / "card.json").get("corpus") != "minisqa":
+        raise InputError(
+            f"{o.source} is not MiniSQA; give `speechssl units evaluate` other corpora"
+        )
+    split = o.split or "test"
+    corpus = load_corpus(o.source, split)
+    language = next(iter(corpus.passages.values())).language
+    spoken = list(tqdm(speak_pairs(language, split, o.pairs), total=o.pairs, desc="synthesising"))
+    utterances = [pair[0] for pair in spoken] + [pair[1] for pair in spoken]
+    if o.encoder == PHONES:
+        units = phones_of(utterances)
+        passages = [passage for passage in corpus.passages.values() if passage.phones]
+        rate = sum(len(p.phones) for p in passages) / sum(p.seconds for p in passages)
+        size = 1 + max(int(sequence.max()) for sequence in units)
+        values: dict[str, Any] = {"K": size, "units_a_second": rate}
+    else:
+        values = evaluate_units(replace(o, out=None))
+        with single_threaded(len(os.sched_getaffinity(0))) as pool:
+            torch.set_num_threads(1)
+            extractor = load_extractor(o.encoder, o.codebook, o.precision)
+            runs = pool.map(extractor.units, [utterance.samples for utterance in utterances])
+            units = [x.units for x in runs]
+    texts = [str(n) for n in range(o.pairs)] * 2
+    (row,) = same_text(units, texts, ["one"] * o.pairs + ["other"] * o.pairs)
+    for name in ("same_text_distance", "same_text_auc", "pairs"):
+        values[name] = row[name]
+        print(f"{name:>46}  {row[name]:.3f}")
+    if o.out:
+        write_json(o.out, values)
+    return values
+
+
+def phones_of(utterances: list[SpokenSentences]) -> list[np.ndarray]:
+    """Return the phones of utterances as units (U,), numbered as they appear."""
+    numbers: dict[str, int] = {}
+    sequences = []
+    for utterance in utterances:
+        sequence = [numbers.setdefault(p.text, len(numbers)) for p in utterance.phones]
+        sequences.append(np.array(sequence))
+    return sequences
+
+
+if __name__ == "__main__":
+    sys.exit(script(measure, Pairs))

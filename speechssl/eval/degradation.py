@@ -1,0 +1,446 @@
+"""What noise costs an encoder, and how much of what it costs the baseline another encoder saves.
+
+Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1
+where more is better and -1 where less is (error rates). Everything below is in points, which are
+percent, or in percent of something.
+
+    loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))
+               points that c costs e against its own clean speech
+    gain       o (s(e, t, c) - s(b, t, c))
+               points by which e is better than b
+    removed    100 (1 - L(e, t, c) / L(b, t, c))
+               of b's loss, e against its own clean speech
+    recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))
+               of b's loss, both against b's clean speech
+
+`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot:
+it is 100 where e in noise is as good as b in clean speech, and 0 where it is as good as b in noise.
+They agree where both are equally good in clean speech. Averages over tasks and conditions give
+every one of them the same weight, and are over all tasks: leaving out those in which the baseline
+loses little on test would make the shares too great. Where it loses nothing in one of them, the
+averaged shares are not defined, and the task is named. `pooled` is: it is `removed` of the losses
+in points, added up over all tasks.
+
+Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a
+condition over its own in clean speech.
+
+Intervals are 95 % paired cluster bootstraps (`stats.resample_cells`), p-values two-sided, and
+adjusted by Holm over the cells of a table. Every task draws voices where `stats.choose_units`
+allows it, and tasks that share a voice (by its name) draw it together; others are drawn each by
+itself. The unit error compares an encoder with itself, so that one whose units never change loses
+nothing: units stand in no average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, TypeVar
+
+import numpy as np
+
+from speechssl.eval.conditions import Setting
+from speechssl.results import (
+    CASCADE,
+    LOWER_IS_BETTER,
+    Table,
+    choose_averaged_tasks,
+    condition_name,
+    drawn_sentence,
+    interval_text,
+    nearest_snr,
+)
+from speechssl.stats import (
+    LEVEL,
+    RESAMPLES,
+    Estimate,
+    ItemScore,
+    combine_estimates,
+    common_units,
+    find_shared_groups,
+    holm,
+    mean_estimate,
+    resample_cells,
+)
+
+K = TypeVar("K", bound=Hashable)
+Task = tuple[str, str]  # name and metric
+Cell = tuple[Task, str, Setting]  # task, encoder, setting
+
+
+def draw_together(
+    tasks: Mapping[str | Task, Mapping[K, Sequence[ItemScore]]],
+    units: Mapping[str | Task, str],
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> dict[K, Estimate]:
+    """Estimate the score of every cell: the items of a task are drawn together for all its cells,
+    and tasks that share a voice with each other.
+
+    tasks: the cells of each with their items; units: the next larger unit than the item.
+    """
+    drawn = {task: common_units(cells, units[task])[1] for task, cells in tasks.items()}
+    together = find_shared_groups(drawn)
+    scores: dict[K, Estimate] = {}
+    for task, cells in tasks.items():
+        scores |= resample_cells(cells, seed, resamples, units[task], together[task])
+    return scores
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A grid holds the items of all cells, and units, the next larger unit than the item, by task.
+    The first encoder is the baseline."""
+
+    items: Mapping[Cell, Sequence[ItemScore]]
+    units: Mapping[Task, str]
+    seed: int = 0
+    resamples: int = RESAMPLES
+
+    @cached_property
+    def scores(self) -> dict[Cell, Estimate]:
+        tasks: dict[Any, dict[Cell, Sequence[ItemScore]]] = {task: {} for task in self.tasks}
+        for cell, items in self.items.items():
+            tasks[cell[0]][cell] = items
+        return draw_together(tasks, dict(self.units), self.seed, self.resamples)
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        return list(dict.fromkeys(task for task, _, _ in self.items))
+
+    @cached_property
+    def encoders(self) -> list[str]:
+        return list(dict.fromkeys(encoder for _, encoder, _ in self.items))
+
+    @property
+    def baseline(self) -> str:
+        return self.encoders[0]
+
+    @property
+    def averaged(self) -> list[Task]:
+        return choose_averaged_tasks(self.tasks)
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """List clean speech first, then group by group and noise by noise, from the quietest to the
+        loudest."""
+        settings = list(dict.fromkeys(setting for _, _, setting in self.items))
+        names = list(dict.fromkeys(s.name for s in settings))
+        return sorted(
+            settings, key=lambda s: (s.group != "clean", names.index(s.name), -(s.snr_db or 0.0))
+        )
+
+    @property
+    def clean(self) -> Setting:
+        return self.settings[0]
+
+    def has(self, task: Task, encoder: str) -> bool:
+        return (task, encoder, self.clean) in self.items
+
+    def drawn(self, tasks: Sequence[Task]) -> str:
+        """Return what intervals of these tasks draw, as a sentence."""
+        names = [name for name, _ in tasks]
+        intervals = []
+        for (task, _, _), e in self.scores.items():
+            if task in tasks:
+                name = task[0] if names.count(task[0]) == 1 else " ".join(task)
+                intervals.append((name, e.unit, e.groups))
+        return drawn_sentence(intervals)
+
+    def loss(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+        """Return the points that the condition costs against the encoder's own clean speech."""
+        return _points(
+            task, self.scores[task, encoder, self.clean], self.scores[task, encoder, setting]
+        )
+
+    def gain(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+        """Return the points by which the encoder is better than the baseline."""
+        return _points(
+            task, self.scores[task, encoder, setting], self.scores[task, self.baseline, setting]
+        )
+
+    def removed(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+        """Return percent of the baseline's loss; NaN where it loses nothing, here and below."""
+        lost = self.loss(task, encoder, setting)
+        return _share_removed(lost, self.loss(task, self.baseline, setting))
+
+    def recovered(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+        clean = self.scores[task, self.baseline, self.clean]
+        lost = _points(task, clean, self.scores[task, encoder, setting])
+        return _share_removed(lost, self.loss(task, self.baseline, setting))
+
+
+def _points(task: Task, first: Estimate, second: Estimate) -> Estimate:
+    """Return the points by which the first score of a task is better than the second."""
+    sign = -1 if task[1] in LOWER_IS_BETTER else 1
+    return combine_estimates(lambda a, b: 100 * sign * (a - b), first, second)
+
+
+def _share_removed(lost: Estimate, lost_by_baseline: Estimate) -> Estimate:
+    return combine_estimates(lambda a, b: 100 * (1 - a / b), lost, lost_by_baseline)
+
+
+# ---- what goes into degradation.json: values with intervals, in points or percent
+
+
+def degradation(grid: Grid) -> dict[str, Any]:
+    """Measure losses averaged over tasks, clean speech, and DUAL beside the cascade."""
+    # the encoders that did all averaged tasks, the baseline first; none where it did not
+    complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
+    if not grid.averaged or complete[:1] != [grid.baseline]:
+        complete = []
+
+    def level(setting: Setting) -> tuple[str, bool, float]:
+        return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
+
+    # conditions other than clean that belong together: of one group, at one SNR
+    levels = [list(some) for _, some in groupby(sorted(grid.settings[1:], key=level), key=level)]
+    return {
+        "definitions": __doc__,
+        "baseline": grid.baseline,
+        "seed": grid.seed,
+        "averaged_over": [list(task) for task in grid.averaged],
+        "drawn": grid.drawn(grid.tasks),
+        "averages": [average(grid, e, settings) for e in complete for settings in levels],
+        "clean": [clean_gain(grid, encoder) for encoder in complete[1:]],
+        "dual_against_cascade": against_cascade(grid),
+    }
+
+
+def describe_value(estimate: Estimate) -> dict[str, float | None] | None:
+    """Write value and interval as JSON has them, ends of None where one group has none; None for
+    what is not defined."""
+    if not np.isfinite(estimate.value):
+        return None
+    low, high = estimate.interval.ends
+    return {"value": estimate.value, "low": low, "high": high}
+
+
+def describe_test(estimate: Estimate) -> dict[str, float | None]:
+    """Write the same with the p-value of its being 0."""
+    return {**(describe_value(estimate) or {}), "p_value": estimate.p_value}
+
+
+def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
+    """Return means over the tasks and these conditions, which are of one group and SNR."""
+    every = [(t, s) for t in grid.averaged for s in settings]
+    unhurt = dict.fromkeys(t for t, s in every if grid.loss(t, grid.baseline, s).value <= 0)
+    lost = mean_estimate([grid.loss(t, encoder, s) for t, s in every])
+    values: dict[str, Any] = {
+        "encoder": encoder,
+        "group": settings[0].group,
+        "snr_db": settings[0].snr_db,
+        "unhurt": [" ".join(task) for task in unhurt],
+        "loss": describe_value(lost),
+        "removed": None,
+        "recovered": None,
+        "pooled": None,
+    }
+    if encoder != grid.baseline:
+        lost_by_baseline = mean_estimate([grid.loss(t, grid.baseline, s) for t, s in every])
+        values["pooled"] = describe_value(_share_removed(lost, lost_by_baseline))
+        if not unhurt:
+            for name, measure in (("removed", grid.removed), ("recovered", grid.recovered)):
+                shares = [measure(t, encoder, s) for t, s in every]
+                values[name] = describe_value(mean_estimate(shares))
+    return values
+
+
+def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
+    """Return what clean speech gains (or, below 0, loses) against the baseline: mean over the
+    tasks, and the worst of them."""
+    gains = {" ".join(t): grid.gain(t, encoder, grid.clean) for t in grid.averaged}
+    worst = min(gains, key=lambda task: gains[task].value)
+    return {
+        "encoder": encoder,
+        "gain": describe_value(mean_estimate(list(gains.values()))),
+        "worst": {"task": worst, **describe_test(gains[worst])},
+    }
+
+
+def against_cascade(grid: Grid) -> list[dict[str, Any]]:
+    """Measure the relative robustness of every DUAL beside the cascades of its own encoder and of
+    the baseline: in every condition, and averaged over the SNRs of one noise (`mean_over`, which
+    spares the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are
+    drawn together for both systems and all conditions.
+    """
+    systems = [(t, e) for t in grid.tasks if t[1] == "ff1" for e in grid.encoders if grid.has(t, e)]
+    lines: list[dict[str, Any]] = []
+    for dual in [system for system in systems if system[0][0].startswith("dual")]:
+        for cascade in [system for system in systems if system[0][0].startswith(CASCADE)]:
+            if cascade[1] in (dual[1], grid.baseline):
+                lines += _compare_pair(grid, dual, cascade)
+    return lines
+
+
+def _compare_pair(
+    grid: Grid, dual: tuple[Task, str], cascade: tuple[Task, str]
+) -> list[dict[str, Any]]:
+    """Compare DUAL with a cascade in every noise and at every SNR. Both are a task and an
+    encoder."""
+    cells = {(of, s): grid.items[*of, s] for of in (dual, cascade) for s in grid.settings}
+    scores = resample_cells(cells, grid.seed, grid.resamples, grid.units[dual[0]])
+    kept = {}  # percent of a system's own clean FF1
+    for of, setting in cells:
+        both = scores[of, setting], scores[of, grid.clean]
+        kept[of, setting] = combine_estimates(lambda a, b: 100 * a / b, *both)
+    lines = []
+    for name, members in groupby(grid.settings[1:], key=lambda s: s.name):
+        settings = list(members)
+        places = [(s.snr_db, [s]) for s in settings]
+        if len(settings) > 1:  # and the mean over the SNRs
+            places.append((None, settings))
+        for snr, over in places:
+            first, second = (mean_estimate([kept[of, s] for s in over]) for of in (dual, cascade))
+            lines.append(
+                {
+                    "dual": dual[0][0],
+                    "dual_encoder": dual[1],
+                    "cascade": cascade[0][0],
+                    "cascade_encoder": cascade[1],
+                    "condition": name,
+                    "snr_db": snr,
+                    "mean_over": [s.snr_db for s in over],
+                    "dual_relative": describe_value(first),
+                    "cascade_relative": describe_value(second),
+                    "difference": describe_test(combine_estimates(np.subtract, first, second)),
+                }
+            )
+    return lines
+
+
+# ---- tables of scores
+#
+# A star marks a score that differs from the baseline's in the same column (p < 0.05, two-sided, by
+# Holm's procedure over all such tests of the table). A column is the mean over its conditions.
+
+
+def choose_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
+    """Choose the columns: clean, and every group at the SNR that lies nearest to `at` (dB); a group
+    without SNRs as it is."""
+    columns = {"clean": [grid.clean]}
+    for group in dict.fromkeys(s.group for s in grid.settings[1:]):
+        best = nearest_snr((s for s in grid.settings[1:] if s.group == group), at)
+        columns[condition_name(group, best[0].snr_db)] = best
+    return columns
+
+
+def score_tables(grid: Grid, at: float) -> list[Table]:
+    """Make a table of all tasks, in clean, seen and unseen noise, and for each task one of all
+    conditions."""
+    columns = choose_columns(grid, at)
+    over = []
+    for name, settings in list(columns.items())[1:]:
+        noises = [s.name.removeprefix(f"{s.group}-") for s in settings]
+        over.append(f"{name}: {'mean of ' if len(noises) > 1 else ''}{', '.join(noises)}")
+    tables = [_score_table(f"Clean, seen and unseen: {'; '.join(over)}", grid, grid.tasks, columns)]
+    every = {s.label: [s] for s in grid.settings}
+    for task in grid.tasks:
+        tables.append(_score_table(", ".join(task), grid, [task], every))
+    return tables
+
+
+def _score_table(
+    title: str, grid: Grid, tasks: Sequence[Task], columns: Mapping[str, Sequence[Setting]]
+) -> Table:
+    """Make a table: a line an encoder in a task, with intervals and stars."""
+    lines = [(t, e) for t in tasks for e in grid.encoders if grid.has(t, e)]
+    tests: dict[tuple[Task, str, str], float] = {}
+    for task, encoder in lines:
+        if encoder != grid.baseline and grid.has(task, grid.baseline):
+            for column, settings in columns.items():
+                gain = mean_estimate([grid.gain(task, encoder, s) for s in settings])
+                tests[task, encoder, column] = gain.p_value
+    adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
+    rows = []
+    for task, encoder in lines:
+        row = [encoder if len(tasks) == 1 else f"{' '.join(task)}, {encoder}"]
+        for column, settings in columns.items():
+            score = mean_estimate([grid.scores[task, encoder, s] for s in settings])
+            star = "*" * (adjusted.get((task, encoder, column), 1.0) < 1 - LEVEL)
+            row.append(interval_text(score.interval.percent) + star)
+        rows.append(tuple(row))
+    lower = ", ".join(dict.fromkeys(metric for _, metric in tasks if metric in LOWER_IS_BETTER))
+    better = f"less is better of {lower}" if lower else "more is better"
+    note = (
+        f"Percent; {better}. {grid.drawn(tasks)} * differs from the baseline, p < 0.05, by "
+        "Holm's procedure over this table."
+    )
+    first = "encoder" if len(tasks) == 1 else "task, encoder"
+    return Table(title, (first, *columns), tuple(rows), note)
+
+
+# ---- tables of what noise costs
+
+
+def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
+    """Make tables of what `degradation` gives: averages over tasks, clean speech, DUAL beside the
+    cascade; none without rows."""
+    tables = [_loss_table(values), _clean_table(values), _cascade_table(values)]
+    return [table for table in tables if table.rows]
+
+
+def _loss_table(values: Mapping[str, Any]) -> Table:
+    of_baseline = [a for a in values["averages"] if a["encoder"] == values["baseline"]]
+    base = {(a["group"], a["snr_db"]): a["loss"] for a in of_baseline}
+    rows = []
+    for a in values["averages"]:
+        if a["encoder"] != values["baseline"]:
+            place = a["group"], a["snr_db"]
+            intervals = [base[place], a["loss"], a["removed"], a["recovered"], a["pooled"]]
+            texts = (interval_text(n, missing="-") for n in intervals)
+            rows.append((a["encoder"], condition_name(*place), *texts))
+    note = (
+        "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
+        "speech; recovered: both against the baseline's clean speech; pooled: removed, of the "
+        f"losses in points added up. {values['drawn']}"
+    ).strip()
+    unhurt = sorted({task for a in values["averages"] for task in a["unhurt"]})
+    if unhurt:
+        note += (
+            " Somewhere the baseline loses nothing, so that mean shares are not defined: "
+            f"{', '.join(unhurt)}."
+        )
+    losses = ("baseline loses", "it loses", "removed %", "recovered %", "pooled %")
+    columns = ("encoder", "noise", *losses)
+    return Table("Loss in noise, averaged over tasks (points)", columns, tuple(rows), note)
+
+
+def _clean_table(values: Mapping[str, Any]) -> Table:
+    rows = []
+    for x in values["clean"]:
+        mean, worst = (interval_text(x[name], "+", "-") for name in ("gain", "worst"))
+        rows.append((x["encoder"], mean, f"{x['worst']['task']}: {worst}"))
+    note = (
+        "Points by which it is better than the baseline in clean speech (below 0: worse). "
+        f"{values['drawn']}"
+    ).strip()
+    return Table("Clean speech", ("encoder", "mean over tasks", "worst task"), tuple(rows), note)
+
+
+def _cascade_table(values: Mapping[str, Any]) -> Table:
+    """Make a table: a line a pair in one noise, a column an SNR."""
+    lines = values["dual_against_cascade"]
+    pairs: dict[tuple[str, ...], dict[float | None, str]] = {}
+    for x in lines:
+        dual, cascade = (f"{x[s]}, {x[f'{s}_encoder']}" for s in ("dual", "cascade"))
+        text = "-"
+        if x["dual_relative"] and x["cascade_relative"]:
+            star = "*" * (x["difference"]["p_value"] < 1 - LEVEL)
+            kept = f"{x['dual_relative']['value']:.1f} - {x['cascade_relative']['value']:.1f}"
+            text = f"{kept} = {interval_text(x['difference'], '+')}{star}"
+        pairs.setdefault((dual, cascade, x["condition"]), {})[x["snr_db"]] = text
+    ratios = sorted({x["snr_db"] for x in lines if x["snr_db"] is not None}, reverse=True)
+    rows = []
+    for place, by_snr in pairs.items():
+        rows.append((*place, *(by_snr.get(snr, "-") for snr in (*ratios, None))))
+    snrs = (f"{snr:g} dB" for snr in ratios)
+    columns = ("DUAL", "cascade", "noise", *snrs, "mean, or without SNR")
+    note = (
+        "FF1 in percent of the system's own FF1 in clean speech: DUAL's - the cascade's = "
+        "difference in points with its interval; the questions are drawn together. * p < 0.05, "
+        "not corrected."
+    )
+    return Table("What DUAL and the cascade keep of their clean FF1", columns, tuple(rows), note)
