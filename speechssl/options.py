@@ -44,8 +44,8 @@ Share = Annotated[float, Range(0, 1)]
 Portion = Annotated[float, Range(0, 1, zero=False)]
 Amount = Annotated[float, Range(zero=False)]
 Weight = Annotated[float, Range()]
-Precision = Literal["fp32", "bf16", "int8"]
-PrecisionOrAuto = Literal["auto", "fp32", "bf16", "int8"]  # where a card names what it came to
+Precision = Literal["fp32", "bf16"]
+PrecisionOrAuto = Literal["auto", "fp32", "bf16"]  # where a card names what it came to
 SnrOver = Literal["active", "signal"]
 
 ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"

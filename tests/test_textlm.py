@@ -11,14 +11,11 @@ import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import (
-    AutoModel,
     AutoTokenizer,
     BertConfig,
     BertModel,
-    ModernBertConfig,
     PreTrainedTokenizerFast,
 )
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import text_examples, train_text_qa
@@ -27,10 +24,8 @@ from speechssl.data.records import Answer, Passage, Question, load_corpus, write
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
-from speechssl.encoders.training import AttentionFunction
 from speechssl.options import TrainingOptions
-from speechssl.textlm.attention import fast_attention, trained_attention
-from speechssl.textlm.encoders import MINILM, licences, remove_dropout
+from speechssl.textlm.encoders import MINILM, licences
 from speechssl.textlm.symbols import (
     ASSIGNMENTS,
     SubwordUnits,
@@ -176,86 +171,6 @@ def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
 
 
 TEXT = "他在北京，買了 iPhone。"
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["biases of positions", "a mask a head", "from left to right", "dropout", "another scale"],
-)
-def test_what_training_attention_cannot_compute_is_pytorchs(kind):
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(2, 3, 9, 8, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-    module, mask, more = torch.nn.Module(), torch.ones(2, 1, 9, 9, dtype=torch.bool), {}
-    if kind == "biases of positions":
-        more["position_bias"] = torch.randn(1, 3, 9, 9, dtype=torch.bfloat16)
-    if kind == "a mask a head":
-        mask = torch.rand(2, 3, 9, 9) < 0.5
-        mask[..., 0] = True
-    if kind == "from left to right":  # what SDPA takes for granted without a mask
-        mask = None
-    if kind == "another scale":
-        more["scaling"] = 1.0
-    if kind == "dropout":
-        more["dropout"] = 0.5
-    found = []
-    for attention in (trained_attention, sdpa_attention_forward):
-        torch.manual_seed(1)
-        found.append(attention(module, q, k, v, mask, **more)[0])
-    assert torch.equal(*found)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        BertConfig(
-            vocab_size=60,
-            hidden_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=96,
-        ),
-        ModernBertConfig(  # a layer that sees all, and one that sees 8 tokens on either side
-            vocab_size=60,
-            hidden_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=96,
-            pad_token_id=0,
-            local_attention=16,
-            global_attn_every_n_layers=2,
-        ),
-    ],
-    ids=["BERT", "ModernBERT"],
-)
-def test_training_attention_has_the_gradient_of_pytorchs(config, monkeypatch):
-    torch.manual_seed(0)
-    model = remove_dropout(AutoModel.from_config(config)).train()
-    ids, mask = torch.randint(1, 60, (5, 37)), torch.ones(5, 37, dtype=torch.long)
-    mask[1, 20:] = mask[3, 1:] = 0
-    weigh = torch.randn(5, 37, 64) * mask[..., None]
-
-    def gradient() -> torch.Tensor:
-        model.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
-        (hidden.float() * weigh).sum().backward()
-        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-
-    theirs = gradient()
-    model.float().set_attn_implementation("eager")
-    eager = gradient()
-    model.set_attn_implementation("sdpa")
-    calls, apply = [], AttentionFunction.apply
-    monkeypatch.setattr(
-        AttentionFunction, "apply", lambda *given: calls.append(given) or apply(*given)
-    )
-    with fast_attention(model):
-        ours = gradient()
-        with torch.no_grad():
-            model(input_ids=ids)  # without a gradient: PyTorch's
-    assert len(calls) == 2 and model.config._attn_implementation == "sdpa"
-    noise = (theirs - eager).norm()  # two ways to round
-    assert 0 < (ours - theirs).norm() < 2 * noise < 0.1 * theirs.norm()
 
 
 def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_path):

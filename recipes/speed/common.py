@@ -119,9 +119,9 @@ def model(shape: str, exp: Path) -> torch.nn.Module:
     )
 
 
-def encoder(shape: str, exp: Path, precision: str) -> SpeechEncoder:
+def encoder(shape: str, exp: Path, precision: str, engine: str = "torch") -> SpeechEncoder:
     """Ours, on the CPU."""
-    return load_encoder(folder(shape, exp), precision, "cpu")
+    return load_encoder(folder(shape, exp), precision, "cpu", engine)
 
 
 def sentences(count: int) -> Iterator[np.ndarray]:
@@ -138,7 +138,7 @@ def machine() -> dict[str, Any]:
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     )
-    compared = "torch torchaudio transformers s3prl openvino nncf onnxruntime".split()
+    compared = "torch torchaudio transformers s3prl openvino onnxruntime".split()
     packages = {name: version(name) for name in compared if find_spec(name)}
     return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
 

@@ -1,17 +1,16 @@
-"""Encoders side by side: the same weights and audio in one process, turn by turn. python
-recipes/speed/encoders.py CONFIG EXP
+"""Encoders side by side: the same weights and audio in one process, turn by turn.
 
-What is not installed is left out, by name. `one layer` is the last one; `all layers` are all of
-them, as they are handed over.
+python recipes/speed/encoders.py CONFIG EXP
+
+Every contender's output is first compared with that of transformers in fp32. What is not installed
+is left out. `one layer` is the last one; `all layers` are all of them, as they are handed over.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,184 +20,152 @@ from typing import Any
 import torch
 import torchaudio
 from common import encoder, flops, folder, model, row, save, settings
-from graphs import Run, kept, onnx_graph, onnxruntime, openvino, openvino_graph
-from transformers import AutoConfig
+from torch.nn.utils import parametrize
 
 from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.export import convert
 from speechssl.encoders.s3prl import load_s3prl
 
-FP32, BF16, INT8 = "fp32", "bf16", "int8"
-# on one thread each, as `units extract` encodes a corpus
-OURS, SIDE_BY_SIDE = "speechssl", "side by side"
-# relative to transformers in fp32, more is no rounding; what 8 bits lose is only told
-ERRORS = {FP32: 1e-5, BF16: 0.1}
+FP32, BF16 = "fp32", "bf16"
+OURS = "speechssl"
+DTYPES = {FP32: torch.float32, BF16: torch.bfloat16}
+ERRORS = {FP32: 1e-5, BF16: 0.1}  # relative; more is no rounding
 # the second does not see other work, and is for one thread
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SQUARE = 2048
 Name = tuple[str, str]  # of a contender, and its precision
+# (B, N) samples, whether all layers -> (B, T, D) each, the last one last
+Run = Callable[[torch.Tensor, bool], list[torch.Tensor]]
 
 
-@dataclass(frozen=True)
-class Contender:
-    """start: load it, from files. convert: make these files unless they are there; the seconds that
-    it took."""
-
-    start: Callable[[], Run]
-    convert: Callable[[], float] = lambda: 0.0
-
-
-def contenders(shape: str, exp: Path, espnet: Path | None) -> dict[Name, Contender]:
-    """espnet: a folder with espnet-s3prl, whose module has s3prl's name."""
-    threads = torch.get_num_threads()
-    torchaudios = partial(torchaudio_file, shape, exp)
-    found = {
-        ("transformers", FP32): Contender(lambda: _transformers(model(shape, exp), torch.float32)),
-        ("transformers", BF16): Contender(
-            lambda: _transformers(model(shape, exp).bfloat16(), torch.bfloat16)
-        ),
-        ("transformers autocast", BF16): Contender(
-            lambda: _autocast(_transformers(model(shape, exp), torch.float32))
-        ),
-        ("torchaudio", FP32): Contender(
-            lambda: _torchaudio(torchaudios()[0], torch.float32), lambda: torchaudios()[1]
-        ),
-        ("torchaudio", BF16): Contender(
-            lambda: _torchaudio(torchaudios()[0], torch.bfloat16), lambda: torchaudios()[1]
-        ),
-    }
-    if find_spec("s3prl"):
-        found["s3prl", FP32] = Contender(lambda: _s3prl(shape, exp))
-        found["s3prl autocast", BF16] = Contender(lambda: _autocast(_s3prl(shape, exp)))
-    if espnet:
-        found["espnet-s3prl", FP32] = Contender(lambda: _espnet(shape, exp, espnet))
-    if find_spec("openvino"):
-        for precision in (FP32, BF16, *([INT8] if find_spec("nncf") else [])):
-            graph = partial(openvino_graph, shape, exp, precision == INT8)
-            for name, streams in _and_side_by_side("OpenVINO", threads):
-                found[name, precision] = Contender(
-                    partial(_openvino, graph, precision, streams), partial(_seconds, graph)
-                )
+def contenders(shape: str, exp: Path) -> dict[Name, Callable[[], Run]]:
+    """Return what loads each contender."""
+    found: dict[Name, Callable[[], Run]] = {}
+    for precision in DTYPES:
+        found["transformers", precision] = partial(_transformers, shape, exp, precision)
+        found["torchaudio", precision] = partial(_torchaudio, shape, exp, precision)
+        if find_spec("s3prl"):
+            found["s3prl", precision] = partial(_s3prl, shape, exp, precision)
+        if find_spec("openvino"):
+            found["OpenVINO", precision] = partial(_openvino, shape, exp, precision)
+            engine = f"{OURS} through OpenVINO"
+            found[engine, precision] = partial(_ours, shape, exp, precision, "openvino")
+        found[OURS, precision] = partial(_ours, shape, exp, precision, "torch")
     if find_spec("onnxruntime") and find_spec("onnx"):
-        for precision in (FP32, INT8):
-            graph = partial(onnx_graph, shape, exp, precision == INT8)
-            found["ONNX Runtime", precision] = Contender(
-                partial(_onnxruntime, graph), partial(_seconds, graph)
-            )
-    for precision in (FP32, BF16, INT8):
-        for name, workers in _and_side_by_side(OURS, threads):
-            found[name, precision] = Contender(partial(_ours, shape, exp, precision, workers))
+        found["ONNX Runtime", FP32] = partial(_onnxruntime, shape, exp)
     return found
 
 
-def _and_side_by_side(name: str, threads: int) -> list[tuple[str, int]]:
-    """What works on one utterance, and what works on as many as there are threads."""
-    return [(name, 1), *([(f"{name} {SIDE_BY_SIDE}", threads)] if threads > 1 else [])]
-
-
-def _seconds(graph: Callable[[], tuple[Path, float]]) -> float:
-    return graph()[1]
-
-
-def _openvino(graph: Callable[[], tuple[Path, float]], precision: str, streams: int) -> Run:
-    return openvino(graph()[0], precision, streams)
-
-
-def _onnxruntime(graph: Callable[[], tuple[Path, float]]) -> Run:
-    return onnxruntime(graph()[0])
-
-
-def missing(espnet: Path | None) -> list[str]:
-    """What is left out, by name."""
-    packages = {
-        "OpenVINO": "openvino",
-        "OpenVINO in int8": "nncf",
-        "ONNX Runtime": "onnxruntime",
-        "ONNX": "onnx",
-        "s3prl": "s3prl",
-    }
-    return [
-        *(name for name, package in packages.items() if not find_spec(package)),
-        *([] if espnet else ["espnet-s3prl"]),
-    ]
-
-
-def _transformers(network: Any, dtype: torch.dtype) -> Run:
+def _transformers(shape: str, exp: Path, precision: str) -> Run:
+    dtype = DTYPES[precision]
+    network: Any = model(shape, exp).to(dtype)
     return lambda x, _: list(network(x.to(dtype), output_hidden_states=True).hidden_states)
 
 
-def torchaudio_file(shape: str, exp: Path) -> tuple[Path, float]:
-    """The weights for torchaudio's own model that `speechssl convert` makes, and the seconds that
-    it took."""
-    path = exp / "checkpoints" / f"{shape}-torchaudio.pt"
-    return path, kept(path, lambda out: convert(folder(shape, exp), out, "torchaudio"))
-
-
-def _torchaudio(path: Path, dtype: torch.dtype) -> Run:
+def _torchaudio(shape: str, exp: Path, precision: str) -> Run:
+    """Torchaudio's own model has the weights that `speechssl convert` writes; no layer 0."""
+    path, dtype = exp / "checkpoints" / f"{shape}-torchaudio.pt", DTYPES[precision]
+    convert(folder(shape, exp), path, "torchaudio")
     network = torchaudio.models.wav2vec2_model(**read_json(path.with_suffix(".json")))
     network.load_state_dict(torch.load(path, weights_only=True))
     network.eval().to(dtype)
     return lambda x, _: network.extract_features(x.to(dtype))[0]
 
 
-def _s3prl(shape: str, exp: Path) -> Run:
+def _s3prl(shape: str, exp: Path, precision: str) -> Run:
     upstream: Any = load_s3prl(f"s3prl:hf_hubert_custom@{folder(shape, exp)}").engine
-    return lambda x, _: upstream.upstream(list(x))["hidden_states"]
-
-
-@contextmanager
-def _module_of(place: Path) -> Iterator[None]:
-    """`import s3prl` imports what lies in that folder."""
-    kept = {
-        name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "s3prl"
-    }
-    sys.path.insert(0, str(place))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(place))
-        for name in [name for name in sys.modules if name.split(".")[0] == "s3prl"]:
-            del sys.modules[name]
-        sys.modules.update(kept)
-
-
-def _espnet(shape: str, exp: Path, place: Path) -> Run:
-    with _module_of(place):
-        from s3prl.upstream.hf_hubert.expert import UpstreamExpert
-
-        upstream = UpstreamExpert(str(folder(shape, exp))).eval()
-    return lambda x, _: upstream(list(x))["hidden_states"]
-
-
-def _autocast(run: Run) -> Run:
-    def inner(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        with torch.autocast("cpu", torch.bfloat16):
-            return run(x, every)
-
-    return inner
-
-
-def _ours(shape: str, exp: Path, precision: str, workers: int) -> Run:
-    one = encoder(shape, exp, precision)
-
-    def layers(samples: Any, every: bool) -> list[torch.Tensor]:
-        return list(one.hidden_states(samples)) if every else [one.features(samples, one.layers)]
 
     def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        if workers == 1:
-            found = [layers(samples, every) for samples in x.numpy()]
-        else:
-            with single_threaded(workers) as pool:
-                found = list(pool.map(partial(layers, every=every), x.numpy()))
-        return [torch.stack(same) for same in zip(*found, strict=True)]
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == BF16):
+            return upstream.upstream(list(x))["hidden_states"]
+
+    return run
+
+
+class AllLayers(torch.nn.Module):
+    """transformers' model as a function of (B, N) samples to a tuple of (B, T, D)."""
+
+    def __init__(self, shape: str, exp: Path) -> None:
+        super().__init__()
+        self.inner = model(shape, exp)
+        for module in self.inner.modules():
+            # a weight that is a product of two has no counterpart in ONNX
+            if parametrize.is_parametrized(module):
+                parametrize.remove_parametrizations(module, "weight")
+
+    def forward(self, samples: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(self.inner(samples, output_hidden_states=True).hidden_states)
+
+
+def _openvino(shape: str, exp: Path, precision: str) -> Run:
+    """OpenVINO by itself: transformers' model, converted."""
+    import openvino
+
+    with warnings.catch_warnings(action="ignore"):  # of tracing: the output is compared
+        example = torch.randn(1, SAMPLE_RATE)
+        graph = openvino.convert_model(AllLayers(shape, exp), example_input=example)
+    last = openvino.Model([graph.outputs[-1].node], graph.get_parameters())
+    hints = {
+        "INFERENCE_PRECISION_HINT": {FP32: "f32", BF16: "bf16"}[precision],
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    ready = {
+        True: openvino.compile_model(graph, "CPU", hints),
+        False: openvino.compile_model(last, "CPU", hints),
+    }
+
+    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
+        outputs = ready[every](x.numpy(), share_inputs=True)
+        return [torch.from_numpy(outputs[i]) for i in range(len(outputs))]
+
+    return run
+
+
+def _onnxruntime(shape: str, exp: Path) -> Run:
+    import onnxruntime
+
+    path = exp / "checkpoints" / f"{shape}.onnx"
+    if not path.is_file():
+        network = AllLayers(shape, exp)
+        names = [f"layer_{n}" for n in range(network.inner.config.num_hidden_layers + 1)]
+        with warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(
+                network,
+                (torch.randn(1, SAMPLE_RATE),),
+                path,
+                dynamo=False,
+                input_names=["samples"],
+                output_names=names,
+                dynamic_axes={"samples": {0: "batch", 1: "samples"}},
+            )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    # else its threads are in the way of whoever is next
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+
+    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
+        wanted = outputs if every else outputs[-1:]
+        return [torch.from_numpy(y) for y in session.run(wanted, {"samples": x.numpy()})]
+
+    return run
+
+
+def _ours(shape: str, exp: Path, precision: str, engine: str) -> Run:
+    one = encoder(shape, exp, precision, engine)
+
+    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
+        if every:
+            return list(torch.stack([one.hidden_states(samples) for samples in x.numpy()], 1))
+        return [torch.stack([one.features(samples, one.layers) for samples in x.numpy()])]
 
     return run
 
 
 def matrix_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
-    """GFLOP/s of a large product, now."""
+    """Measure the GFLOP/s of a large product, now."""
     a = torch.ones(SQUARE, SQUARE, dtype=dtype)
     start = now()
     for _ in range(3):
@@ -206,158 +173,91 @@ def matrix_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
     return 3 * 2 * SQUARE**3 / (now() - start) / 1e9
 
 
-def started(shape: str, chosen: dict[Name, Contender], exp: Path) -> dict[Name, Run]:
-    """Load every contender: seconds of its conversion, and from its files to the first result of a
-    second of audio."""
+def start(shape: str, exp: Path) -> dict[Name, Run]:
+    """Load every contender, and keep the seconds until the first result of a second of audio."""
     runs, second = {}, torch.randn(1, SAMPLE_RATE)
-    for name, contender in chosen.items():
-        times = {"conversion_seconds": contender.convert()}
+    for name, load in contenders(shape, exp).items():
         begun = time.perf_counter()
-        runs[name] = contender.start()
+        runs[name] = load()
         with torch.inference_mode():
             runs[name](second, False)
-        times["start_seconds"] = time.perf_counter() - begun
-        save(
-            exp,
-            [
-                row(" ".join(name), shape, "once", metric, value, None, 1)
-                for metric, value in times.items()
-            ],
-        )
+        took = time.perf_counter() - begun
+        save(exp, [row(" ".join(name), shape, "once", "start_seconds", took, None, 1)])
     return runs
 
 
 @torch.inference_mode()
-def measure(
-    shape: str,
-    workload: tuple[float, int, str],
-    values: dict[str, Any],
-    runs: dict[Name, Run],
-    exp: Path,
-) -> None:
+def measure(shape: str, workload: tuple[float, int, str], step: Any, runs: dict[Name, Run]) -> None:
     """Time every contender `repeats` times, in turn, and leave the rows of one workload: seconds,
     utterances, one layer or all."""
-    (seconds, batch, layers), repeats, now = workload, values["repeats"], CLOCKS[values["clock"]]
-    every = {"one": False, "all": True}[layers]
+    seconds, batch, layers = workload
+    repeats, now, every = step.values["repeats"], CLOCKS[step.values["clock"]], layers == "all"
     condition = f"{seconds:g} s x {batch}{', all layers' if every else ''}"
-    if batch == 1:
-        runs = {name: run for name, run in runs.items() if SIDE_BY_SIDE not in name[0]}
     torch.manual_seed(1)
     audio = torch.randn(batch, int(seconds * SAMPLE_RATE))
     # so that normalising it once more is harmless
     audio = (audio - audio.mean(1, keepdim=True)) / audio.std(1, keepdim=True)
+    compare(shape, condition, audio, every, runs, step.exp)
     times: dict[Name, list[float]] = {name: [] for name in runs}
-    rates: dict[str, list[float]] = {FP32: [], BF16: []}
-    expected = runs["transformers", FP32](audio, every)
-    # a first time for what is set up at the first call, and to see that all compute the same
-    for name, run in runs.items():
-        found = run(audio, every)
-        # torchaudio leaves out layer 0
-        pairs = list(zip(found[::-1], expected[::-1], strict=False))
-        error = max(distance(x, y) for x, y in (pairs if every else pairs[:1]))
-        save(exp, [row(" ".join(name), shape, condition, "relative_error", error, None, 1)])
-        assert error < ERRORS.get(name[1], float("inf")), (
-            f"{' '.join(name)} does not compute the same"
-        )
+    rates = []
     for _ in range(repeats):
-        for precision, dtype in ((FP32, torch.float32), (BF16, torch.bfloat16)):
-            rates[precision].append(matrix_rate(dtype, now))
+        rates.append(matrix_rate(torch.bfloat16, now))
         for name, run in runs.items():
-            start = now()
+            begun = now()
             run(audio, every)
-            times[name].append(now() - start)
-    limit = {precision: median(values) for precision, values in rates.items()}
-    save(
-        exp,
-        [
-            row(f"matrix product {p}", shape, condition, "gflops", r, None, repeats)
-            for p, r in limit.items()
-        ],
-    )
-    _rows(
-        shape,
-        condition,
-        batch * seconds,
-        times,
-        batch
-        * flops(AutoConfig.from_pretrained(folder(shape, exp)), audio.shape[1])
-        / 1e9
-        / limit[BF16],
-        exp,
-    )
+            times[name].append(now() - begun)
+    config: Any = model(shape, step.exp).config
+    least = batch * flops(config, audio.shape[1]) / 1e9 / median(rates)
+    save(step.exp, rows_of(shape, condition, batch * seconds, times, least))
 
 
-def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Relative to the length of what is expected."""
-    return float((found.float() - expected).norm() / expected.norm())
-
-
-def _rows(
-    shape: str,
-    condition: str,
-    audio: float,
-    times: dict[Name, list[float]],
-    least: float,
-    exp: Path,
+def compare(
+    shape: str, condition: str, audio: torch.Tensor, every: bool, runs: dict[Name, Run], exp: Path
 ) -> None:
-    """audio: seconds of it. least: seconds that the products alone would take. Ratios are medians
-    of those of single turns."""
-    spent = {name: median(values) for name, values in times.items()}
-    others = {
-        p: [name for name in spent if name[1] == p and not name[0].startswith(OURS)]
-        for p in (FP32, BF16, INT8)
-    }
+    """Run each once, to see that all compute the same."""
+    expected = runs["transformers", FP32](audio, every)
+    for name, run in runs.items():
+        outputs = run(audio, every)
+        if not every:
+            outputs = outputs[-1:]
+        errors = []
+        for found, exact in zip(outputs[::-1], expected[::-1], strict=False):
+            errors.append(float((found.float() - exact).norm() / exact.norm()))
+        worst = max(errors)
+        save(exp, [row(" ".join(name), shape, condition, "relative_error", worst, None, 1)])
+        assert worst < ERRORS[name[1]], f"{' '.join(name)} does not compute the same"
+
+
+def rows_of(
+    shape: str, condition: str, audio: float, times: dict[Name, list[float]], least: float
+) -> list[Any]:
+    """Return speeds, and ratios as medians of those of single turns. audio: seconds of it; least:
+    seconds that the products alone would take in bf16."""
     rows = []
     for (name, precision), values in times.items():
-        n = len(values)
-        spread = audio / max(values), audio / min(values)
-        rows.append(
-            row(
-                f"{name} {precision}",
-                shape,
-                condition,
-                "x_realtime",
-                audio / spent[name, precision],
-                spread,
-                n,
-            )
-        )
-        if not name.startswith(OURS):
-            continue
-        against = {
-            f"ratio_{p}": min(others[p], key=lambda other: spent[other])
-            for p in (FP32, BF16)
-            if others[p]
-        }
-        same = f"OpenVINO{name.removeprefix(OURS)}", precision
-        against |= {"ratio_openvino": same} if same in times else {}
-        found = {
-            metric: median(b / a for a, b in zip(values, times[peer], strict=True))
-            for metric, peer in against.items()
-        }
-        if name == OURS and precision == BF16:
-            found["share_of_limit"] = 100 * least / spent[name, precision]
-        rows += [
-            row(f"{name} {precision}", shape, condition, metric, value, None, n)
-            for metric, value in found.items()
-        ]
-    save(exp, rows)
+        found = {"x_realtime": audio / median(values)}
+        if name.startswith(OURS):
+            others = [n for n in times if n[1] == precision and not n[0].startswith(OURS)]
+            others = [n for n in others if n[0] != "OpenVINO"]
+            fastest = min(others, key=lambda other: median(times[other]))
+            peers = {"ratio_fastest": fastest, "ratio_openvino": ("OpenVINO", precision)}
+            for metric, peer in peers.items():
+                if peer in times:
+                    found[metric] = median(b / a for a, b in zip(values, times[peer], strict=True))
+            if precision == BF16:
+                found["share_of_limit"] = 100 * least / median(values)
+        for metric, value in found.items():
+            system = f"{name} {precision}"
+            rows.append(row(system, shape, condition, metric, value, None, len(values)))
+    return rows
 
 
 def main() -> None:
     step = settings("encoders")
-    espnet = step.values.get("espnet_s3prl")
-    if absent := missing(espnet):
-        print(f"left out, because not installed: {', '.join(absent)}")
-    only: Sequence[str] | None = step.values.get("systems")
     for shape, workloads in step.values["models"].items():
-        found = contenders(shape, step.exp, Path(espnet) if espnet else None)
-        # with it all others are compared
-        wanted = {"transformers fp32", *(only or map(" ".join, found))}
-        chosen = {name: contender for name, contender in found.items() if " ".join(name) in wanted}
-        runs = started(shape, chosen, step.exp)
+        runs = start(shape, step.exp)
         for seconds, batch, layers in workloads:
-            measure(shape, (seconds, batch, layers), step.values, runs, step.exp)
+            measure(shape, (seconds, batch, layers), step, runs)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -52,26 +53,20 @@ def main() -> None:
     step = settings("extraction")
     source = recordings(step.exp / "minutes", step.values["minutes"])
     extractor = load_extractor(SHIPPED, Path(CODEBOOK), step.values["precision"], "cpu")
+    features = extractor.features
     spent: list[float] = []  # processor seconds of pieces; a thread computes a recording alone
 
-    def timed(
-        raw: Callable[[np.ndarray], Iterator[torch.Tensor]],
-    ) -> Callable[[np.ndarray], Iterator[torch.Tensor]]:
-        def stream(samples: np.ndarray) -> Iterator[torch.Tensor]:
-            pieces = raw(samples)
-            while True:
-                begun = time.thread_time()
-                piece = next(pieces, None)
-                spent.append(time.thread_time() - begun)
-                if piece is None:
-                    return
-                yield piece
+    def timed(samples: np.ndarray) -> Iterator[torch.Tensor]:
+        pieces = features.raw(samples)
+        while True:
+            begun = time.thread_time()
+            piece = next(pieces, None)
+            spent.append(time.thread_time() - begun)
+            if piece is None:
+                return
+            yield piece
 
-        return stream
-
-    extractor = replace(
-        extractor, features=replace(extractor.features, raw=timed(extractor.features.raw))
-    )
+    extractor = replace(extractor, features=replace(features, raw=timed))
     out = step.exp / "units"
     shutil.rmtree(out, ignore_errors=True)
     found = list_recordings(source)
@@ -80,47 +75,20 @@ def main() -> None:
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
     assert not made.failed, "recordings were set aside"
     condition = f"{len(found)} files of 1 min, FLAC and MP3"
-    system = f"speechssl {extractor.features.precision}"
+    system = f"speechssl {features.precision}"
     results = {"x_realtime": 60 * len(found) / wall, "encoder_share": 100 * sum(spent) / processor}
-    save(
-        step.exp,
-        [
-            row(system, "small", condition, metric, value, None, 1)
-            for metric, value in results.items()
-        ],
-    )
+    for metric, value in results.items():
+        save(step.exp, [row(system, "small", condition, metric, value, None, 1)])
     passage, question = source / "0000.flac", step.exp / "question.flac"
     write_clip(question, read_audio(passage), 0, 3)
+    command = f"speechssl answer --passage {passage} --question {question} --systems dual"
     took = []
     for _ in range(TURNS):  # from the shell and back, with all that has to be imported and loaded
         begun = time.perf_counter()
-        command = [
-            "speechssl",
-            "answer",
-            "--passage",
-            str(passage),
-            "--question",
-            str(question),
-            "--systems",
-            "dual",
-        ]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command.split(), check=True, stdout=subprocess.DEVNULL)
         took.append(time.perf_counter() - begun)
-    spread = min(took), max(took)
-    save(
-        step.exp,
-        [
-            row(
-                "speechssl",
-                "small",
-                "1 min, 3 s",
-                "answer_seconds",
-                float(np.median(took)),
-                spread,
-                TURNS,
-            )
-        ],
-    )
+    given = "speechssl", "small", "1 min, 3 s", "answer_seconds", median(took)
+    save(step.exp, [row(*given, (min(took), max(took)), TURNS)])
 
 
 if __name__ == "__main__":

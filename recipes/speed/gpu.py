@@ -2,8 +2,7 @@
 
     python recipes/speed/gpu.py CONFIG EXP [--limit SECONDS] [--parts PART ...]
 
-Without a GPU it says so. What fails prints its traceback, the rest goes on, and the exit code is 1;
-what would begin after the limit is left out.
+Without a GPU it says so. What would begin after the limit is left out.
 
 Extraction begins with utterances in the memory of the host, which transformers gets as one pinned
 batch and ours one by one. A step of pre-training is that of HuBERT as it is published (dropout, 8 %
@@ -21,9 +20,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,13 +30,12 @@ from typing import Any
 import torch
 import yaml
 from common import Settings, flops, folder, row, save
-from reading import PUBLISHED, padded, sequences
-from reading import Step as Reading
+from reading import PUBLISHED, Step, padded, sequences
 from training import plain
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.engines import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.options import Hubert
@@ -59,179 +55,118 @@ DROPOUT = {
 }
 # its second iteration
 BASE = apply_size(Hubert(source=Path(), out=Path(), size="base", teacher="first"))
-PARTS = ("rate", "extraction", "pretraining", "dual")
+OURS, THEIRS = "speechssl bf16", "transformers bf16, SDPA"
+Times = dict[str, list[float]]  # seconds of every repeat, by system
 
 
 class Bench:
-    """Where rows go, the clock, and what was measured: seconds of every repeat."""
+    """A bench has settings, a clock and a place for rows."""
 
-    def __init__(self, step: Settings, limit: float) -> None:
-        self.step, self.values, self.limit, self.begun = (
-            step,
-            step.values,
-            limit,
-            time.perf_counter(),
-        )
-        self.device = torch.device(step.values["device"])
-        self.name = torch.cuda.get_device_name() if self.device.type == "cuda" else str(self.device)
-        self.rate: float | None = None  # TFLOP/s of a large product
-        self.failed: list[str] = []
-
-    def attempt(self, what: str, run: Callable[[], Any]) -> Any:
-        """What `run` gives; None where it fails or the time is over."""
-        passed = time.perf_counter() - self.begun
-        if passed > self.limit:
-            print(f"left out, for the time is over: {what}", flush=True)
-            return None
-        try:
-            found = run()
-            print(f"{what}: {time.perf_counter() - self.begun - passed:.1f} s in all", flush=True)
-            return found
-        except Exception:
-            print(f"FAILED: {what}", flush=True)
-            traceback.print_exc()
-            self.failed.append(what)
-            return None
-        finally:
-            gc.collect()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-
-    def timed(self, run: Callable[[], object], first: int = 2) -> list[float]:
-        """Seconds of every repeat, after some that compile and fill caches. On a GPU: the peak of
-        memory is printed."""
-        found = []
-        for n in range(self.values["repeats"] + first):
-            if n == first and self.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-            self.wait()
-            start = time.perf_counter()
-            run()
-            self.wait()
-            found.append(time.perf_counter() - start)
-        peak = (
-            f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GB"
-            if self.device.type == "cuda"
-            else ""
-        )
-        print(f"  first {found[0]:.2f} s, median {median(found[first:]):.4f} s{peak}", flush=True)
-        return found[first:]
+    def __init__(self, step: Settings, limit: float, profile: bool) -> None:
+        self.step, self.values, self.profile = step, step.values, profile
+        self.end = time.perf_counter() + limit
+        self.device = torch.device(self.values["device"])
+        self.cuda = self.device.type == "cuda"
+        self.name = torch.cuda.get_device_name() if self.cuda else str(self.device)
+        self.path = folder(self.values["model"], step.exp)
+        self.rate = 0.0  # TFLOP/s of a large product
 
     def wait(self) -> None:
-        if self.device.type == "cuda":
+        if self.cuda:
             torch.cuda.synchronize()
 
-    def row(
-        self,
-        system: str,
-        condition: str,
-        metric: str,
-        value: float,
-        spread: tuple[float, float] | None = None,
-    ) -> Any:
-        shape = self.values["model"]
-        return row(
-            system,
-            shape,
-            f"{condition} on {self.name}",
-            metric,
-            value,
-            spread,
-            self.values["repeats"],
-        )
+    def times(self, contenders: dict[str, Callable[[], Callable[[], object]]]) -> Times:
+        """Return the seconds of every repeat of each, after two that compile and fill caches.
+        contenders: each makes what is timed."""
+        found: Times = {}
+        for name, make in contenders.items():
+            if time.perf_counter() > self.end:
+                print(f"left out, for the time is over: {name}", flush=True)
+                continue
+            run, seconds = make(), []
+            for _ in range(self.values["repeats"] + 2):
+                self.wait()
+                begun = time.perf_counter()
+                run()
+                self.wait()
+                seconds.append(time.perf_counter() - begun)
+            found[name] = seconds[2:]
+            print(f"{name}: first {seconds[0]:.2f} s, median {median(found[name]):.4f} s")
+            if self.cuda:
+                print(f"  {torch.cuda.max_memory_allocated() / 2**30:.1f} GB at most", flush=True)
+                torch.cuda.reset_peak_memory_stats()
+            if self.profile and name == OURS:
+                self.print_kernels(run)
+            del run
+            gc.collect()
+        return found
+
+    def print_kernels(self, run: Callable[[], object]) -> None:
+        with torch.profiler.profile() as profile:
+            run()
+            self.wait()
+        by = "self_cuda_time_total" if self.cuda else "self_cpu_time_total"
+        print(profile.key_averages().table(sort_by=by, row_limit=18, max_name_column_width=70))
+
+    def save(self, system: str, condition: str, values: dict[str, float]) -> None:
+        condition = f"{condition} on {self.name}"
+        for metric, value in values.items():
+            given = system, self.values["model"], condition, metric, value, None
+            save(self.step.exp, [row(*given, self.values["repeats"])])
 
 
 def rate(bench: Bench) -> None:
-    """The rate of one large product, which shares are of."""
+    """Measure the rate of one large product, which shares are of."""
     size = bench.values["matrix"]
     a, b = (torch.randn(size, size, device=bench.device, dtype=torch.bfloat16) for _ in range(2))
-    times = bench.timed(lambda: [a @ b for _ in range(10)])
+    times = bench.times({"product": lambda: lambda: [a @ b for _ in range(10)]})["product"]
     bench.rate = 10 * 2 * size**3 / median(times) / 1e12
-    save(bench.step.exp, [bench.row("torch", f"bf16 product of {size}", "tflops", bench.rate)])
-
-
-# ---- extraction
-
-
-@torch.inference_mode()
-def theirs(bench: Bench, waves: list[torch.Tensor], attention: str, compiled: bool) -> list[float]:
-    path = folder(bench.values["model"], bench.step.exp)
-    model: Any = (
-        AutoModel.from_pretrained(path, dtype=torch.bfloat16, attn_implementation=attention)
-        .to(bench.device)
-        .eval()
-    )
-    run = torch.compile(model) if compiled else model
-    together = torch.stack(waves)
-    together = together.pin_memory() if bench.device.type == "cuda" else together
-    size = bench.values["at-once"] or len(waves)
-    return bench.timed(
-        lambda: [
-            run(some.to(bench.device, torch.bfloat16, non_blocking=True)).last_hidden_state
-            for some in together.split(size)
-        ]
-    )
-
-
-@torch.inference_mode()
-def ours(bench: Bench, waves: list[torch.Tensor]) -> list[float]:
-    model = load_checkpoint(folder(bench.values["model"], bench.step.exp)).model
-    grid = FrameGrid.of_convolutions(
-        SAMPLE_RATE, model.config.conv_kernel, model.config.conv_stride
-    )
-    engine = BatchedEngine(model, grid, "bf16", str(bench.device))
-    last = model.config.num_hidden_layers
-    if bench.values.get("profile"):
-        return profiled(bench, lambda: engine.features(waves, last))
-    return bench.timed(lambda: engine.features(waves, last))
-
-
-def profiled(bench: Bench, run: Callable[[], object]) -> list[float]:
-    """The times, and a table of kernels."""
-    times = bench.timed(run)
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    kinds += [torch.profiler.ProfilerActivity.CUDA] if bench.device.type == "cuda" else []
-    with torch.profiler.profile(activities=kinds) as profile:
-        run()
-        bench.wait()
-    by = "self_cuda_time_total" if bench.device.type == "cuda" else "self_cpu_time_total"
-    print(
-        profile.key_averages().table(sort_by=by, row_limit=18, max_name_column_width=70), flush=True
-    )
-    return times
+    bench.save("torch", f"bf16 product of {size}", {"tflops": bench.rate})
 
 
 def extraction(bench: Bench) -> None:
     seconds, batch = bench.values["seconds"], bench.values["batch"]
     waves = list(torch.randn(batch, seconds * SAMPLE_RATE))
-    contenders: dict[str, Callable[[], list[float]]] = {
-        "transformers bf16, eager attention": partial(theirs, bench, waves, "eager", False),
-        "transformers bf16, SDPA": partial(theirs, bench, waves, "sdpa", False),
-        "speechssl bf16": partial(ours, bench, waves),
+    config = AutoModel.from_pretrained(bench.path).config
+
+    def theirs(attention: str, compiled: bool) -> Callable[[], object]:
+        model: Any = AutoModel.from_pretrained(
+            bench.path, dtype=torch.bfloat16, attn_implementation=attention
+        )
+        model = model.to(bench.device).eval()
+        model = torch.compile(model) if compiled else model
+        together = torch.stack(waves)
+        together = together.pin_memory() if bench.cuda else together
+        size = bench.values["at-once"] or len(waves)
+
+        @torch.inference_mode()
+        def run() -> None:
+            for some in together.split(size):
+                model(some.to(bench.device, torch.bfloat16, non_blocking=True))
+
+        return run
+
+    def ours() -> Callable[[], object]:
+        model = load_checkpoint(bench.path).model
+        grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+        engine = TorchEngine(model, "bf16", str(bench.device))
+        return lambda: engine.features(waves, config.num_hidden_layers, grid)
+
+    contenders: dict[str, Callable[[], Callable[[], object]]] = {
+        "transformers bf16, eager attention": partial(theirs, "eager", False),
+        THEIRS: partial(theirs, "sdpa", False),
+        OURS: ours,
     }
     if bench.values["compiled"]:
-        contenders["transformers bf16, SDPA, compiled"] = partial(
-            theirs, bench, waves, "sdpa", True
-        )
-    times = {name: found for name, run in contenders.items() if (found := bench.attempt(name, run))}
-    condition, audio = f"{seconds} s x {batch}", batch * seconds
-    config = AutoModel.from_pretrained(folder(bench.values["model"], bench.step.exp)).config
+        contenders[f"{THEIRS}, compiled"] = partial(theirs, "sdpa", True)
+    times = bench.times(contenders)
     computed = batch * flops(config, seconds * SAMPLE_RATE, True)
     for name, spent in times.items():
-        spread = audio / max(spent), audio / min(spent)
-        rows = [bench.row(name, condition, "x_realtime", audio / median(spent), spread)]
-        rows.append(bench.row(name, condition, "tflops", computed / median(spent) / 1e12))
-        for other in times:
-            if name.startswith("speechssl") and other.startswith("transformers"):
-                rows.append(
-                    bench.row(
-                        name, condition, f"over {other}", median(times[other]) / median(spent)
-                    )
-                )
-        save(bench.step.exp, rows)
-
-
-# ---- pre-training
+        took = median(spent)
+        found = {"x_realtime": batch * seconds / took, "tflops": computed / took / 1e12}
+        if name == OURS:
+            found |= {f"over {o}": median(times[o]) / took for o in times if o != OURS}
+        bench.save(name, f"{seconds} s x {batch}", found)
 
 
 class Plain(HubertPretraining):
@@ -246,36 +181,10 @@ class Plain(HubertPretraining):
         return found | {"loss": found["loss"] + penalty}
 
 
-def steps(
-    bench: Bench, kind: type[HubertPretraining], path: Path, batch: dict[str, torch.Tensor]
-) -> list[float]:
-    torch.manual_seed(0)
-    encoder: Any = AutoModel.from_pretrained(
-        path, dtype=torch.float32, attn_implementation="sdpa", **DROPOUT
-    )
-    model = kind(encoder, BASE.targets.clusters, BASE.prediction, BASE.convolutions)
-    model = model.to(bench.device).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-
-    def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(bench.device.type, torch.bfloat16):
-            loss = model(**batch)["loss"]
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
-        optimiser.step()
-
-    return (
-        profiled(bench, step)
-        if bench.values.get("profile") and kind is HubertPretraining
-        else bench.timed(step)
-    )
-
-
 def pretraining(bench: Bench) -> None:
     seconds, crops = bench.values["training"]
-    path, samples = folder(bench.values["model"], bench.step.exp), int(seconds * SAMPLE_RATE)
-    model: Any = AutoModel.from_pretrained(path)
+    samples = int(seconds * SAMPLE_RATE)
+    model: Any = AutoModel.from_pretrained(bench.path)
     frames = int(model._get_feat_extract_output_lengths(samples))
     generator = torch.Generator().manual_seed(0)
     begins = torch.rand(crops, frames, generator=generator) < 0.08
@@ -286,86 +195,73 @@ def pretraining(bench: Bench) -> None:
         "mask": torch.nn.functional.pad(begins, (9, 0)).unfold(1, 10, 1).any(2),
     }
     batch = {name: value.to(bench.device) for name, value in batch.items()}
-    kinds = {"speechssl bf16": HubertPretraining, "transformers bf16, SDPA": Plain}
-    times = {}
-    for name, kind in kinds.items():
-        if found := bench.attempt(
-            f"pre-training, {name}", partial(steps, bench, kind, path, batch)
-        ):
-            times[name] = found
-    computed, condition = (
-        3 * crops * flops(model.config, samples, True),
-        (f"pre-training on {crops} crops of {seconds:g} s"),
-    )
+
+    def step(kind: type[HubertPretraining]) -> Callable[[], object]:
+        torch.manual_seed(0)
+        encoder: Any = AutoModel.from_pretrained(
+            bench.path, dtype=torch.float32, attn_implementation="sdpa", **DROPOUT
+        )
+        model = kind(encoder, BASE.targets.clusters, BASE.prediction, BASE.convolutions)
+        model = model.to(bench.device).train()
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+        def run() -> None:
+            optimiser.zero_grad(set_to_none=True)
+            with torch.autocast(bench.device.type, torch.bfloat16):
+                loss = model(**batch)["loss"]
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+            optimiser.step()
+
+        return run
+
+    times = bench.times({OURS: partial(step, HubertPretraining), THEIRS: partial(step, Plain)})
+    computed = 3 * crops * flops(model.config, samples, True)
     for name, spent in times.items():
         took = median(spent)
         reached = computed / took / 1e12
-        rows = [
-            bench.row(name, condition, "seconds_a_step", took, (min(spent), max(spent))),
-            bench.row(name, condition, "tflops", reached),
-            bench.row(name, condition, "share_of_datasheet", 100 * reached / DATASHEET),
-        ]
+        found = {
+            "seconds_a_step": took,
+            "tflops": reached,
+            "share_of_datasheet": 100 * reached / DATASHEET,
+        }
         if bench.rate:
-            rows.append(bench.row(name, condition, "share_of_limit", 100 * reached / bench.rate))
+            found["share_of_limit"] = 100 * reached / bench.rate
         for iteration, updates in UPDATES.items():  # of HuBERT base, where this is its size
             hours = updates * UPDATE_HOURS * took / (crops * seconds)
-            rows.append(bench.row(name, condition, f"hours_of_iteration_{iteration}", hours))
-        if name != "transformers bf16, SDPA" and "transformers bf16, SDPA" in times:
-            rows.append(
-                bench.row(
-                    name,
-                    condition,
-                    "steps_over_bf16",
-                    median(times["transformers bf16, SDPA"]) / took,
-                )
-            )
-        save(bench.step.exp, rows)
-
-
-# ---- DUAL on long passages
-
-
-def reading(bench: Bench, encoder: str, batches: list[dict[str, torch.Tensor]]) -> list[float]:
-    step = Reading(encoder, "bf16", bench.values["reader"], "wall", bench.device)
-    return bench.timed(lambda: step(batches))
+            found[f"hours_of_iteration_{iteration}"] = hours
+        if name == OURS and THEIRS in times:
+            found["steps_over_bf16"] = median(times[THEIRS]) / took
+        bench.save(name, f"pre-training on {crops} crops of {seconds:g} s", found)
 
 
 def dual(bench: Bench) -> None:
     longest = max(map(max, bench.values["lengths"]))
+
+    def reading(encoder: str, batches: list[dict[str, torch.Tensor]]) -> Callable[[], object]:
+        moved = []
+        for batch in batches:
+            moved.append({name: value.to(bench.device) for name, value in batch.items()})
+        step = Step(encoder, "bf16", bench.values["reader"], "wall", bench.device)
+        return lambda: step(moved)
+
     for lengths in bench.values["lengths"]:
         separate = sequences(lengths)
         full = padded(separate, longest)
         # all at once, which a GPU is fastest at
         one = [{name: torch.cat([batch[name] for batch in full]) for name in full[0]}]
-        contenders = {PUBLISHED: ("Longformer", one)} | {
-            f"speechssl {e}": (e, separate) for e in ("BERT", "ModernBERT")
-        }
-        times = {}
-        for system, (encoder, batches) in contenders.items():
-            moved = [
-                {name: value.to(bench.device) for name, value in batch.items()} for batch in batches
-            ]
-            if found := bench.attempt(
-                f"DUAL, {system}, {lengths}", partial(reading, bench, encoder, moved)
-            ):
-                times[f"{system} bf16"] = found
-        condition = f"reading {'-'.join(map(str, lengths))} units"
+        contenders = {f"{PUBLISHED} bf16": partial(reading, "Longformer", one)}
+        for encoder in ("BERT", "ModernBERT"):
+            contenders[f"speechssl {encoder} bf16"] = partial(reading, encoder, separate)
+        times = bench.times(contenders)
+        published = median(times.get(f"{PUBLISHED} bf16", [float("nan")]))
         for name, spent in times.items():
-            rows = [
-                bench.row(
-                    name, condition, "seconds_a_step", median(spent), (min(spent), max(spent))
-                )
-            ]
-            if (published := f"{PUBLISHED} bf16") in times and name != published:
-                rows.append(
-                    bench.row(
-                        name,
-                        condition,
-                        "over_longformer_bf16",
-                        median(times[published]) / median(spent),
-                    )
-                )
-            save(bench.step.exp, rows)
+            took = median(spent)
+            found = {"seconds_a_step": took, "over_longformer_bf16": published / took}
+            bench.save(name, f"reading {'-'.join(map(str, lengths))} units", found)
+
+
+PARTS = {"rate": rate, "extraction": extraction, "pretraining": pretraining, "dual": dual}
 
 
 def main() -> None:
@@ -374,31 +270,18 @@ def main() -> None:
     )
     parser.add_argument("config", type=Path)
     parser.add_argument("exp", type=Path)
-    parser.add_argument(
-        "--limit",
-        type=float,
-        default=float("inf"),
-        help=("seconds after which nothing more begins"),
-    )
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument(
-        "--profile", action="store_true", help=("print the kernels of ours by their time")
-    )
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--profile", action="store_true", help="print the kernels of ours")
     given = parser.parse_args()
-    values = yaml.safe_load(given.config.read_text(encoding="utf-8"))["gpu"] | {
-        "profile": given.profile
-    }
+    values = yaml.safe_load(given.config.read_text(encoding="utf-8"))["gpu"]
     if torch.device(values["device"]).type == "cuda" and not torch.cuda.is_available():
         print("no GPU here: left out")
         return
     given.exp.mkdir(parents=True, exist_ok=True)
-    bench = Bench(Settings(given.exp, values), given.limit)
-    runs = {"rate": rate, "extraction": extraction, "pretraining": pretraining, "dual": dual}
+    bench = Bench(Settings(given.exp, values), given.limit, given.profile)
     for part in given.parts:
-        bench.attempt(f"part {part}", partial(runs[part], bench))
-    print(f"{time.perf_counter() - bench.begun:.0f} s")
-    if bench.failed:
-        sys.exit(f"failed: {', '.join(bench.failed)}")
+        PARTS[part](bench)
 
 
 if __name__ == "__main__":

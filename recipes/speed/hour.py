@@ -62,38 +62,18 @@ def main() -> None:
     for shape, precision, conditions in [*runs, ("small", "bf16", (one_file, long))]:
         system, took = f"speechssl {precision}", {}
         for condition in conditions:
-            command = [
-                sys.executable,
-                __file__,
-                *sys.argv[1:3],
-                precision,
-                shape,
-                *map(str, paths[condition]),
-            ]
-            found = json.loads(
-                subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            )
+            given = [*sys.argv[1:3], precision, shape, *map(str, paths[condition])]
+            command = [sys.executable, __file__, *given]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            found = json.loads(done.stdout)
             took[condition] = found["seconds"]
             length = longer if condition == long else minutes
-            speed = row(
-                system, shape, condition, "x_realtime", length * 60 / found["seconds"], None, 1
-            )
-            save(step.exp, [speed, row(system, shape, condition, "peak_gb", found["gb"], None, 1)])
+            speed = length * 60 / found["seconds"]
+            for metric, value in {"x_realtime": speed, "peak_gb": found["gb"]}.items():
+                save(step.exp, [row(system, shape, condition, metric, value, None, 1)])
         if many in took:
-            save(
-                step.exp,
-                [
-                    row(
-                        system,
-                        shape,
-                        one_file,
-                        "one_file_over_many",
-                        took[one_file] / took[many],
-                        None,
-                        1,
-                    )
-                ],
-            )
+            ratio = took[one_file] / took[many]
+            save(step.exp, [row(system, shape, one_file, "one_file_over_many", ratio, None, 1)])
 
 
 if __name__ == "__main__":

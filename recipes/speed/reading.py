@@ -1,5 +1,4 @@
-"""Steps of training DUAL: on long passages, the published Longformer beside exact attention; on
-windows, SDPA beside our attention.
+"""Steps of training DUAL on long passages: the published Longformer beside exact attention.
 
     python recipes/speed/reading.py CONFIG EXP
 
@@ -7,8 +6,7 @@ The published setting (arXiv 2203.04911) is Longformer with global attention on 
 sequences padded to 4,096 tokens. Ours is the model of `train dual`, a sequence at a time and so
 without padding (`--batch 1 --accumulation 4`), on encoders with exact attention (SDPA). All have
 random weights of the base shape; a step is forward, backward and AdamW (fused), without dropout.
-bf16 is autocast. The windows are those of recipes/text_side, read by a BERT of MiniLM's shape, with
-our attention (what `train` takes on a CPU in bf16) and with PyTorch's, in turn.
+bf16 is autocast.
 """
 
 from __future__ import annotations
@@ -25,10 +23,8 @@ from torch import nn
 
 from speechssl.dual.data import collate
 from speechssl.dual.model import SpanModel
-from speechssl.textlm.attention import fast_attention
 from speechssl.textlm.encoders import make_encoder, remove_dropout
 
-SDPA = "transformers, SDPA"
 PUBLISHED = "transformers Longformer, padded"
 UNITS, QUESTION = 500, 100  # of a codebook; tokens of a question
 ENCODERS: dict[str, dict[str, Any]] = {
@@ -110,91 +106,30 @@ class Step:
         return self.clock() - start
 
 
-def windows(step: Any) -> None:
-    """Short sequences, many a batch: attention of both kinds in turn, in one model."""
-    for count, length in step.values["windows"]:
-        batch = {
-            name: torch.cat([x[name] for x in sequences([length] * count)])
-            for name in sequences([length])[0]
-        }
-        batch["mask"][::3, length * 9 // 10 :] = 0  # a third of them is shorter
-        contender = Step("BERT", "bf16", step.values["window-shape"], step.values["clock"])
-        times: dict[str, list[float]] = {SDPA: [], "speechssl": []}
-        contender([batch])
-        for _ in range(step.values["repeats"]):
-            times[SDPA].append(contender([batch]))
-            with fast_attention(contender.model.encoder):
-                times["speechssl"].append(contender([batch]))
-        rows = []
-        for system, values in times.items():
-            given = system, "MiniLM's shape", f"reading {count} windows of {length} tokens"
-            rows.append(
-                row(
-                    *given,
-                    "seconds_a_step",
-                    median(values),
-                    (min(values), max(values)),
-                    len(values),
-                )
-            )
-            rows.append(
-                row(*given, "over_sdpa", median(times[SDPA]) / median(values), None, len(values))
-            )
-        save(step.exp, rows)
-
-
 def main() -> None:
     step = settings("reading")
-    windows(step)
+    repeats, precisions = step.values["repeats"], step.values["precisions"]
     longest = max(map(max, step.values["lengths"]))
     for lengths in step.values["lengths"]:
         batches = sequences(lengths)
-        times: dict[str, list[float]] = {}
-        contenders = [
-            (PUBLISHED, "Longformer", padded(batches, longest)),
-            *((f"speechssl {e}", e, batches) for e in ENCODERS),
-        ]
+        contenders = [(PUBLISHED, "Longformer", padded(batches, longest))]
+        contenders += [(f"speechssl {encoder}", encoder, batches) for encoder in ENCODERS]
+        times: dict[tuple[str, str], list[float]] = {}
         # one after the other: two of them with their gradients take 10 GB
         for system, encoder, its in contenders:
-            for precision in step.values["precisions"]:
+            for precision in precisions:
                 contender = Step(encoder, precision, step.values["shape"], step.values["clock"])
                 contender(its)
-                times[f"{system} {precision}"] = [
-                    contender(its) for _ in range(step.values["repeats"])
-                ]
-                print(
-                    system,
-                    precision,
-                    [f"{value:.1f} s" for value in times[f"{system} {precision}"]],
-                    flush=True,
-                )
+                times[system, precision] = [contender(its) for _ in range(repeats)]
         condition = f"reading {'-'.join(map(str, lengths))} units"
-        for system, values in times.items():
-            rows = [
-                row(
-                    system,
-                    "base",
-                    condition,
-                    "seconds_a_step",
-                    median(values),
-                    (min(values), max(values)),
-                    len(values),
-                )
-            ]
-            for precision in step.values["precisions"]:
-                ratio = median(times[f"{PUBLISHED} {precision}"]) / median(values)
-                rows.append(
-                    row(
-                        system,
-                        "base",
-                        condition,
-                        f"over_longformer_{precision}",
-                        ratio,
-                        None,
-                        len(values),
-                    )
-                )
-            save(step.exp, rows)
+        for (system, precision), values in times.items():
+            took = median(values)
+            found = {"seconds_a_step": took}
+            for other in precisions:
+                found[f"over_longformer_{other}"] = median(times[PUBLISHED, other]) / took
+            for metric, value in found.items():
+                name = f"{system} {precision}"
+                save(step.exp, [row(name, "base", condition, metric, value, None, repeats)])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from encoders import matrix_rate
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.training import training_states
+from speechssl.encoders.hubert import training_states
 
 Forward = Callable[[Any, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 NONE = dict.fromkeys(
@@ -89,16 +89,13 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
     """Time all four contenders in turn, and leave the rows of one workload."""
     torch.manual_seed(1)
     samples = torch.randn(crops, int(seconds * SAMPLE_RATE) + 80)
-    frames = AutoModel.from_pretrained(folder(shape, exp))._get_feat_extract_output_lengths(
-        samples.shape[1]
-    )
-    batch = samples, torch.arange(int(frames)).expand(crops, -1) % 20 < 10
-    sides = {"transformers": plain, "speechssl": ours}
-    steps = {
-        (s, p): Step(f, p, folder(shape, exp), batch)
-        for p in ("fp32", "bf16")
-        for s, f in sides.items()
-    }
+    model: Any = AutoModel.from_pretrained(folder(shape, exp))
+    frames = int(model._get_feat_extract_output_lengths(samples.shape[1]))
+    batch = samples, torch.arange(frames).expand(crops, -1) % 20 < 10
+    steps = {}
+    for precision in ("fp32", "bf16"):
+        for system, forward in {"transformers": plain, "speechssl": ours}.items():
+            steps[system, precision] = Step(forward, precision, folder(shape, exp), batch)
     check(steps["speechssl", "fp32"].gradients(), steps["transformers", "fp32"].gradients())
     for step in steps.values():
         step()
@@ -108,37 +105,21 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
         rates.append(matrix_rate(torch.bfloat16, time.perf_counter))
         for name, step in steps.items():
             times[name].append(step())
-    least = (
-        3
-        * crops
-        * flops(steps["speechssl", "bf16"].model.config, samples.shape[1], True)
-        / 1e9
-        / median(rates)
-    )
-    save(exp, _rows(shape, f"training on {crops} crops of {seconds:g} s", times, least))
-
-
-def _rows(
-    shape: str, condition: str, times: dict[tuple[str, str], list[float]], least: float
-) -> list[Any]:
-    """least: seconds that the products of a step alone would take in bf16."""
-    rows = []
-    spent = {name: median(values) for name, values in times.items()}
+    # seconds that the products of a step alone would take in bf16
+    least = 3 * crops * flops(model.config, samples.shape[1], True) / 1e9 / median(rates)
+    condition = f"training on {crops} crops of {seconds:g} s"
     for (system, precision), values in times.items():
-        spread = 1 / max(values), 1 / min(values)
-        name, took = f"{system} {precision}", spent[system, precision]
-        rows.append(row(name, shape, condition, "steps_per_second", 1 / took, spread, len(values)))
+        took = median(values)
+        found = {"steps_per_second": 1 / took}
         if precision == "bf16":
-            rows.append(
-                row(name, shape, condition, "share_of_limit", 100 * least / took, None, len(values))
-            )
+            found["share_of_limit"] = 100 * least / took
         if system == "speechssl":
             for other in ("fp32", "bf16"):
-                ratio = spent["transformers", other] / took
-                rows.append(
-                    row(name, shape, condition, f"steps_over_{other}", ratio, None, len(values))
-                )
-    return rows
+                found[f"steps_over_{other}"] = median(times["transformers", other]) / took
+        for metric, value in found.items():
+            save(
+                exp, [row(f"{system} {precision}", shape, condition, metric, value, None, repeats)]
+            )
 
 
 def main() -> None:

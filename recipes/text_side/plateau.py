@@ -37,7 +37,6 @@ from speechssl.options import (
     option,
 )
 from speechssl.stats import BootstrapUnits
-from speechssl.textlm.attention import fast_attention
 from speechssl.textlm.encoders import remove_dropout
 from speechssl.textlm.symbols import special_ids
 from speechssl.timing import interval_of_units
@@ -179,10 +178,9 @@ def train_and_answer(
         return sum(scores()) / len(timed)
 
     batches = example_batches(examples, layout, qa)
-    with fast_attention(model.encoder):
-        training, curve = fit_and_score(
-            model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
-        )
+    training, curve = fit_and_score(
+        model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
+    )
     items = {q.id: (1.0, 0.0) for q in timed}
     items |= {q.id: (1.0, score) for q, score in zip(questions, scores(), strict=True)}
     drawn = passage_units(test, [q.passage for q in timed], [q.id for q in timed])

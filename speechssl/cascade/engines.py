@@ -37,7 +37,6 @@ from speechssl.cascade.data import (
 from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.checkpoints import checkpoint_folder, hash_of_weights
 from speechssl.dual.system import choose_device
-from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError, first_line
 from speechssl.timing import FrameGrid
 
@@ -262,5 +261,4 @@ def _load(loader: Any, folder: Path, **options: Any) -> Any:
 def _load_model(loader: Any, folder: Path, device: str) -> Any:
     """Load a model for inference."""
     model, _ = _load(loader, folder, output_loading_info=True)
-    for_inference(model)
     return model.eval().to(device)

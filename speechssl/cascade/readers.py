@@ -35,7 +35,6 @@ from speechssl.dual.system import (
     retrieve_windows,
     run_model,
 )
-from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.options import find_shipped
 from speechssl.textlm.encoders import longest_sequence, reason_of, text_config
@@ -203,7 +202,6 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
         tokenizer = read_tokenizer(folder, remedy)
         if not tokenizer.is_fast:
             raise ValueError("its tokeniser does not say where in a text its tokens stand")
-        for_inference(model)
         reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
         # a model may want images, boxes or other outputs
         line = Transcript((TimedWord("anna", math.nan, math.nan, math.nan),))

@@ -157,7 +157,7 @@ class BertLayer(nn.Module):
         attended = attended.transpose(1, 2).reshape(x.shape)
         back = self.attention["output"]
         x = back["LayerNorm"](back["dense"](attended) + x)
-        inside = self.intermediate["dense"].gelu(x)
+        inside = functional.gelu(self.intermediate["dense"](x))
         return self.output["LayerNorm"](self.output["dense"](inside) + x)
 
 

@@ -50,7 +50,6 @@ from speechssl.finetuning import merge_lora, train_only, trained_parameters
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main
-from speechssl.textlm.attention import fast_attention
 from speechssl.textlm.encoders import (
     checkpoint_gradients,
     licences,
@@ -263,8 +262,7 @@ def fit_reader(
         remove_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
-    with fast_attention(model.encoder):
-        result = fit(model, batches, options.training, folder, evaluation)
+    result = fit(model, batches, options.training, folder, evaluation)
     return {"training": result, "trained_parameters": trained_parameters(model)}
 
 

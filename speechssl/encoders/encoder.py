@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.audio import LONG, collect, in_blocks
-from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.engines import Engine
+from speechssl.encoders.engines import Engine, TorchEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
@@ -79,8 +77,8 @@ class SpeechEncoder:
         encoded in overlapping pieces that are joined frame by frame. Raises ValueError for fewer
         samples than one receptive field.
         """
-        pieces = [torch.stack(list(states)) for states in self._pieces(samples, self.layers)]
-        return torch.cat(pieces, dim=1)
+        every = range(self.layers + 1)
+        return torch.cat([torch.stack(states) for states in self._pieces(samples, every)], dim=1)
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer the
@@ -91,36 +89,35 @@ class SpeechEncoder:
         """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
         memory."""
         self._check(layer)
-        for states in self._pieces(samples, layer):
-            yield next(islice(states, layer, None))
+        for states in self._pieces(samples, [layer]):
+            yield states[0]
 
     @property
     def device(self) -> str:
         """Return the kind of device it runs on: cpu or cuda."""
-        return str(getattr(getattr(self.engine, "device", None), "type", "cpu"))
+        return "cuda" if self.engine.place == "cuda" else "cpu"
 
     @property
     def batches(self) -> bool:
-        """Say whether `features_of` computes several recordings at a time."""
-        return isinstance(self.engine, BatchedEngine)
+        """Say whether `features_of` computes several recordings at a time: a GPU does, and a CPU is
+        fastest one by one."""
+        return isinstance(self.engine, TorchEngine) and self.engine.place != "cpu"
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
-        """Return `features` of many recordings. A GPU computes several at a time, and there they
-        stay; a CPU is fastest one by one."""
-        if not isinstance(self.engine, BatchedEngine):
-            return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
+        """Return `features` of many recordings. Where it `batches` they stay on the GPU."""
         self._check(layer)
-        longest = self.chunking.seconds * self.grid.sample_rate
-        short = [n for n, samples in enumerate(recordings) if len(samples) <= longest]
-        waves = [self.wave(recordings[n]) for n in short]
-        batched = dict(zip(short, self.engine.features(waves, layer), strict=True))
-        features = []
+        features: dict[int, torch.Tensor] = {}
+        if self.batches:
+            longest = self.chunking.seconds * self.grid.sample_rate
+            short = [n for n, samples in enumerate(recordings) if len(samples) <= longest]
+            waves = [self.wave(recordings[n]) for n in short]
+            batched = self.engine.features(waves, layer, self.grid)  # type: ignore[attr-defined]
+            for n, x in zip(short, batched, strict=True):
+                features[n] = x.clone().float()  # not a view of the padded batch
         for n, samples in enumerate(recordings):
-            if n in batched:
-                features.append(batched[n].clone().float())  # not a view of the padded batch
-            else:
-                features.append(torch.cat(list(self.stream(samples, layer))))
-        return features
+            if n not in features:
+                features[n] = torch.cat(list(self.stream(samples, layer)))
+        return [features[n] for n in range(len(recordings))]
 
     def _check(self, layer: int) -> None:
         if not 0 <= operator.index(layer) <= self.layers:
@@ -168,8 +165,8 @@ class SpeechEncoder:
         return collect(map(normalise, in_blocks(samples)))
 
     @torch.inference_mode()
-    def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
-        """Yield of every piece its layers 0 to `last`, without the context."""
+    def _pieces(self, samples: np.ndarray, layers: Sequence[int]) -> Iterator[list[torch.Tensor]]:
+        """Yield these layers of every piece, without the context."""
         wave = self.wave(samples)
         frames = self.grid.frames(len(samples))
         statistics = self.engine.statistics(wave)
@@ -188,7 +185,8 @@ class SpeechEncoder:
             piece = wave[left * self.grid.hop : end]
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
-            yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
+            states = self.engine.states(piece, statistics, layers)
+            yield [x[inner].clone().float() for x in states]
 
 
 def _tensor(samples: np.ndarray) -> torch.Tensor:

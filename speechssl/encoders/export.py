@@ -1,4 +1,4 @@
-"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before
+"""An encoder is written for Hugging Face, torchaudio or fairseq, and all layers are verified before
 anything appears under its name."""
 
 from __future__ import annotations
@@ -87,8 +87,6 @@ def convert(
         if huggingface:
             card["files"] = file_hashes(written)
         write_json(_card_file(written, kind), card)
-        for path in folder.rglob("*.*"):
-            os.chmod(path, 0o644)  # safetensors' are for nobody else
         # last what others look for
         for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):
             os.replace(path, out.parent / path.name)
@@ -130,8 +128,9 @@ def _read_existing(out: Path, kind: str, card: dict[str, Any]) -> dict[str, Any]
     """Return the card of what is there. Raises InputError where it is not what `card` says."""
     card_file = _card_file(out, kind)
     stored = read_json(card_file) if out.exists() and card_file.is_file() else {}
-    weights = dict(stored.get("made_from") or {}).get("hash")
-    same = weights == card["made_from"]["hash"] and all(stored.get(k) == card[k] for k in SAME)
+    weights = card["made_from"]["hash"]
+    same = stored.get("made_from", {}).get("hash") == weights
+    same = same and all(stored.get(key) == card[key] for key in SAME)
     if not same or hash_weights(load_checkpoint(out).model) != weights:
         raise InputError(
             f"{out} already exists and is something else; choose another place or delete it"
@@ -178,9 +177,9 @@ def relative_errors(layers: Layers, expected: Layers) -> list[float]:
 
 
 def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
-    """Read what was written again: its weights must be the source's to the bit, and every layer of
-    two seconds of noise the source's within TOLERANCE, each computed by the library whose format it
-    is (fairseq's by our own engine)."""
+    """Return the errors of all layers of what was written, for two seconds of noise, each side
+    computed by the library whose format it is (fairseq's by our own engine). Raises InputError
+    where the weights are not the source's to the bit, or a layer is off by more than TOLERANCE."""
     again = load_checkpoint(written)
     weights, read = checkpoint.model.state_dict(), again.model.state_dict()
     same = weights.keys() == read.keys() and all(
@@ -211,7 +210,8 @@ def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor)
         engine: Any = TransformersEngine(checkpoint.model)
         if checkpoint.kind == "fairseq":
             engine = as_encoder(checkpoint, device="cpu").engine
-        return list(engine.states(wave, engine.statistics(wave), config.num_hidden_layers))
+        every = range(config.num_hidden_layers + 1)
+        return list(engine.states(wave, engine.statistics(wave), every))
     import torchaudio
 
     weights = read_weights(name).state

@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 from tqdm import tqdm
@@ -22,12 +21,12 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.checkpoints import SHIPPED, checkpoint_folder, dequantise, load_quantised
-from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import (
     BUNDLE,
     MASK,
     NO_MASK,
     Architecture,
+    Weights,
     brief,
     is_extra,
     read_weights,
@@ -38,10 +37,13 @@ from speechssl.encoders.engines import (
     WHISPER_GRID,
     WHISPER_WINDOW,
     Engine,
+    OpenVinoEngine,
+    TorchEngine,
     TransformersEngine,
     WhisperEngine,
+    cpu_capabilities,
 )
-from speechssl.encoders.hubert import FastEngine, has_onednn, is_known, modules_of
+from speechssl.encoders.hubert import is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.timing import FrameGrid
@@ -65,10 +67,13 @@ DECISIVE = (  # of a config, beside what the shapes of the weights say
     "feat_extract_activation",
 )
 OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"
-PRECISIONS = ("fp32", "bf16", "int8")
+PRECISIONS = ("fp32", "bf16")
+LARGE = 50_000_000  # parameters: HuBERT base has 94 million
 
 
-def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
+def load_encoder(
+    name: str | Path, precision: str = "fp32", device: str = "auto", engine: str = "auto"
+) -> SpeechEncoder:
     """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same
     hash, however they came.
 
@@ -84,9 +89,11 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
       a fairseq checkpoint      .pt of HuBERT or wav2vec 2.0, pre-trained or fine-tuned
       an s3prl upstream         s3prl:NAME or s3prl:NAME@PATH (needs speechssl[s3prl])
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the
-    third digit; int8 (on a CPU) is faster still, and differs in the second; auto is bf16 where the
-    processor or GPU has it, else fp32, and the encoder says which. device: cpu, cuda, cuda:N, or
-    auto: a GPU where there is one.
+    third digit; auto is bf16 where the processor or GPU has it, else fp32, and the encoder says
+    which. device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
+    engine: torch; openvino, for HuBERT and wav2vec 2.0 on a CPU (needs speechssl[openvino]; the
+    converted model is kept in ~/.cache/speechssl/openvino); or auto: OpenVINO where it is installed
+    and faster: in bf16 on processors with AMX, for encoders of base size and larger.
     What is left out (heads, quantisers) and what a file does not say (strides, heads) is reported
     on stderr.
     Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is
@@ -98,26 +105,15 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
-    prefers_cpu = precision == "int8" or not torch.cuda.is_available()
-    on_cpu = device == "cpu" or (device == "auto" and prefers_cpu)
-    checkpoint = load_checkpoint(name, weights_alone=on_cpu and has_onednn())
-    encoder = as_encoder(checkpoint, precision, device)
-    if type(checkpoint.model) is not nn.Module:
-        del checkpoint
-        # a model of transformers refers to itself: its weights would stay beside those of the
-        # engine
-        gc.collect()
-    return encoder
+    return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
 
 def as_encoder(
-    checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto"
+    checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto", engine: str = "auto"
 ) -> SpeechEncoder:
-    """Give a checkpoint the fastest engine that computes its architecture. The engine takes the
-    model over."""
+    """Give a checkpoint an engine, as `load_encoder` says. The engine takes the model over."""
     if device == "auto":
-        # int8 is for CPUs
-        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         on_cpu = torch.empty(0, device=device).is_cpu
     except (RuntimeError, AssertionError) as error:
@@ -127,36 +123,35 @@ def as_encoder(
         ) from error
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
-    config: Any = checkpoint.model.config
+    if precision not in PRECISIONS:
+        raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
+    model: Any = checkpoint.model
+    config = model.config
     whisper = config.model_type == "whisper"
-    fast = is_known(config) and on_cpu and has_onednn(precision == "int8")
-    possible = PRECISIONS if fast else PRECISIONS[:2]
-    if precision not in possible:
-        raise InputError(
-            f"{checkpoint.name} does not run in {precision} on {device}; choose from "
-            f"{', '.join(possible)} (int8 is for HuBERT and wav2vec 2.0 on CPUs)"
-        )
     grid = WHISPER_GRID
     if not whisper:
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-    weights = hash_weights(checkpoint.model)
+    weights = hash_weights(model)
     # the same weights with other heads or strides are another encoder
-    settings = [checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]
-    threads = torch.get_num_threads()
-    # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
-    torch.set_num_threads(1)
-    try:
-        engine: Engine
-        if whisper:
-            engine = WhisperEngine(checkpoint.model, precision, device)
-        elif not is_known(config):
-            engine = TransformersEngine(checkpoint.model, precision, device)
-        elif fast:
-            engine = FastEngine(checkpoint.model, precision)
-        else:
-            engine = BatchedEngine(checkpoint.model, grid, precision, device)
-    finally:
-        torch.set_num_threads(threads)
+    settings = hash_json([checkpoint.normalise, *(getattr(config, x, None) for x in DECISIVE)])
+    can_openvino = on_cpu and is_known(config)
+    if engine == "openvino" and not can_openvino:
+        raise InputError(
+            f"OpenVINO does not run {checkpoint.name} on {device}; it is for HuBERT and wav2vec "
+            "2.0 on a CPU"
+        )
+    if engine == "auto" and can_openvino and precision == "bf16" and openvino_gains(model):
+        engine = "openvino"
+    runs: Engine
+    if whisper:
+        runs = WhisperEngine(model, precision, device)
+    elif not is_known(config):
+        runs = TransformersEngine(model, precision, device)
+    elif engine == "openvino":
+        graph = Path.home() / f".cache/speechssl/openvino/{weights}-{settings}.xml"
+        runs = OpenVinoEngine(model, precision, graph)
+    else:
+        runs = TorchEngine(model, precision, device)
     return SpeechEncoder(
         name=checkpoint.name,
         grid=grid,
@@ -166,8 +161,8 @@ def as_encoder(
         hash=weights,
         card=checkpoint.card,
         precision=precision,
-        settings=hash_json(settings),
-        engine=engine,
+        settings=settings,
+        engine=runs,
         chunking=WHISPER_CHUNKING if whisper else Chunking(),
         window=WHISPER_WINDOW if whisper else None,
     )
@@ -181,8 +176,16 @@ def shared_encoder(models: Path) -> SharedEncoder:
 def has_bf16(on_cpu: bool) -> bool:
     """Say whether the processor, or else the GPU, has bf16 arithmetic."""
     if on_cpu:
-        return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        return bool(cpu_capabilities().get("avx512_bf16"))
     return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def openvino_gains(model: nn.Module) -> bool:
+    """Say whether OpenVINO is installed, and faster than torch in bf16 (recipes/speed): it is on
+    processors with AMX, for large encoders."""
+    has_amx = bool(cpu_capabilities().get("amx_bf16"))
+    parameters = sum(weight.numel() for weight in model.parameters())
+    return has_amx and parameters >= LARGE and find_spec("openvino") is not None
 
 
 def hash_weights(model: torch.nn.Module) -> str:
@@ -213,8 +216,8 @@ def load_checkpoint(
     name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False
 ) -> Checkpoint:
     """Load the model itself, to train it further. overrides: what is known of a file that does not
-    say it; wins over what it says. weights_alone: the model need not compute anything, so that it
-    may be that of `modules_of`.
+    say it; wins over what it says. weights_alone: for our forward pass the modules of `modules_of`
+    will do.
 
     Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
     says all itself.
@@ -226,17 +229,7 @@ def load_checkpoint(
             break
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
-        weights = read_weights(name)
-        model, normalise, guesses = translate(weights, overrides)
-        loaded = Checkpoint(
-            weights.name,
-            model,
-            normalise,
-            weights.card,
-            weights.kind,
-            tuple(weights.left_out),
-            tuple(guesses),
-        )
+        loaded = _load_weights(read_weights(name), overrides)
     elif overrides != Architecture():
         raise InputError(
             f"{name} is a Hugging Face model, whose config.json states strides, heads and "
@@ -258,6 +251,14 @@ def load_checkpoint(
             )
         tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
+
+
+def _load_weights(weights: Weights, overrides: Architecture) -> Checkpoint:
+    model, normalise, guesses = translate(weights, overrides)
+    left_out = tuple(weights.left_out)
+    return Checkpoint(
+        weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses)
+    )
 
 
 def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
@@ -314,16 +315,7 @@ def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkp
         model = modules_of(config)
         model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
         normalise = bool(extractor.do_normalize)
-    except (
-        InputError,
-        OSError,
-        SafetensorError,
-        AttributeError,
-        IndexError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ):
+    except Exception:
         return None
     return Checkpoint(name, model.eval().requires_grad_(False), normalise, card)
 
@@ -402,10 +394,9 @@ def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], 
     missing = set(info["missing_keys"]) - {MASK} or {str(k) for k in info["mismatched_keys"]}
     rest = {key for key in left_out if not is_extra(key)}
     if missing or rest:
-        fault = f"lacks {len(missing)} weights" if missing else f"has {len(rest)} weights too many"
         raise InputError(
-            f"the checkpoint {folder} {fault} for its config ({brief(missing or rest)}); fetch or "
-            "make the encoder again"
+            f"the checkpoint {folder} does not have the weights of its config (missing: "
+            f"{brief(missing)}; too many: {brief(rest)}); fetch or make the encoder again"
         )
     return model, tuple(sorted(left_out)), MASK not in info["missing_keys"]
 

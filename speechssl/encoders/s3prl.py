@@ -1,5 +1,5 @@
-"""s3prl's upstreams are encoders, our encoders are an upstream of s3prl, and here is the shim that
-s3prl 0.4.18 needs to run on current packages: nothing else knows of any.
+"""s3prl's upstreams are encoders, our encoders are an upstream of s3prl, and s3prl 0.4.18 is given
+what it needs to run on current packages.
 
 `s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`,
 `s3prl:fbank`), `s3prl:NAME@PATH` one that is given it (`s3prl:hf_hubert_custom@FOLDER`,
@@ -34,7 +34,7 @@ import subprocess
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
@@ -48,7 +48,6 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
@@ -106,8 +105,8 @@ def apply_effects_tensor(
     """Do what `torchaudio.sox_effects.apply_effects_tensor` does. tensor: (C, N).
 
     channels 1, rate and gain are computed here (soxr is the resampler of sox, so that samples
-    differ in their last bits); whatever else s3prl asks for (silence, in ASV) by the program sox.
-    Raises InputError where there is none, or it fails.
+    differ in their last bits); whatever else s3prl asks for (silence, in ASV) by the program sox,
+    which keeps rate and channels.
     """
     samples, rate = tensor.numpy(), sample_rate
     for effect in effects:
@@ -119,24 +118,13 @@ def apply_effects_tensor(
                 rate = int(other)
             case ["gain", decibels]:
                 samples = samples * np.float32(10 ** (float(decibels) / 20))
-            case _:  # by the program, which keeps rate and channels
-                samples = _run_sox(samples, rate, effect)
+            case _:
+                raw = f"-t f32 -r {rate} -c {len(samples)} -".split()
+                content = samples.T.astype("<f4").tobytes()
+                command = ["sox", *raw, *raw, *effect]
+                done = subprocess.run(command, input=content, capture_output=True, check=True)
+                samples = np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
     return torch.from_numpy(np.ascontiguousarray(samples, np.float32)), rate
-
-
-def _run_sox(samples: np.ndarray, rate: int, effect: Sequence[str]) -> np.ndarray:
-    raw = ["-t", "f32", "-r", str(rate), "-c", str(len(samples)), "-"]
-    content = samples.T.astype("<f4").tobytes()
-    try:
-        done = subprocess.run(
-            ["sox", *raw, *raw, *effect], input=content, capture_output=True, check=True
-        )
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        raise InputError(
-            f"s3prl uses the effect {' '.join(effect)}, and the program sox cannot apply it "
-            f"({first_line(error)}); install it, or see its manual"
-        ) from error
-    return np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
 
 
 def _stand_in_module(path: str, name: str, value: Any) -> None:
@@ -205,6 +193,7 @@ class UpstreamEngine:
 
     upstream: nn.Module
     grid: FrameGrid
+    place: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> torch.Tensor:
         """Return the utterance itself, with the samples at its end that give no frame: what
@@ -213,24 +202,18 @@ class UpstreamEngine:
 
     @torch.inference_mode()
     def states(
-        self, piece: torch.Tensor, statistics: torch.Tensor, last: int
-    ) -> Iterator[torch.Tensor]:
-        """Yield layers 0 to `last`, (T, D) each. piece: (N,) float32. Raises ValueError for audio
-        the upstream cannot take."""
+        self, piece: torch.Tensor, statistics: torch.Tensor, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return these layers, (T, D) each. piece: (N,) float32. Raises ValueError for audio the
+        upstream cannot take."""
         whole = len(statistics) - len(piece) < self.grid.hop
         try:
             states = run(self.upstream, statistics if whole else piece)
         except (RuntimeError, ValueError, AssertionError) as error:
             raise ValueError(
-                f"the upstream cannot encode {len(piece)} samples ({str(error)[:160]})"
+                f"the upstream cannot encode {len(piece)} samples ({first_line(error)})"
             ) from error
-        given_frames, frames = len(states[0]), self.grid.frames(len(piece))
-        if given_frames != frames:
-            raise ValueError(
-                f"the upstream gives {given_frames} frames of {len(piece)} samples, "
-                f"and {frames} were to be expected"
-            )
-        yield from states[: last + 1]
+        return [states[layer] for layer in layers]
 
 
 def run(upstream: nn.Module, wave: torch.Tensor) -> list[torch.Tensor]:
@@ -289,16 +272,16 @@ def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
     parameters = [p for p in ("ckpt", "model_config") if p in known]
     # the first is s3prl's own rule
     takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)
-    is_hub = entry.startswith("hf_")
-    if takes_path != bool(path) or (
-        path and not is_hub and not path.startswith("http") and not Path(path).is_file()
-    ):
+    if takes_path != bool(path):
         which = f"needs a checkpoint; write {PREFIX}{entry}@PATH, of a file or URL"
         if not takes_path:
             which = f"downloads its own checkpoint; write {PREFIX}{entry}"
         raise InputError(f"the upstream {entry} {which}, and not {name}")
-    if path and is_hub:
-        _check_hub_folder(entry, path)
+    if path and entry.startswith("hf_"):
+        # s3prl would fill in weights that are missing, or those of another kind, without a word
+        kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
+        if entry != f"hf_{kind}_custom":
+            raise InputError(f"the upstream {entry} would misread {path}: it is a {kind} model")
     try:
         with redirect_stdout(sys.stderr):  # s3prl prints what it does
             options = {(parameters or ["ckpt"])[0]: path} if path else {}
@@ -309,23 +292,6 @@ def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
             f"s3prl cannot load {name} ({first_line(error)}); check the checkpoint, or the "
             "network it comes from"
         ) from error
-
-
-def _check_hub_folder(entry: str, path: str) -> None:
-    """Raise InputError for a folder of another kind than the upstream's, or without a feature
-    extractor: s3prl would fill in weights that are missing, or take another model's extractor,
-    without a word."""
-    kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
-    reason = f"it is a {kind} model" if entry != f"hf_{kind}_custom" else ""
-    try:
-        Wav2Vec2FeatureExtractor.from_pretrained(path)
-    except (OSError, ValueError):
-        reason = reason or "it has no preprocessor_config.json"
-    if reason:
-        raise InputError(
-            f"the upstream {entry} would misread {path} ({reason}); give a checkpoint of its own "
-            "kind, with a preprocessor_config.json"
-        )
 
 
 def upstreams() -> dict[str, Callable[..., nn.Module]]:

@@ -21,17 +21,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 from tqdm import tqdm
 
 from speechssl.artifacts import CARD, read_json, replacing, stage
 from speechssl.encoders.encoder import single_threaded
-from speechssl.errors import InputError, first_line, report_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.processes import is_main, main_first
 
-MADE_AGAIN = "delete it and give the same command, which makes it again"
 T = TypeVar("T")
 
 
@@ -62,13 +61,13 @@ class FeatureStore:
         """Read (last - first, ...) rows of a recording. Raises KeyError where it is not there."""
         path, start, _ = self.places[name]
         if path not in self._open:
-            self._open[path] = _open_shard(path)
+            self._open[path] = safe_open(path, "pt")
         selected: Tensor = self._open[path].get_slice("states")[start + first : start + last]
         return selected
 
     @classmethod
     def load(cls, folder: Path | str) -> FeatureStore:
-        """Open a finished store. Raises InputError for other folders and damaged shards."""
+        """Open a finished store. Raises InputError for other folders."""
         names = read_json(Path(folder) / CARD)["shards"]
         return cls.of_shards(Path(folder) / name for name in names)
 
@@ -76,7 +75,7 @@ class FeatureStore:
     def of_shards(cls, shards: Iterable[Path]) -> FeatureStore:
         store = cls()
         for path in shards:
-            index = _read_index(path)
+            index = json.loads(safe_open(path, "pt").metadata()["index"])
             first = 0
             for name, count in index["rows"]:
                 if count:
@@ -240,24 +239,3 @@ def _write_shard(
         # one entry: safetensors writes several in an order that changes from run to run
         tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
         temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))
-
-
-def _open_shard(path: Path) -> Any:
-    """Open a shard. Raises InputError for a file that is not whole or has no states."""
-    try:
-        file = safe_open(path, "pt")
-        file.get_slice("states")
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"{path} is missing or damaged ({first_line(error)}); {MADE_AGAIN}"
-        ) from error
-    return file
-
-
-def _read_index(path: Path) -> dict[str, Any]:
-    """Read what a shard holds of which recording. Raises InputError for a file that is no shard."""
-    try:
-        index: dict[str, Any] = json.loads((_open_shard(path).metadata() or {})["index"])
-    except (ValueError, KeyError) as error:
-        raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error
-    return index

@@ -1,9 +1,9 @@
-"""A `.pt` of torch.save, or a codebook of joblib, is read without running anything that is in it,
-by one restricted unpickler.
+"""A `.pt` of torch.save, or a codebook of joblib, is read by a restricted unpickler, and nothing
+that is in it runs.
 
 Tensors and arrays are rebuilt. Objects of the libraries that wrote the file (fairseq, omegaconf,
-argparse, scikit-learn ...) become inert stand-ins that keep what the pickle gave them; their
-libraries are never imported. Whatever else a pickle asks for is refused.
+argparse, scikit-learn ...) become inert stand-ins that keep what the pickle gave them. Whatever
+else a pickle asks for is refused.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 from speechssl.artifacts import replacing
 from speechssl.augment.training import TrainingDistortions
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
+from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
-from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added_modules
 from speechssl.pretrain.data import equalise_masks

@@ -30,9 +30,8 @@ from torch.nn import functional
 from transformers import HubertModel
 
 from speechssl.augment.training import parse_distortions
-from speechssl.encoders.hubert import check_known
+from speechssl.encoders.hubert import check_known, training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
-from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.pretrain.data import training_data
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets

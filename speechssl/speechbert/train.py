@@ -81,7 +81,6 @@ from speechssl.speechbert.model import (
 from speechssl.speechbert.options import TrainSpeechBert, TransferSpeechBert
 from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
 from speechssl.text import pieces
-from speechssl.textlm.attention import fast_attention
 from speechssl.textlm.encoders import licences, load_text_encoder, remove_dropout
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.training import Evaluation, check_share, fit, write_by_main
@@ -303,8 +302,7 @@ def fit_masked(
         o.stages.mask_window,
         seed=o.masked.seed,
     )
-    with fast_attention(text.reader.encoder):
-        return fit(model, batches, o.masked, o.out / "checkpoints/masked")
+    return fit(model, batches, o.masked, o.out / "checkpoints/masked")
 
 
 def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: EvalOptions) -> Evaluation:

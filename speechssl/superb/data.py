@@ -238,7 +238,7 @@ def cache_states(
 
 def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
     """Return what decides the features of an encoder."""
-    return {
+    card = {
         "encoder": encoder.hash,
         "settings": encoder.settings,
         "precision": encoder.precision,
@@ -246,6 +246,7 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
         "width": encoder.width,
         "chunking": asdict(encoder.chunking),
     }
+    return card | ({"engine": "openvino"} if encoder.engine.place == "openvino" else {})
 
 
 def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pooled: bool) -> int:

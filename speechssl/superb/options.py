@@ -190,8 +190,6 @@ class Superb:
         """Raise InputError for options of the training that need others."""
         o = self.training
         refuse_ineffective(changed_options(self), NEEDED)
-        if (o.finetune or o.distort) and self.sets.precision == "int8":
-            raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if o.start and not (o.finetune or o.distort):
             raise InputError("--start needs --finetune or --distort; give one of them as well")
 

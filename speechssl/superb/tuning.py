@@ -41,9 +41,13 @@ from speechssl.artifacts import hash_files, write_json
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.superb import Utterance
-from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
+from speechssl.encoders.hubert import (
+    before_end,
+    check_known,
+    frames_of_samples,
+    training_states,
+)
 from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
-from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merge_lora, train_only
 from speechssl.options import noise_folders

@@ -66,6 +66,8 @@ class Features:
             card["settings"] = self.settings
         if self.margin:
             card["margin"] = self.margin
+        if self.device == "openvino":
+            card["engine"] = self.device
         return card | {"precision": self.precision, "padding": PADDING}
 
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
@@ -146,7 +148,7 @@ def encoder_features(
         precision=encoder.precision,
         chunking=encoder.chunking,
         settings=encoder.settings,
-        device=encoder.device,
+        device=encoder.engine.place,
         many=partial(encoder.features_of, layer=layer) if encoder.batches else None,
         margin=margin,
     )

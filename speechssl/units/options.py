@@ -66,7 +66,7 @@ class Fit:
     split: str = option("train", "split of a prepared corpus")
     precision: PrecisionOrAuto = option(
         "fp32",
-        "precision of the encoder; bf16 and int8 are faster; auto: bf16 where the "
+        "precision of the encoder; bf16 is faster; auto: bf16 where the "
         "processor or GPU has it, else fp32",
     )
     seed: Whole = option(0, "seed of the choice of recordings and frames, and of k-means")
@@ -183,7 +183,7 @@ class Transfer:
     recordings: Count | None = option(None, f"number of recordings, {DRAWN}")
     split: str = option("train", "split of a prepared corpus")
     precision: PrecisionOrAuto = option(
-        "fp32", "precision of the encoders; bf16 and int8 are faster; auto: as in `units fit`"
+        "fp32", "precision of the encoders; bf16 is faster; auto: as in `units fit`"
     )
     device: str = option("auto", DEVICE)
     workers: Count | None = option(None, PARALLEL)

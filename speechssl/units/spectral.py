@@ -7,7 +7,7 @@ of SUPERB (arXiv 2105.01051).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,13 +90,16 @@ class SpectralEngine:
     utterance: mean pooling would give 0."""
 
     compute: Callable[[np.ndarray], torch.Tensor]
+    place: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> None:
         """Return None: there is nothing to normalise."""
 
-    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
-        """Yield the features (T, D) of a piece (N,) float32, once."""
-        yield self.compute(piece.numpy())
+    def states(
+        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return the features (T, D) of a piece (N,) float32."""
+        return [self.compute(piece.numpy())]
 
 
 def mfcc_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:

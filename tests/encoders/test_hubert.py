@@ -1,21 +1,29 @@
-"""The fast engine against transformers' own models of many shapes, layer by layer."""
+"""The forward pass and its engines against transformers' own models of many shapes: layers,
+gradients, padding, batches."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from types import SimpleNamespace
+from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 import transformers
 
-from speechssl.encoders import hubert
-from speechssl.encoders.engines import TransformersEngine
-from speechssl.encoders.hubert import BLOCK, FastEngine, is_known
+from speechssl.encoders import engines
+from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.engines import OpenVinoEngine, TorchEngine, TransformersEngine
+from speechssl.encoders.hubert import (
+    convolve_blockwise,
+    frames_of_samples,
+    is_known,
+    training_states,
+)
 from speechssl.encoders.load import load_encoder
-from speechssl.errors import InputError
 from speechssl.finetuning import add_modules
 from speechssl.timing import FrameGrid
+
+from ..files import refused
+from .conftest import noise
 
 SIZES = {
     "hidden_size": 48,
@@ -31,20 +39,12 @@ SHAPES = {
     "group norm, convolutions with bias": {"conv_bias": True},
     "layer norm, post-norm": {"feat_extract_norm": "layer"},
     "group norm, pre-norm": {"do_stable_layer_norm": True},
-    "one head": {"num_attention_heads": 1},
     "odd positions": {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 2},
-    "positions in one group": {"num_conv_pos_embeddings": 9, "num_conv_pos_embedding_groups": 1},
     "other strides": {
         "conv_dim": (20, 24, 28),
         "conv_kernel": (12, 8, 4),
         "conv_stride": (6, 5, 3),
         "num_feat_extract_layers": 3,
-    },
-    "overlapping windows": {
-        "conv_dim": (16, 16),
-        "conv_kernel": (400, 5),
-        "conv_stride": (160, 1),
-        "num_feat_extract_layers": 2,
     },
     "odd sizes": {
         "hidden_size": 51,
@@ -54,38 +54,41 @@ SHAPES = {
     },
     "adapters": {"adapters": 10},
     "adapters, pre-norm": LARGE | {"adapters": 10},
-    "one layer": {"num_hidden_layers": 1},
     "no norm before the projection, another epsilon": {
         "feat_proj_layer_norm": False,
         "layer_norm_eps": 1e-3,
     },
 }
+KINDS = [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")]
+DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
+ZERO = ("k_proj.bias", "conv_layers.0.conv.bias")  # gradients that are zero but for rounding
 
 
 def network(kind="Hubert", adapters=None, **changes):
     """A model of transformers with random weights, and norms and adapters (of this width) that are
     not the identity."""
     torch.manual_seed(0)
-    model = getattr(transformers, f"{kind}Model")(
-        getattr(transformers, f"{kind}Config")(**SIZES | FRONT | changes)
-    ).eval()
+    config = getattr(transformers, f"{kind}Config")(**SIZES | FRONT | changes)
+    model = getattr(transformers, f"{kind}Model")(config).eval()
     add_modules(model, {"adapters": adapters})
     for name, parameter in model.named_parameters():
         if "norm" in name:
             torch.nn.init.normal_(parameter, mean=0.5 if name.endswith("weight") else 0.0, std=0.3)
         elif "adapter" in name:
             torch.nn.init.normal_(parameter, std=0.3)
-    return model.requires_grad_(False)
+    return model
+
+
+def grid_of(model):
+    return FrameGrid.of_convolutions(16_000, model.config.conv_kernel, model.config.conv_stride)
 
 
 def speech(samples, seed=0):
-    rng = np.random.default_rng(seed)
-    shape = np.interp(np.arange(samples), np.linspace(0, samples, 30), rng.uniform(0.02, 0.5, 30))
-    return torch.from_numpy((rng.standard_normal(samples) * shape + 0.05).astype(np.float32))
+    return torch.from_numpy(noise(samples, seed))
 
 
-def layers(engine, wave, last):
-    return list(engine.states(wave, engine.statistics(wave), last))
+def layers(engine, wave, last=3):
+    return engine.states(wave, engine.statistics(wave), range(last + 1))
 
 
 def error(found, expected):
@@ -94,92 +97,68 @@ def error(found, expected):
     return float((found - expected).norm() / expected.norm())
 
 
+def worst(found, expected):
+    return max(error(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def expected(model, wave):
     with torch.inference_mode():
         return [x[0] for x in model(wave[None], output_hidden_states=True).hidden_states]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")],
-)
+# ---- inference
+
+
+@pytest.mark.parametrize(("kind", "shape"), KINDS)
 def test_every_layer_is_that_of_transformers(kind, shape):
     model, wave = network(kind, **SHAPES[shape]), speech(30_011)
+    exact = expected(model, wave)
     assert is_known(model.config)
-    found, exact = (
-        layers(FastEngine(model), wave, model.config.num_hidden_layers),
-        expected(model, wave),
-    )
+    found = layers(TorchEngine(copy.deepcopy(model)), wave)
     assert [x.shape for x in found] == [x.shape for x in exact]
-    assert max(error(a, b) for a, b in zip(found, exact, strict=True)) < 5e-6
+    assert worst(found, exact) < 5e-6
+    rounded = layers(TorchEngine(model, "bf16"), wave)
+    assert {x.dtype for x in rounded} == {torch.bfloat16}
+    assert 1e-4 < worst(rounded, exact) < 0.03
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-@pytest.mark.parametrize("shape", ["base", "large", "other strides", "odd sizes", "adapters"])
-def test_fewer_bits_are_nearly_the_same(shape, precision):
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["base", "large"])
+def test_openvino_computes_the_same_layers(shape, tmp_path, capsys):
+    pytest.importorskip("openvino")
     model, wave = network(**SHAPES[shape]), speech(30_011)
-    found = layers(FastEngine(model, precision), wave, model.config.num_hidden_layers)
-    worst = max(error(a, b) for a, b in zip(found, expected(model, wave), strict=True))
-    assert 1e-4 < worst < {"bf16": 0.03, "int8": 0.1}[precision]
-    assert all(x.dtype == torch.bfloat16 for x in found)
+    exact = expected(model, wave)
+    graph = tmp_path / "cache/x.xml"
+    engine = OpenVinoEngine(copy.deepcopy(model), "fp32", graph)
+    assert worst(layers(engine, wave), exact) < 1e-5
+    assert "converted for OpenVINO" in capsys.readouterr().err
+    again = OpenVinoEngine(model, "fp32", graph)
+    short = speech(5_000)
+    found = again.states(short, again.statistics(short), [1, 3])
+    assert worst(found, expected(model, short)[1::2]) < 1e-5
+    assert "converted" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("frames", [1, 2, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_blocks_of_the_front_end_leave_no_trace(frames, precision):
-    model = network()
-    grid = FrameGrid.of_convolutions(16_000, model.config.conv_kernel, model.config.conv_stride)
-    wave = speech(grid.samples_for(frames) + 7)
-    found, exact = layers(FastEngine(model, precision), wave, 3), expected(model, wave)
-    assert len(found[0]) == frames
-    assert (
-        max(error(a, b) for a, b in zip(found, exact, strict=True))
-        < {"fp32": 5e-6, "bf16": 0.05, "int8": 0.15}[precision]
-    )
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_the_bits_do_not_depend_on_the_number_of_threads(precision, set_threads):
-    engine, wave = FastEngine(network(), precision), speech(40_000)
-    one = layers(engine, wave, 3)
-    set_threads(2)
-    two = layers(engine, wave, 3)
-    if precision == "fp32" and not torch.cpu._is_avx512_supported():
-        # oneDNN's product of AVX2 (gemm:jit) divides the rows among the threads and sums those at
-        # an edge in another order: 6 rows of 512 differ, in the last bits. Extraction does not see
-        # it: it gives every recording one thread.
-        assert max(error(a, b) for a, b in zip(one, two, strict=True)) < 1e-6
-        pytest.skip(
-            "oneDNN's fp32 products without AVX-512 depend on the number of threads, in "
-            "the last bits"
-        )
-    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+@pytest.mark.slow
+def test_openvino_is_taken_where_it_is_asked_for(hubert_folder, monkeypatch, tmp_path):
+    pytest.importorskip("openvino")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    samples, folder = noise(60_000), hubert_folder("group")
+    plain, other = (load_encoder(folder, engine=engine) for engine in ("torch", "openvino"))
+    assert (plain.engine.place, other.engine.place) == ("cpu", "openvino")
+    assert worst(other.hidden_states(samples), plain.hidden_states(samples)) < 1e-5
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda _: other.features(samples, 2), range(8)))
+    assert all(torch.equal(x, together[0]) for x in together)
 
 
 def test_layers_above_are_not_computed():
-    model = network()
-    engine = FastEngine(model)
-    engine.hubert.layers[2] = None  # not to be called
-    assert len(layers(engine, speech(16_000), 2)) == 3
-    with pytest.raises(TypeError):
-        layers(engine, speech(16_000), 3)
-
-
-def test_the_generic_engine_stops_early_too_and_takes_bf16():
     model, wave = network(), speech(16_000)
     exact = expected(model, wave)
-    engine = TransformersEngine(model)
-    for last in range(4):
-        found = layers(engine, wave, last)
-        assert len(found) == last + 1 and all(
-            torch.equal(a, b) for a, b in zip(found, exact, strict=False)
-        )
-    model.encoder.layers[2].forward = None
-    assert len(layers(engine, wave, 2)) == 3
-    assert (
-        1e-4 < error(layers(TransformersEngine(network(), "bf16"), wave, 3)[-1], exact[-1]) < 0.05
-    )
+    for engine in (TransformersEngine(copy.deepcopy(model)), TorchEngine(model)):
+        engine.model.encoder.layers[2].forward = None
+        engine.model.encoder.layers[2].attention = None
+        assert worst(layers(engine, wave, 2), exact[:3]) < 5e-6
 
 
 @pytest.mark.parametrize(
@@ -188,88 +167,205 @@ def test_the_generic_engine_stops_early_too_and_takes_bf16():
 )
 def test_other_architectures_are_left_to_transformers(change):
     assert not is_known(transformers.HubertConfig(**change))
-    assert not is_known(transformers.WavLMConfig())
+    model = transformers.WavLMModel(transformers.WavLMConfig(**SIZES | FRONT))
+    refused("not a plain HuBERT", training_states, model, torch.randn(1, 4_000))
 
 
-@pytest.mark.parametrize("factor", [30.0, 3_000.0])
-@pytest.mark.parametrize(("precision", "bound"), [("fp32", 2e-4), ("bf16", 0.2)])
-def test_attention_scores_that_are_far_apart(factor, precision, bound, monkeypatch):
-    """So large that exponentials overflow: the usual softmax takes over."""
-    model, wave = network(), speech(20_000)
-    with torch.no_grad():
-        model.encoder.layers[0].attention.q_proj.weight *= factor
-    softmax, calls = torch.softmax, []
-    monkeypatch.setattr(torch, "softmax", lambda *a, **k: calls.append(1) or softmax(*a, **k))
-    found = layers(FastEngine(model, precision), wave, 1)[1]
-    assert bool(calls) == (factor > 100) and torch.isfinite(found).all()
-    assert error(found, expected(model, wave)[1]) < bound
-
-
-@pytest.mark.parametrize("kind", ["WavLM", "Data2VecAudio", "fast"])
+@pytest.mark.parametrize("kind", ["WavLM", "Data2VecAudio"])
 def test_threads_that_share_an_engine_do_not_mix_its_layers(kind):
-    engine = FastEngine(network(), "bf16") if kind == "fast" else TransformersEngine(network(kind))
+    engine = TransformersEngine(network(kind))
     waves = [speech(9_000 + 500 * i, seed=i) for i in range(12)]
     alone = [layers(engine, wave, 2)[2] for wave in waves]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda wave: layers(engine, wave, 2)[2], waves))
-    same = (
-        torch.equal
-        if kind == "fast"
-        else lambda a, b: a.shape == b.shape and torch.allclose(a, b, atol=1e-5)
-    )
-    assert all(map(same, alone, together))
+    for a, b in zip(alone, together, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes_it(precision):
+@pytest.mark.parametrize(("precision", "bound"), [("fp32", 2e-5), ("bf16", 0.03)])
+def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes_it(
+    precision, bound
+):
     model, wave = network(), 0.015 * speech(20_000) + 0.3
     centred = (wave.double() - wave.double().mean()).float()
-    bound = {"fp32": 2e-5, "bf16": 0.03, "int8": 0.1}[precision]
-    assert (
-        error(layers(FastEngine(model, precision), wave, 0)[0], expected(model, centred)[0]) < bound
+    exact = expected(model, centred)[0]
+    assert error(layers(TorchEngine(model, precision), wave)[0], exact) < bound
+
+
+# ---- batches, as a GPU gets them
+
+
+@pytest.mark.parametrize("shape", ["base", "large", "other strides"])
+def test_a_batch_gives_what_transformers_gives_for_each_alone(shape, monkeypatch):
+    monkeypatch.setattr(engines, "BATCH_SECONDS", 3.0)
+    model = network(**SHAPES[shape])
+    waves = [speech(n, seed=n) for n in (16_000, 15_000, 400, 40_321, 16_100)]
+    exact = [expected(model, wave)[2] for wave in waves]
+    found = TorchEngine(copy.deepcopy(model)).features(waves, 2, grid_of(model))
+    assert worst(found, exact) < 5e-6
+    rounded = TorchEngine(model, "bf16")
+    together = rounded.features(waves, 3, grid_of(model))
+    for wave, features in zip(waves, together, strict=True):
+        assert torch.equal(rounded.features([wave], 3, grid_of(model))[0], features)
+
+
+def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces(monkeypatch):
+    model = network()
+    engine, grid = TorchEngine(model), grid_of(model)
+    encoder = SpeechEncoder("x", engine, grid, 3, 48, True, "hash")
+    recordings = [noise(n, n) for n in (16_000, 700_000, 9_000)]
+    one_by_one = encoder.features_of(recordings, 2)
+    monkeypatch.setattr(SpeechEncoder, "batches", True)
+    batched = encoder.features_of(recordings, 2)
+    assert worst(batched, one_by_one) < 5e-6
+    assert [len(x) for x in batched] == [grid.frames(len(x)) for x in recordings]
+
+
+@pytest.mark.parametrize(("size", "frames"), [(16, 40), (15, 33), (128, 7)])
+def test_the_positional_convolution_of_a_gpu_is_a_convolution(size, frames):
+    torch.manual_seed(0)
+    conv = torch.nn.Conv1d(48, 48, size, padding=size // 2, groups=4).requires_grad_(False)
+    x = torch.randn(3, frames, 48)
+    exact = conv(x.transpose(1, 2))[..., :frames].transpose(1, 2)
+    assert error(convolve_blockwise(x, conv.weight, conv.bias, 4), exact) < 5e-6
+
+
+# ---- training
+
+
+def theirs(model, samples, mask=None):
+    """What `training_states` gives, by the modules of transformers."""
+    found = []
+    blocks = model.encoder.layers
+    hooks = [b.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for b in blocks]
+    last = blocks[-1].register_forward_hook(
+        lambda _, inputs, y: found.append(y[0] if isinstance(y, tuple) else y)
     )
-    for gain in (1e-4, 1.0, 30.0) if precision == "fp32" else ():
-        wave = (speech(20_000) + 0.3) * gain
-        assert error(layers(FastEngine(model), wave, 3)[-1], expected(model, wave)[-1]) < bound
+    features = model.feature_extractor(samples.clone()).transpose(1, 2)
+    hidden = model.feature_projection(features)
+    hidden = hidden[0] if isinstance(hidden, tuple) else hidden
+    if mask is not None:
+        hidden = torch.where(mask[..., None], model.masked_spec_embed.to(hidden.dtype), hidden)
+    model.encoder(hidden)
+    for hook in (*hooks, last):
+        hook.remove()
+    return features, found
 
 
-OPERATIONS = (
-    "_is_mkldnn_bf16_supported _reorder_linear_weight _linear_pointwise "
-    "_reorder_convolution_weight _convolution_pointwise"
-)
+def gradients(model, features, states):
+    """Of a loss that sees every number."""
+    torch.manual_seed(1)
+    model.zero_grad()
+    sum((x.float() * torch.randn(x.shape)).sum() for x in (features, *states)).backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize(
-    ("changed", "how"),
-    [
-        ("_linear_pointwise", "gone"),
-        ("_convolution_pointwise", "other"),
-        ("_is_mkldnn_bf16_supported", "gone"),
-    ],
-)
-def test_a_torch_with_other_private_operations_is_slower_and_stderr_says_so_once(
-    changed, how, hubert_folder, capfd, monkeypatch
-):
-    samples, there = (
-        speech(16_000).numpy(),
-        {name: getattr(torch.ops.mkldnn, name) for name in OPERATIONS.split()},
-    )
-    wanted = load_encoder(hubert_folder("layer"), device="cpu").hidden_states(samples)
-    there = (
-        there | {changed: lambda *, new: new}
-        if how != "gone"
-        else {n: o for n, o in there.items() if n != changed}
-    )
-    monkeypatch.setattr(hubert, "onednn", SimpleNamespace(**there))
-    monkeypatch.setattr(hubert, "quantised", SimpleNamespace())
-    monkeypatch.setattr(hubert, "_try_onednn", cache(hubert._try_onednn.__wrapped__))
-    capfd.readouterr()
-    for _ in range(2):
-        encoder = load_encoder(hubert_folder("layer"), device="cpu")
-        assert not isinstance(encoder.engine, FastEngine)
-        assert torch.allclose(encoder.hidden_states(samples), wanted, atol=1e-5)
-    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("torch "))
-    assert "lacks operations of oneDNN" in line and "slower" in line
-    with pytest.raises(InputError, match="does not run in int8"):
-        load_encoder(hubert_folder("layer"), "int8", "cpu")
-    assert "int8 is refused" in capfd.readouterr().err
+def batch(model, samples=8_011, utterances=3):
+    torch.manual_seed(0)
+    frames = int(model._get_feat_extract_output_lengths(samples))
+    return torch.randn(utterances, samples), torch.rand(utterances, frames) < 0.4
+
+
+def check_gradients(found, exact, bound=1e-5):
+    assert found.keys() == exact.keys()
+    largest = max(float(g.norm()) for g in exact.values())
+    for name, gradient in exact.items():
+        assert (found[name] - gradient).norm() < bound * largest, name
+
+
+@pytest.mark.parametrize(("kind", "shape"), KINDS)
+def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
+    model = network(kind, **SHAPES[shape])
+    samples, mask = batch(model)
+    exact, found = theirs(model, samples, mask), training_states(model, samples, mask)
+    assert worst((found[0], *found[1]), (exact[0], *exact[1])) < 2e-6
+    check_gradients(gradients(model, *found), gradients(model, *exact))
+
+
+@pytest.mark.parametrize("samples", [400, 719, 720])
+@pytest.mark.parametrize("shape", ["base", "large"])
+def test_short_and_odd_lengths(shape, samples):
+    model = network(**SHAPES[shape])
+    waves, _ = batch(model, samples, 2)
+    exact, found = theirs(model, waves), training_states(model, waves)
+    assert worst(found[1], exact[1]) < 2e-6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_padding_changes_neither_states_nor_gradients(shape):
+    """Whatever the padding holds: each utterance is as it would be alone, with a group norm too."""
+    model = network(**SHAPES[shape])
+    alone = [torch.randn(1, n) for n in (4_000, 1_999, 2_801)]
+    lengths = torch.tensor([x.shape[1] for x in alone])
+    padded = torch.stack([torch.cat([x[0], 7 * torch.randn(4_000 - x.shape[1])]) for x in alone])
+    frames = frames_of_samples(model.config, lengths)
+    _, together = training_states(model, padded, lengths=lengths)
+    apart = [torch.stack(training_states(model, x)[1]) for x in alone]
+    for row, (states, count) in enumerate(zip(apart, frames.tolist(), strict=True)):
+        assert worst([x[row, :count] for x in together], states[:, 0]) < 2e-6
+    real = torch.arange(together[0].shape[1]) < frames[:, None]
+    trained = [p for n, p in model.named_parameters() if not n.endswith((*ZERO, "spec_embed"))]
+    loss = sum((x[real] ** 2).sum() for x in together)
+    found = torch.autograd.grad(loss, trained, allow_unused=True)
+    loss = sum((x**2).sum() for x in apart)
+    wanted = torch.autograd.grad(loss, trained, allow_unused=True)
+    assert all(error(a, b) < 1e-4 for a, b in zip(found, wanted, strict=True) if b is not None)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("dropped", DROPOUTS)
+def test_the_same_seed_drops_the_same(dropped, stable):
+    rates = dict.fromkeys([*DROPOUTS, "layerdrop"], 0.0) | {dropped: 0.4}
+    model = network(do_stable_layer_norm=stable, **rates)
+    samples, mask = batch(model)
+    exact = training_states(model, samples, mask)[1][-1]
+    model.train()
+    torch.manual_seed(5)
+    wanted = theirs(model, samples, mask)
+    torch.manual_seed(5)
+    found = training_states(model, samples, mask)
+    assert error(found[1][-1], wanted[1][-1]) < 2e-6 < 1e-3 < error(found[1][-1], exact)
+    check_gradients(gradients(model, *found), gradients(model, *wanted))
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_the_same_seed_leaves_out_the_same_layers(stable):
+    changes = {"layerdrop": 0.4, "num_hidden_layers": 8, "do_stable_layer_norm": stable}
+    model = network(**dict.fromkeys(DROPOUTS, 0.0) | changes).train()
+    samples, _ = batch(model)
+    torch.manual_seed(5)
+    unmasked = torch.zeros(3, 24, dtype=torch.bool)
+    wanted = model(samples.clone(), mask_time_indices=unmasked).last_hidden_state
+    torch.manual_seed(5)
+    states = training_states(model, samples)[1]
+    last = model.encoder.layer_norm(states[-1]) if stable else states[-1]
+    left_out = sum(torch.equal(a, b) for a, b in pairwise(states))
+    assert len(states) == 9 and 0 < left_out < 8 and error(last, wanted) < 2e-6
+
+
+@pytest.mark.parametrize("shape", ["base", "large", "other strides", "odd sizes"])
+def test_bf16_is_as_near_as_autocast(shape):
+    model = network(**SHAPES[shape])
+    samples, mask = batch(model)
+    exact = theirs(model, samples, mask)
+    wanted = gradients(model, *exact)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain, found = theirs(model, samples, mask), training_states(model, samples, mask)
+    assert {x.dtype for x in (found[0], *found[1])} == {torch.bfloat16}
+    for ours, rounded, right in zip(found[1], plain[1], exact[1], strict=True):
+        assert 1e-4 < error(ours, right) < 1.5 * error(rounded, right) + 1e-3
+    sides = [gradients(model, *plain), gradients(model, *found), wanted]
+    assert {g.dtype for g in sides[1].values()} == {torch.float32}
+    rounded, ours, right = (torch.cat([g[n].flatten() for n in wanted]) for g in sides)
+    assert error(ours, right) < 1.5 * error(rounded, right)
+
+
+def test_layers_above_get_no_gradient_nor_do_frozen_ones():
+    model = network()
+    samples, mask = batch(model)
+    model.feature_extractor.requires_grad_(False)
+    model.encoder.layers[0].attention.q_proj.requires_grad_(False)
+    found = gradients(model, *training_states(model, samples, mask, last=1))
+    frozen = ("feature_extractor", "encoder.layers.0.attention.q_proj")
+    assert not any(name.startswith(frozen) for name in found)
+    assert {name.split(".")[2] for name in found if name.startswith("encoder.layers")} == {"0"}

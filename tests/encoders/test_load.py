@@ -192,28 +192,6 @@ def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
         assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"conv_kernel": (10, 3, 3, 3, 3, 2, 3)},
-        {"hidden_size": 96, "num_attention_heads": 4},
-    ],
-)
-def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes):
-    state = renamed(family_of("Hubert", feat_extract_norm="group", **changes), "torchaudio")
-    torch.save(state, tmp_path / "x.pt")
-    refused("x.pt has 7 convolutions.* give --strides and --heads", load_encoder, tmp_path / "x.pt")
-
-
-@pytest.mark.parametrize(
-    "given", [Architecture(heads=3), Architecture(strides=(5, 2)), Architecture(strides=(5,) * 8)]
-)
-def test_what_is_given_must_fit(base, fakes, tmp_path, given):
-    path = tmp_path / "x.pt"
-    fakes.write_fairseq(path, renamed(base, "fairseq"), fairseq_settings(base.config, False))
-    refused("x.pt has 7 convolutions.* do not go", load_checkpoint, path, given)
-
-
 def test_what_is_given_wins(base, fakes, tmp_path):
     path, given = tmp_path / "x.pt", Architecture((5, 2, 2, 2, 2, 2, 1), 4, True)
     fakes.write_fairseq(path, renamed(base, "fairseq"), fairseq_settings(base.config, False))
@@ -248,55 +226,6 @@ def test_torchaudios_own_state_dict_is_read(large, tmp_path, prefix):
         max(relative_errors(list(as_encoder(checkpoint).hidden_states(noise()))[1:], expected))
         < 1e-5
     )
-
-
-def test_torchaudios_pre_training_model_brings_its_mask_embedding(tmp_path):
-    torch.manual_seed(0)
-    small = {
-        "encoder_num_layers": 1,
-        "encoder_ff_interm_features": 64,
-        "encoder_embed_dim": 128,
-        "encoder_num_heads": 2,
-    }
-    dropout = dict.fromkeys(("projection", "attention", "ff_interm"), 0.0)
-    model = torchaudio.models.hubert_pretrain_model(
-        extractor_mode="group_norm",
-        extractor_conv_layer_config=None,
-        extractor_conv_bias=False,
-        encoder_dropout=0.0,
-        encoder_pos_conv_kernel=16,
-        encoder_pos_conv_groups=4,
-        encoder_layer_norm_first=False,
-        encoder_layer_drop=0.0,
-        **small,
-        **{f"encoder_{name}_dropout": p for name, p in dropout.items()},
-        mask_prob=0.8,
-        mask_selection="static",
-        mask_other=0.0,
-        mask_length=10,
-        no_mask_overlap=False,
-        mask_min_space=1,
-        mask_channel_prob=0.0,
-        mask_channel_selection="static",
-        mask_channel_other=0.0,
-        mask_channel_length=10,
-        no_mask_channel_overlap=False,
-        mask_channel_min_space=1,
-        skip_masked=False,
-        skip_nomask=False,
-        num_classes=10,
-        final_dim=16,
-        feature_grad_mult=0.1,
-    )
-    torch.save(
-        {"state_dict": {f"model.{name}": t for name, t in model.state_dict().items()}},
-        tmp_path / "lightning.pt",
-    )
-    torch.save(model.state_dict(), tmp_path / "x.pt")
-    checkpoint = load_checkpoint(tmp_path / "x.pt")
-    assert torch.equal(checkpoint.model.masked_spec_embed, model.mask_generator.mask_embedding)
-    assert all(name.startswith("logit_generator.") for name in checkpoint.left_out)
-    assert load_encoder(tmp_path / "lightning.pt").hash == load_encoder(tmp_path / "x.pt").hash
 
 
 @pytest.mark.parametrize("norm", ["group", "layer"])
@@ -360,22 +289,6 @@ def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, k
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
 
 
-def test_a_bundle_that_cannot_be_fetched_is_one_sentence(monkeypatch):
-    def offline(*_, **__):
-        raise OSError("no network\nat all")
-
-    monkeypatch.setattr(torchaudio.pipelines._wav2vec2.utils, "load_state_dict_from_url", offline)
-    refused(
-        "cannot fetch torchaudio:HUBERT_BASE .no network.; try again with a network",
-        load_encoder,
-        "torchaudio:HUBERT_BASE",
-    )
-
-
-def test_an_unknown_bundle_lists_the_known():
-    refused("choose from .*HUBERT_BASE", load_encoder, "torchaudio:hubert_base")
-
-
 # ---- wrong files
 
 
@@ -397,35 +310,6 @@ def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
     if fault != "two encoders":
         message = "x.pt does not have the weights of a wav2vec2 model"
     refused(message, load_encoder, tmp_path / "x.pt")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([1], "holds no encoder"),
-        ({"a": 1}, "holds no encoder"),
-        ({"w": torch.ones(1)}, "holds no encoder.*.w.; give a HuBERT"),
-        ({"hubert.feature_projection.layer_norm.weight": torch.ones(1)}, "or the folder of a"),
-        ({"encoder.layers.0.self_attn.k_proj.bias": torch.ones(1)}, "lacks the weight"),
-    ],
-)
-def test_a_file_of_something_else_says_what_to_give(tmp_path, content, message):
-    torch.save(content, tmp_path / "x.pt")
-    refused(message, load_encoder, tmp_path / "x.pt")
-
-
-@pytest.mark.parametrize("content", ["[", "{}", '{"extractor_mode": 3}'])
-def test_damaged_arguments_beside_a_state_dict_are_named(base, tmp_path, content):
-    torch.save(renamed(base, "torchaudio"), tmp_path / "x.pt")
-    (tmp_path / "x.json").write_text(content)
-    refused(r"x\.json", load_encoder, tmp_path / "x.pt")
-
-
-def test_another_activation_is_refused(base, fakes, tmp_path):
-    cfg = fairseq_settings(base.config, False)
-    cfg["model"]["activation_fn"] = "relu"
-    fakes.write_fairseq(tmp_path / "x.pt", renamed(base, "fairseq"), cfg)
-    refused("activation relu", load_encoder, tmp_path / "x.pt")
 
 
 # ---- Hugging Face
@@ -456,16 +340,6 @@ def test_heads_of_hugging_face_are_left_out_and_reported(tmp_path, capsys, famil
     assert encoder.hash == saved(inner, tmp_path / "inner").hash
 
 
-def test_weights_beyond_the_config_are_named(base, tmp_path):
-    base.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    refused(
-        r"has 16 weights too many for its config \(encoder\.layers\.1\.", load_encoder, tmp_path
-    )
-    refused("or the folder of a Hugging Face", load_encoder, tmp_path / "model.safetensors")
-
-
 def test_adapters_come_back_with_the_encoder(base, tmp_path):
     adapted = deepcopy(base)
     add_modules(adapted, {"adapters": 10})
@@ -475,7 +349,7 @@ def test_adapters_come_back_with_the_encoder(base, tmp_path):
     save_encoder(adapted, tmp_path / "adapted")
     save_encoder(deepcopy(base), tmp_path / "plain")
     found, plain = (load_encoder(tmp_path / name) for name in ("adapted", "plain"))
-    exact = list(TransformersEngine(adapted).states(found.wave(noise()), None, 2))
+    exact = TransformersEngine(adapted).states(found.wave(noise()), None, range(3))
     assert (
         max(relative_errors(list(found.hidden_states(noise())), exact)) < 1e-5
         and found.hash != plain.hash
@@ -494,33 +368,6 @@ def test_adapters_come_back_with_the_encoder(base, tmp_path):
     del weights["encoder.layers.1.feed_forward.output_dense.adapter.up.bias"]
     save_file(weights, path, {"format": "pt"})
     refused("1 weights of adapters are missing", load_encoder, tmp_path / "adapted")
-
-
-def test_settings_decide_what_an_encoder_is_and_masking_does_not(base, tmp_path):
-    base.save_pretrained(tmp_path)
-    one, config = load_encoder(tmp_path), json.loads((tmp_path / "config.json").read_text())
-    for change, same in (
-        ({"mask_time_prob": 0.0}, True),
-        ({"do_stable_layer_norm": not config["do_stable_layer_norm"]}, False),
-    ):
-        (tmp_path / "config.json").write_text(json.dumps(config | change))
-        other = load_encoder(tmp_path)
-        assert one.hash == other.hash and (one.settings == other.settings) is same
-
-
-def test_a_mask_embedding_that_is_missing_is_zeros_each_time_and_reported(base, tmp_path, capsys):
-    base.save_pretrained(tmp_path)
-    state = load_file(tmp_path / "model.safetensors")
-    del state["masked_spec_embed"]
-    save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
-    first, second = load_checkpoint(tmp_path), load_checkpoint(tmp_path)
-    assert not first.model.masked_spec_embed.any() and not second.model.masked_spec_embed.any()
-    assert "mask embedding of zeros" in capsys.readouterr().err
-    bare = {
-        n: t for n, t in renamed(base, "torchaudio").items() if not n.startswith("mask_generator")
-    }
-    torch.save(bare, tmp_path / "x.pt")
-    assert load_encoder(tmp_path / "x.pt").hash == load_encoder(tmp_path).hash
 
 
 # ---- what the extractor's file says
@@ -587,24 +434,6 @@ def test_an_encoder_read_without_transformers_is_the_same(kind, base, large, tmp
     assert torch.equal(ours.hidden_states(noise()), theirs.hidden_states(noise()))
 
 
-def test_normalisation_hides_level_and_offset_only_where_the_checkpoint_asks_for_it(copied):
-    samples = noise(8_000)
-    for asked in (True, False):
-        (copied / "preprocessor_config.json").write_text(json.dumps({"do_normalize": asked}))
-        encoder = load_encoder(copied)
-        plain, louder = (encoder.features(s, 2) for s in (samples, 0.5 * samples + 0.2))
-        assert torch.allclose(plain, louder, atol=1e-3) == asked
-
-
-def test_features_are_one_of_the_hidden_states(encoder):
-    samples = noise(5_000)
-    states = encoder.hidden_states(samples)
-    assert states.shape == (3, encoder.grid.frames(5_000), 32) and states.dtype == torch.float32
-    for layer in range(3):
-        assert torch.equal(encoder.features(samples, layer), states[layer])
-    assert not torch.equal(states[1], states[2]) and not states.requires_grad
-
-
 def test_a_group_norm_sees_the_samples_after_the_last_frame_too(tmp_path):
     model = family_of("WavLM")
     model.save_pretrained(tmp_path)
@@ -617,20 +446,6 @@ def test_a_group_norm_sees_the_samples_after_the_last_frame_too(tmp_path):
     torch.testing.assert_close(
         load_encoder(tmp_path).hidden_states(samples), expected, atol=1e-5, rtol=1e-5
     )
-
-
-@pytest.mark.parametrize(
-    ("samples", "message"),
-    [
-        (np.zeros((9_000, 2), np.float32), r"shape \(9000, 2\); give one channel"),
-        (np.full(9_000, np.nan, np.float32), "not finite"),
-        (np.full(9_000, np.inf, np.float32), "not finite"),
-        (np.zeros(399, np.float32), "399 samples are fewer than the 400"),
-    ],
-)
-def test_what_is_not_samples_is_refused(encoder, samples, message):
-    with pytest.raises(ValueError, match=message):
-        encoder.features(samples, 1)
 
 
 # ---- long audio
@@ -676,61 +491,7 @@ def test_the_hash_is_of_the_weights_a_card_is_read_and_what_ships_is_found_by_it
     assert load_encoder(copied).hash != encoder.hash
 
 
-@pytest.mark.parametrize(("norm", "expected"), [("layer", True), ("group", False)])
-def test_without_a_feature_extractor_the_norm_decides(hubert_folder, tmp_path, norm, expected):
-    folder = shutil.copytree(hubert_folder(norm), tmp_path / "bare")
-    (folder / "preprocessor_config.json").unlink()
-    assert load_encoder(folder).normalise is expected
-
-
 # ---- wrong input
-
-
-@pytest.mark.parametrize("layer", [-1, 3])
-def test_a_layer_out_of_range_is_refused(encoder, layer):
-    refused(f"has the layers 0 to 2, not {layer}", encoder.features, noise(1_000), layer)
-
-
-@pytest.mark.parametrize(
-    ("keep", "message"),
-    [
-        *((keep, "cannot load the weights of .*copied.*again") for keep in (0, 1_000, -1, None)),
-        ("lost", r"copied lacks \d+ weights .*\(encoder.layers.1.attention.*again"),
-        ("shape", "copied"),
-    ],
-)
-def test_damaged_weights_are_named(copied, keep, message):
-    path = copied / "model.safetensors"
-    weights = load_file(path)
-    if keep == "lost":
-        save_file(
-            {n: w for n, w in weights.items() if "layers.1.attention" not in n},
-            path,
-            {"format": "pt"},
-        )
-    elif keep == "shape":
-        save_file(
-            weights | {"feature_projection.projection.weight": torch.zeros(32, 17)},
-            path,
-            {"format": "pt"},
-        )
-    elif keep is None:
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:keep])
-    refused(message, load_encoder, copied)
-
-
-def test_what_is_no_encoder_says_what_to_give(text_encoder, tmp_path):
-    for name in ("no/such-encoder", "/no/such/folder", "no such name at all", str(tmp_path)):
-        refused(
-            f"found no speech encoder at {name}.*give a folder with config.json", load_encoder, name
-        )
-    for name in ("nowhere", "mfcc"):
-        refused(rf"speech encoder at {name}: .*, a .pt file", load_encoder, name)
-    refused("no speech encoder at peple-en", load_encoder, "peple-en")
-    text_encoder("bert").save_pretrained(tmp_path)
-    refused("is a bert model; an encoder must be one of hubert, wav2vec2", load_encoder, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -773,11 +534,84 @@ def test_longer_audio_is_read_in_overlapping_windows_of_30_seconds(whisper):
     torch.testing.assert_close(states[:, 1300:], second[:, 100:1300], atol=1e-5, rtol=1e-4)
 
 
-def test_bf16_is_near_and_int8_is_refused(whisper):
-    samples = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
-    exact, fast = (
-        load_encoder(whisper[0], precision).features(samples, 2) for precision in ("fp32", "bf16")
-    )
+# ---- wrong input
+
+
+def damaged(folder, change):
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    if change == "cut off":
+        path.write_bytes(path.read_bytes()[:1_000])
+    elif change == "a layer less":
+        kept = {n: w for n, w in weights.items() if "layers.1.attention" not in n}
+        save_file(kept, path, {"format": "pt"})
+    elif change == "another width":
+        name = "feature_projection.projection.weight"
+        save_file(weights | {name: torch.zeros(32, 17)}, path, {"format": "pt"})
+    elif change == "fewer layers in the config":
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "change", ["cut off", "a layer less", "another width", "fewer layers in the config"]
+)
+def test_weights_that_do_not_fit_are_named(copied, change):
+    refused("copied", load_encoder, damaged(copied, change))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no/such-encoder", "no speech encoder at no/such-encoder"),
+        ("mfcc", "no speech encoder at mfcc"),
+        ("torchaudio:hubert_base", "choose from .*HUBERT_BASE"),
+        (__file__, "test_load.py"),
+    ],
+)
+def test_what_is_no_encoder_is_named(name, message):
+    refused(message, load_encoder, name)
+
+
+@pytest.mark.parametrize("content", [[1], {"a": torch.ones(2)}, {"model": {"w": torch.ones(1)}}])
+def test_a_file_of_something_else_is_named(tmp_path, content):
+    torch.save(content, tmp_path / "x.pt")
+    refused("x.pt holds no encoder", load_encoder, tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"conv_kernel": (10, 3, 3, 3, 3, 2, 3)}, {"hidden_size": 96, "num_attention_heads": 4}],
+)
+def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes):
+    state = renamed(family_of("Hubert", feat_extract_norm="group", **changes), "torchaudio")
+    torch.save(state, tmp_path / "x.pt")
+    refused("give --strides and --heads", load_encoder, tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        np.zeros((9_000, 2), np.float32),
+        np.full(9_000, np.nan, np.float32),
+        np.zeros(399, np.float32),
+    ],
+)
+def test_what_is_not_samples_is_refused(encoder, samples):
+    with pytest.raises(ValueError, match="samples"):
+        encoder.features(samples, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [(("int8",), "int8"), (("fp32", "nowhere"), "nowhere"), (("fp32", "cpu", "openvino"), "Open")],
+)
+def test_what_an_encoder_cannot_run_in_is_named(whisper, settings, message):
+    refused(message, load_encoder, whisper[0], *settings)
+    refused("has the layers 0 to 2, not 3", load_encoder(whisper[0]).features, noise(), 3)
+
+
+def test_bf16_is_near(whisper):
+    exact, fast = (load_encoder(whisper[0], p).features(noise(), 2) for p in ("fp32", "bf16"))
     assert torch.nn.functional.cosine_similarity(exact, fast, dim=-1).min() > 0.99
-    checkpoint = load_checkpoint(whisper[0])
-    refused("does not run in int8 on cpu; choose from fp32, bf16", as_encoder, checkpoint, "int8")

@@ -3,28 +3,22 @@ name can be wrong."""
 
 import argparse
 import random
-import shutil
 import subprocess
 import sys
-import types
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import soundfile
 import torch
-from safetensors.torch import load_file, save_file
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
 from speechssl.encoders import s3prl as programs
-from speechssl.encoders.encoder import Chunking
 from speechssl.encoders.export import relative_errors
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.s3prl import import_hub, load_s3prl, main, register, run, upstreams
-from speechssl.errors import InputError, MissingExtra
+from speechssl.encoders.s3prl import import_hub, main, register, run, upstreams
 
 from ..files import refused
 from .conftest import noise
@@ -150,17 +144,6 @@ def loaded(name):
     return load_encoder(f"s3prl:{name}")
 
 
-def test_long_audio_has_as_many_frames_as_in_one_pass(hubert_folder):
-    encoder = load_encoder(f"s3prl:hf_hubert_custom@{hubert_folder('layer')}")
-    samples = noise(50_123)
-    whole, pieces = (
-        replace(encoder, chunking=c).hidden_states(samples)
-        for c in (Chunking(), Chunking(1.0, 0.5))
-    )
-    assert pieces.shape == whole.shape
-    assert torch.cosine_similarity(pieces, whole, dim=-1).min() > 0.95
-
-
 def test_threads_do_not_mix_the_layers_of_utterances(wavlm_file):
     encoder = load_encoder(f"s3prl:wavlm_local@{wavlm_file}")
     items = [noise(4_000 + 321 * i, i) for i in range(12)]
@@ -183,17 +166,6 @@ def test_loading_changes_no_random_state_and_says_nothing(wavlm_file, capfd):
     assert capfd.readouterr().out == ""
 
 
-def test_the_hash_is_of_the_weights_and_of_what_computes_with_them(wavlm_file, tmp_path):
-    first = load_encoder(f"s3prl:wavlm_local@{wavlm_file}")
-    state = torch.load(wavlm_file)
-    torch.save(state, tmp_path / "same.pt")
-    assert load_encoder(f"s3prl:wavlm_local@{tmp_path / 'same.pt'}").hash == first.hash
-    state["model"]["encoder.layers.0.fc1.bias"] += 1e-3
-    torch.save(state, tmp_path / "other.pt")
-    assert load_encoder(f"s3prl:wavlm_local@{tmp_path / 'other.pt'}").hash != first.hash
-    assert loaded("fbank").hash != loaded("mel").hash  # neither has weights
-
-
 # ---- wrong input
 
 
@@ -205,10 +177,7 @@ def test_the_hash_is_of_the_weights_and_of_what_computes_with_them(wavlm_file, t
         ("Path", "no upstream 'Path'"),  # s3prl's hub lists what its files import
         ("hubert@file.pt", "downloads its own checkpoint; write s3prl:hubert, and not"),
         ("hubert_custom", "needs a checkpoint; write s3prl:hubert_custom@PATH"),
-        (
-            "hubert_custom@/no/such.pt",
-            "needs a checkpoint; .*, and not s3prl:hubert_custom@/no/such.pt",
-        ),
+        ("hubert_custom@/no/such.pt", "cannot load s3prl:hubert_custom@/no/such.pt"),
         ("hf_hubert_custom@/no/such/folder", "found no speech encoder at /no/such/folder"),
         (
             f"hubert_custom@{__file__}",
@@ -240,54 +209,6 @@ def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(
         )
 
 
-def test_what_s3prl_would_fill_in_or_misread_is_refused(hubert_folder, wav2vec2_folder, tmp_path):
-    with pytest.raises(InputError, match=("would misread .*is a wav2vec2 model")):
-        load_encoder(f"s3prl:hf_hubert_custom@{wav2vec2_folder}")
-    folder = shutil.copytree(hubert_folder("layer"), tmp_path / "bare")
-    (folder / "preprocessor_config.json").unlink()
-    refused(
-        "would misread .*it has no preprocessor_config.json",
-        load_encoder,
-        f"s3prl:hf_hubert_custom@{folder}",
-    )
-    folder = shutil.copytree(hubert_folder("layer"), tmp_path / "gaps")
-    weights = load_file(folder / "model.safetensors")
-    save_file(
-        {n: w for n, w in weights.items() if "layers.1" not in n},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
-    refused("gaps lacks", load_encoder, f"s3prl:hf_hubert_custom@{folder}")
-
-
-def test_an_upstream_without_one_frame_rate_is_refused(monkeypatch):
-    class Uneven(torch.nn.Module):
-        def get_downsample_rates(self, key):
-            return 320
-
-        def forward(self, wavs):
-            return {"hidden_states": [torch.zeros(1, max(int(len(wavs[0]) ** 0.5), 1), 4)]}
-
-    class Mixed(Uneven):
-        def forward(self, wavs):
-            return {"hidden_states": [torch.zeros(1, 50, 4), torch.zeros(1, 25, 4)]}
-
-    known = upstreams()
-    monkeypatch.setattr(
-        "speechssl.encoders.s3prl.upstreams", lambda: known | {"uneven": Uneven, "mixed": Mixed}
-    )
-    refused("no constant frame rate", load_s3prl, "s3prl:uneven")
-    refused("differ in width, or have", load_s3prl, "s3prl:mixed")
-
-
-def test_without_s3prl_the_extra_is_named(monkeypatch):
-    for name in [n for n in sys.modules if n == "s3prl" or n.startswith("s3prl.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "s3prl", None)
-    with pytest.raises(MissingExtra, match=r"needs the extra s3prl: pip install '"):
-        load_encoder("s3prl:hubert")
-
-
 # ---- what is put in place for s3prl's programs: audio, sox's effects, modules that are wanted for
 # one name
 
@@ -315,25 +236,6 @@ def test_files_are_read_as_torchaudio_does_and_channels_rate_and_gain_are_what_t
     assert (found.shape, rate, found.dtype) == ((1, 16_000), 16_000, torch.float32)
     assert (found[0] - expected)[500:-500].abs().max() < 2e-3  # edges ring
     assert torch.equal(found, programs.apply_effects_tensor(*programs.load(stereo), effects)[0])
-
-
-def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    effects = [["silence", "1", "0.1", "0.1%"]]
-    refused("cannot apply it .*; install it", programs.apply_effects_file, stereo, effects)
-    asked = []
-
-    def sox(command, input, capture_output, check):
-        asked.append(command)
-        # 100 frames of two float32
-        return types.SimpleNamespace(stdout=input[: 8 * 100])
-
-    monkeypatch.setattr(programs.subprocess, "run", sox)
-    found, rate = programs.apply_effects_file(stereo, effects)
-    assert rate == 8_000
-    assert torch.equal(found, programs.load(stereo)[0][:, :100])
-    raw = "-t f32 -r 8000 -c 2 -".split()
-    assert asked == [["sox", *raw, *raw, "silence", "1", "0.1", "0.1%"]]
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from recipes.superb.minisuperb import MiniSuperb, prepare_minisuperb
 from speechssl.audio import read_audio
 from speechssl.cli import main
-from speechssl.encoders import batched
-from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders import engines
+from speechssl.encoders.engines import TorchEngine
+from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
-from speechssl.encoders.training import training_states
 from speechssl.pretrain.data import Cropper
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.units.codebook import load_codebook
@@ -119,14 +119,14 @@ def batches_of(name, precision):
     encoder = load_encoder(name, precision, DEVICE)
     if encoder.batches:
         return encoder
-    return replace(
-        encoder, engine=BatchedEngine(load_checkpoint(name).model, encoder.grid, precision, DEVICE)
-    )
+    engine = TorchEngine(load_checkpoint(name).model, precision, DEVICE)
+    engine.place = "elsewhere"
+    return replace(encoder, engine=engine)
 
 
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch):
-    monkeypatch.setattr(batched, "BATCH_SECONDS", 20.0)
+    monkeypatch.setattr(engines, "BATCH_SECONDS", 20.0)
 
 
 @pytest.mark.parametrize("name", [SHIPPED, "layer", "group"])

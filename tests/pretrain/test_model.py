@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional
 from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
+from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
-from speechssl.encoders.training import training_states
 from speechssl.pretrain import model as room
 from speechssl.pretrain.data import Cropper, LabelledAudio, equalise_masks, span_mask
 from speechssl.pretrain.model import (

@@ -3,7 +3,6 @@ both methods."""
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,13 +44,6 @@ BOTH = {
     "adversary": Adversary("multi", domain_adversary_width=8),
 }
 LAYER_1 = Targets(layer=1, clusters=6)
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch):
-    """Nothing here is so large that what is left of it must be swept up at once, which takes most
-    of the time."""
-    monkeypatch.setattr("speechssl.encoders.load.gc", SimpleNamespace(collect=lambda: 0))
 
 
 def pretrain(o):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
-from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Codes, Distortion, PseudoLabels, Spin

@@ -304,10 +304,9 @@ def test_speed(tmp_path: Path) -> None:
     fp32 = {f"{name} fp32" for name in ("transformers", "torchaudio", "s3prl", "speechssl")}
     assert fp32 <= set(errors)
     assert max(error for system, error in errors.items() if system.endswith("fp32")) < 1e-5
-    assert next(r.value for r in rows if r.metric == "same_units") == 100
     assert {r.metric for r in rows} >= {
-        *("ratio_fp32", "ratio_bf16", "share_of_limit", "unit_agreement", "changed_units"),
-        *("ratio_sklearn", "inertia_over_sklearn", "steps_over_fp32", "over_longformer_bf16"),
+        *("ratio_fastest", "share_of_limit", "start_seconds", "one_file_over_many"),
+        *("encoder_share", "steps_over_fp32", "over_longformer_bf16"),
     }
     assert "| speechssl bf16, % of the limit |" in printed
 

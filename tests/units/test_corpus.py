@@ -21,7 +21,7 @@ from speechssl import cli
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.data.recordings import Recording, list_recordings, source_card
-from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.engines import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
@@ -266,9 +266,10 @@ def test_names_that_are_not_text_do_not_stop_a_run(extractor, recordings, tmp_pa
 def batching(encoder, codebook_for, hubert_folder, monkeypatch):
     """An extractor whose encoder computes several recordings at a time."""
     # what a batch lacks is filled with silence
-    monkeypatch.setattr("speechssl.encoders.batched.BATCH_SECONDS", 8.0)
+    monkeypatch.setattr("speechssl.encoders.engines.BATCH_SECONDS", 8.0)
     checkpoint = load_checkpoint(hubert_folder("layer"))
-    engine = BatchedEngine(checkpoint.model, encoder.grid, "fp32", "cpu")
+    engine = TorchEngine(checkpoint.model)
+    engine.place = "elsewhere"
     return extractor_of(replace(encoder, engine=engine), codebook_for(encoder, smooth=3))
 
 

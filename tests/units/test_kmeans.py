@@ -301,21 +301,9 @@ def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatc
     monkeypatch.setattr(nearest, "EXACT", 100)
     small = Nearest(centroids)
     assert small.products[0].block == 64 and np.array_equal(small(features), expected)
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(nearest, "cpu_capabilities", dict)
     plain = Nearest(centroids)
-    assert (
-        len(plain.products) == 1
-        and not plain.products[0].packed
-        and np.array_equal(plain(features), expected)
-    )
-
-
-@pytest.fixture
-def packs_bf16():
-    """`Nearest` makes this product only on a processor that computes it; elsewhere oneDNN refuses
-    to pack its weights."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        pytest.skip("this processor has no bf16 arithmetic")
+    assert len(plain.products) == 1 and np.array_equal(plain(features), expected)
 
 
 HALF, FULL = torch.bfloat16, torch.float32
@@ -323,9 +311,7 @@ HALF, FULL = torch.bfloat16, torch.float32
 
 @pytest.mark.parametrize("dtypes", [[FULL], [HALF], [HALF, FULL]])
 @pytest.mark.parametrize("kind", ["normal", "close", "clusters", "far", "ints"])
-def test_every_product_leaves_the_nearest_among_its_candidates(dtypes, kind, request):
-    if HALF in dtypes:
-        request.getfixturevalue("packs_bf16")
+def test_every_product_leaves_the_nearest_among_its_candidates(dtypes, kind):
     centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
     features = {
         "normal": normal(1, 600, 32),
@@ -339,7 +325,7 @@ def test_every_product_leaves_the_nearest_among_its_candidates(dtypes, kind, req
     assert np.array_equal(find(torch.from_numpy(features)), truth(features, centroids))
 
 
-def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16):
+def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear():
     centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
     product = CentroidScores(centroids, torch.device("cpu"), torch.bfloat16)
     vague = torch.from_numpy(normal(1, 2_000, 32))
