@@ -198,7 +198,7 @@ def test_a_codebook_comes_back_as_it_was(saved):
     ("damage", "message"),
     [
         ("changed", "book.safetensors does not match its card; fit it again"),
-        ("no hash", "book.card.json does not say hash"),
+        ("no hash", "book.safetensors does not match its card"),
         *((damage, r"book\.") for damage in ("cut", "gone", "no card", "other tensors")),
     ],
 )
