@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import soundfile
 from hypothesis import example, given
@@ -19,7 +17,7 @@ from speechssl.data.files import safe_name
 from speechssl.data.prepare import join, write_joined
 from speechssl.data.recordings import draw, list_recordings, source_card
 from speechssl.data.records import data_hash
-from speechssl.data.tables import read_csv, read_parquet
+from speechssl.data.tables import read_csv
 
 from ..files import refused
 
@@ -30,9 +28,8 @@ def test_plain_ids_name_their_files_and_others_have_names_of_their_own():
     )
     names = ["a/b", "a_b", "A_b", "../a", ".", "", "x" * 300, "問題", "問題二", "a b", "\ud800"]
     files = [safe_name(n) for n in names]
-    assert len(set(map(str.lower, files))) == len(names) and all(
-        "/" not in f and 0 < len(f) < 120 and f != "." for f in files
-    )
+    assert len(set(map(str.lower, files))) == len(names)
+    assert all("/" not in f and 0 < len(f) < 120 and f != "." for f in files)
 
 
 # ---- recordings in pieces
@@ -103,10 +100,8 @@ def test_a_joined_passage_is_written_once(sentences, tmp_path, monkeypatch):
         assert write_joined(sentences, out) == joined
     out.with_suffix(".json").unlink()  # what a kill left is joined again, and other recordings are
     assert write_joined(sentences, out) == joined
-    assert (
-        write_joined(sentences[:2], out).lengths == joined.lengths[:2]
-        and len(read_audio(out)) < joined.samples
-    )
+    assert write_joined(sentences[:2], out).lengths == joined.lengths[:2]
+    assert len(read_audio(out)) < joined.samples
 
 
 def test_a_real_mp3_is_as_long_as_what_is_decoded(shared, tmp_path):
@@ -116,9 +111,8 @@ def test_a_real_mp3_is_as_long_as_what_is_decoded(shared, tmp_path):
     samples, rate = read_native(path)
     assert (len(samples), rate) == (252_864, 24_000)
     joined = write_joined([path] * 27, tmp_path / "p.flac")
-    assert joined.starts[26] == Fraction(26 * 252_864, 24_000) and joined.samples == pytest.approx(
-        27 * 10.536 * SAMPLE_RATE, abs=1
-    )
+    assert joined.starts[26] == Fraction(26 * 252_864, 24_000)
+    assert joined.samples == pytest.approx(27 * 10.536 * SAMPLE_RATE, abs=1)
     start, end = (round(joined.move_to_whole(26, t) * SAMPLE_RATE) for t in (7.44, 8.14))
     original = resample(samples, rate, SAMPLE_RATE)[
         round(7.44 * SAMPLE_RATE) : round(8.14 * SAMPLE_RATE)
@@ -360,17 +354,3 @@ def test_between_tabs_a_quotation_mark_is_text(texts: dict[int, str], tmp_path: 
     assert [row["text"] for row in read_csv(tmp_path / "list.tsv", "\t")] == [
         texts.get(i, LIST[i][1]) for i in (1, 2, 3)
     ]
-
-
-def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("audio,text, text \na.wav,one,two\n")
-    refused("a.csv has two columns called text; rename or remove one", read_csv, tmp_path / "a.csv")
-    (tmp_path / "b.csv").write_text(",audio,\n0,a.wav,\n")  # pandas writes its index without a name
-    assert [row["audio"] for row in read_csv(tmp_path / "b.csv")] == ["a.wav"]
-    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
-    pq.write_table(table, tmp_path / "a.parquet")
-    refused(
-        "a.parquet has two columns called text",
-        lambda path: list(read_parquet(path)),
-        tmp_path / "a.parquet",
-    )

@@ -109,9 +109,8 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
         ("it has no recording, and others have"): 1,
     }
     assert f"{path}: question damaged" in (tmp_path / "out/set_aside.jsonl").read_text()
-    assert [q.id for q in load_corpus(tmp_path / "out", "dev").questions] == ["fine"] and report[
-        "absent"
-    ] == ["train"]
+    assert [q.id for q in load_corpus(tmp_path / "out", "dev").questions] == ["fine"]
+    assert report["absent"] == ["train"]
     report = prepare_heysquad(
         HeySquad(source=tmp_path / "in", out=tmp_path / "text", audio=False, workers=1)
     )
@@ -134,11 +133,9 @@ def test_layouts(tmp_path, name, split):
     write_parquet(path, [asked])
     prepare_heysquad(HeySquad(source=tmp_path / "in", out=tmp_path / "out", workers=1))
     (question,) = load_corpus(tmp_path / "out", split).questions
-    assert (
-        question.seconds == 0.25
-        and question.transcript == "where?"
-        and question.answers[0].char_start == 16
-    )
+    assert question.seconds == 0.25
+    assert question.transcript == "where?"
+    assert question.answers[0].char_start == 16
 
 
 def test_the_json_files(tmp_path, squad_json):

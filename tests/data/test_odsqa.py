@@ -102,23 +102,6 @@ def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, 
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
 
 
-@pytest.mark.parametrize(
-    ("passage", "question"),
-    [
-        ("QA/1147-1-1.wav", "QA/Q1147-1-1.wav"),
-        ("C1147_1_1.wav", "q_1147_1_1.wav"),
-        ("passages/1147-1-1.wav", "questions/1147-1-1.wav"),
-    ],
-)
-def test_recordings_under_several_names(tmp_path, squad_json, recording, passage, question):
-    squad_json(tmp_path / "in/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED[:1]), drcd="1147")
-    recording(tmp_path / "in" / passage, 0.5)
-    recording(tmp_path / "in" / question, 0.2)
-    prepare(tmp_path / "in", tmp_path / "out")
-    corpus = load_corpus(tmp_path / "out", "test-textq")
-    assert (corpus.passages["1147-1"].seconds, corpus.questions[0].seconds) == (0.5, 0.2)
-
-
 def test_what_is_wrong_is_one_sentence(tmp_path, source, squad_json, recording, unmade):
     (tmp_path / "empty").mkdir()
     squad_json(tmp_path / "other/spoken_test-v1.1.json", ("a", []))

@@ -21,7 +21,6 @@ from speechssl.data.records import (
     load_corpus,
     locate,
     occurrences,
-    synthetic_note,
     write_records,
 )
 
@@ -81,15 +80,6 @@ def test_records_survive_their_manifests(
     assert list(corpus.questions) == questions
 
 
-def test_word_times_are_kept_to_a_fraction_of_a_sample(tmp_path: Path) -> None:
-    passage = Passage("p1", text="x", words=(Span("x", 1 / 3, 2 / 3),))
-    write_records(tmp_path / "dev/passages.jsonl", [passage])
-    write_records(tmp_path / "dev/questions.jsonl", [])
-    (word,) = load_corpus(tmp_path, "dev").passages["p1"].words
-    assert abs(word.start - 1 / 3) < 0.5 / 16_000
-    assert abs(word.end - 2 / 3) < 0.5 / 16_000
-
-
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """A corpus of two passages and three questions, one of them without an answer."""
@@ -135,22 +125,11 @@ def test_a_line_needs_only_an_id_and_a_recording_beside_the_manifest(tmp_path: P
     found = load_corpus(tmp_path, "dev")
     assert found.passages == {"p1": Passage("p1", "dev/wav/p1.flac", 2.5, "", "", "en")}
     spoken, written = found.questions
-    assert (spoken.audio, spoken.seconds) == ("dev/wav/q1.flac", 1.0) and found.path(
-        spoken
-    ).is_file()
+    assert (spoken.audio, spoken.seconds) == ("dev/wav/q1.flac", 1.0)
+    assert found.path(spoken).is_file()
     assert (written.audio, written.seconds, written.answers) == ("", 0.0, ())
     (tmp_path / "dev/passages.jsonl").write_text('{"id": "p1", "audio": "wav/gone.flac"}\n')
     refused("passages.jsonl:1 names wav/gone.flac", load_corpus, tmp_path, "dev")
-
-
-@pytest.mark.parametrize(
-    ("card", "note"),
-    [('{"synthetic": "all by a robot"}', "Synthetic speech: all by a robot."), ("{}", "")],
-)
-def test_a_card_says_what_was_spoken_by_a_synthesiser(tmp_path: Path, card: str, note: str) -> None:
-    assert synthetic_note(tmp_path) == ""
-    (tmp_path / "card.json").write_text(card)
-    assert synthetic_note(tmp_path) == note
 
 
 P, Q = "passages", "questions"

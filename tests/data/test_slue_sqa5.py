@@ -13,7 +13,7 @@ from speechssl.data import prepare, slue_sqa5
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import format_report
 from speechssl.data.records import Span, load_corpus
-from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
+from speechssl.data.slue_sqa5 import prepare_slue_sqa5
 
 from ..files import read_lines, refused, remarked, wav, write_parquet
 
@@ -159,10 +159,8 @@ def test_recordings_in_parquet_are_written_once_each(hub, tmp_path):
     ]
     # the words' times say which
     assert [a.char_start for a in second.answers] == [0, TEXT.rindex("nine")]
-    assert (
-        TEXT[third.answers[0].char_start :].startswith("nineteen ninety-nine")
-        and third.passage == "doc/2"
-    )
+    assert TEXT[third.answers[0].char_start :].startswith("nineteen ninety-nine")
+    assert third.passage == "doc/2"
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 5
     assert read_json(tmp_path / "out/card.json")["metric"] == "frame F1"
 
@@ -176,11 +174,9 @@ def test_the_tables_of_the_zip(files, tmp_path, packed):
         )
         shutil.rmtree(files)
     facts, corpus = prepared(source, tmp_path, "train")
-    assert (
-        facts["questions"]["read"] == 2
-        and facts["questions"]["published"] == 46_186
-        and facts["set_aside"] == {}
-    )
+    assert facts["questions"]["read"] == 2
+    assert facts["questions"]["published"] == 46_186
+    assert facts["set_aside"] == {}
     first, second = corpus.questions
     assert first.text == "who said nine"
     assert [(a.start, a.char_start) for a in first.answers] == [
@@ -198,16 +194,16 @@ def test_the_tables_of_the_zip(files, tmp_path, packed):
     assert [q.id for q in verified.questions] == [
         "q-verified-test",
         "q-verified-testb",
-    ] and verified.passages["doc1"].words
+    ]
+    assert verified.passages["doc1"].words
 
 
 def test_without_recordings_a_split_is_text_only(files, tmp_path):
     for split in ("fine-tune", "dev", "test"):
         shutil.rmtree(files / split)
     facts, corpus = prepared(files, tmp_path)
-    assert [q.audio for q in corpus.questions] == ["", ""] and remarked(
-        facts, prepare.NO_RECORDINGS
-    ) == 2
+    assert [q.audio for q in corpus.questions] == ["", ""]
+    assert remarked(facts, prepare.NO_RECORDINGS) == 2
     answers = [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers]
     assert answers == [("nine", None, None), ("lamps", None, 5)]
 
@@ -253,22 +249,6 @@ def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     assert facts["questions"]["kept"] == 0 and facts["set_aside"] == {slue_sqa5.BLIND: 2}
 
 
-def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
-    # found in their order; one that is missing loses none
-    words = [Span(w, 0, 1) for w in ("a", "b", "nowhere", "a")]
-    assert places("a b a", words) == [0, 2, None, 4]
-    facts, corpus = prepared(hub, tmp_path, passages=1)
-    assert list(corpus.passages) == ["doc1"] and [q.id for q in corpus.questions] == [
-        "squad-0",
-        "squad-1",
-    ]
-    assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 3
-    assert (facts["passages"], facts["questions"]["read"]) == (
-        {"read": 2, "kept": 1, "set_aside": 1},
-        3,
-    )
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_processes_change_nothing(hub, tmp_path):
     facts, corpus = prepared(hub, tmp_path)
@@ -284,12 +264,7 @@ def test_a_killed_run_goes_on_and_processes_change_nothing(hub, tmp_path):
 
 
 def test_odd_rows_are_counted(hub, tmp_path):
-    odd = (
-        ("nine", 2.3, 99.0),
-        ("", 0.1, 0.2),
-        ("lamps", -1.0, -1.0),
-        ("lamps", float("nan"), 1.0),
-    )
+    odd = (("nine", 2.3, 99.0), ("", 0.1, 0.2), ("lamps", -1.0, -1.0), ("lamps", float("nan"), 1.0))
     rows = [row(0), row(0, normalized_question_text="another"), row(3, spans=()), row(4, spans=odd)]
     write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
     facts, corpus = prepared(hub, tmp_path)

@@ -67,20 +67,6 @@ def test_squads_own_file_gives_its_texts_to_the_tests_alone(source, tmp_path, sq
     assert train.questions[0].answers[0].char_start == 42
 
 
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("spoken_train-v1.1.json", "train"),
-        ("spoken_test-v1.1.json", "test"),
-        ("spoken_dev-v1.1_WER44.json", "test-wer44"),
-        ("spoken_test-v1.1_WER54.json", "test-wer54"),
-    ],
-)
-def test_one_file_alone(tmp_path, squad_json, name, split):
-    path = squad_json(tmp_path / name, (CLEAN, [("q", "Why?", [("the game", 42)])]))
-    assert list(prepare(path, tmp_path / "out")["splits"]) == [split]
-
-
 def test_recordings_of_the_clean_splits(source, tmp_path, recording):
     folder = source / "Spoken-SQuAD_audio"
     for name in ("0_0_0", "0_0_1", "0_1_0", "0_1_1"):

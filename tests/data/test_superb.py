@@ -41,10 +41,8 @@ def test_a_set_is_read_and_known_by_its_manifests(root):
     data = load_labelled(root)
     assert (data.task, data.classes) == ("ic", {"action": ("a", "b"), "object": ("lamp",)})
     assert [len(data.splits[split]) for split in ("train", "dev", "test")] == [4, 2, 2]
-    assert (
-        data.path(data.splits["dev"][1]) == root / "audio/dev-1.flac"
-        and data.splits["dev"][1].text == ""
-    )
+    assert data.path(data.splits["dev"][1]) == root / "audio/dev-1.flac"
+    assert data.splits["dev"][1].text == ""
     (root / "card.json").write_text('{"task": "ic", "seed": 1}')
     assert load_labelled(root).hash == data.hash
     change(root, "test", 0, text="hello")
@@ -94,16 +92,16 @@ def test_without_dev_a_tenth_of_train_is_it(root, capsys):
     assert (
         "has no dev.jsonl; 2 of the 4 recordings of train.jsonl are it"
     ) in capsys.readouterr().err
-    assert [u.id for u in data.splits["dev"]] == ["train-2", "train-3"] and len(
-        data.splits["train"]
-    ) == 2
+    assert [u.id for u in data.splits["dev"]] == ["train-2", "train-3"]
+    assert len(data.splits["train"]) == 2
     lines = read_lines(root / "train.jsonl")
     write_lines(
         root / "train.jsonl",
         [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines],
     )
     data = load_labelled(root)
-    assert len(data.splits["dev"]) == 4 and {u.labels["action"] for u in data.splits["dev"]} == {
+    assert len(data.splits["dev"]) == 4
+    assert {u.labels["action"] for u in data.splits["dev"]} == {
         "a",
         "b",
     }

@@ -64,11 +64,9 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
         "tpo_1-lecture_1_1",
     ]
     several, one, _ = corpus.questions
-    assert (
-        several.correct == (0, 1)
-        and several.options == ("to ask", "to pay", "no", "yes")
-        and one.correct == (0,)
-    )
+    assert several.correct == (0, 1)
+    assert several.options == ("to ask", "to pay", "no", "yes")
+    assert one.correct == (0,)
     assert one.text == "why does he call" and one.language == "en" and not one.synthetic
     assert (
         "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio"
@@ -105,24 +103,18 @@ def test_quirks_are_kept(source, tmp_path):
     write(test, "README", "of no matter")
     prepare_toefl_qa(ToeflQa(source=source, out=tmp_path / "out", workers=1))
     passages = {name: q.passage for name, q in questions(tmp_path / "out", "dev").items()}
-    assert (
-        passages["tpo_1-lecture_1_2"] == "tpo_1-lecture_1-version-2"
-        and passages["tpo_1-lecture_1_3"] == "tpo_1-lecture_1"
-    )
+    assert passages["tpo_1-lecture_1_2"] == "tpo_1-lecture_1-version-2"
+    assert passages["tpo_1-lecture_1_3"] == "tpo_1-lecture_1"
     asked = questions(tmp_path / "out", "test")["tpo_9-lecture_1_1"]
     assert (asked.options, asked.correct) == (("to ask", "to pay", "to sing café", "to go"), (0,))
 
 
 def test_tidy():
-    assert (
-        tidy("so ,  um  , 25 $ .") == "so, um, 25 $."
-        and tidy("class .then you") == ("class. then you")
-        and tidy("  ") == ""
-    )
-    assert (
-        tidy("that 's it , .5 of 'em") == ("that's it, .5 of 'em")
-        and tidy("u.s. , 1,000 ?!") == "u.s., 1,000?!"
-    )
+    assert tidy("so ,  um  , 25 $ .") == "so, um, 25 $."
+    assert tidy("class .then you") == ("class. then you")
+    assert tidy("  ") == ""
+    assert tidy("that 's it , .5 of 'em") == ("that's it, .5 of 'em")
+    assert tidy("u.s. , 1,000 ?!") == "u.s., 1,000?!"
 
 
 @pytest.mark.parametrize(
