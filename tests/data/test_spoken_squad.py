@@ -85,13 +85,10 @@ def test_recordings_of_the_clean_splits(source, tmp_path, recording):
     assert [p.audio for p in noisy.passages.values()] == ["", ""]
 
 
-def test_what_is_wrong_is_one_sentence(tmp_path, source, squad_json, recording, unmade):
-    (tmp_path / "empty").mkdir()
-    squad_json(tmp_path / "other/ODSQA_textq_test-v1.1.json", ("a", []))
-    for folder in ("empty", "other", "no"):
-        refused("give the folder of Spoken-SQuAD", prepare, tmp_path / folder, unmade)
-    (tmp_path / "other/spoken_test-v1.1.json").write_text('{"data": {}}')
-    refused("spoken_test-v1.1.json: `data`", prepare, tmp_path / "other", unmade)
+def test_what_is_wrong_is_one_sentence(tmp_path, source, recording, unmade):
+    refused("give the folder of Spoken-SQuAD", prepare, tmp_path / "no", unmade)
+    (tmp_path / "spoken_test-v1.1.json").write_text('{"data": {}}')
+    refused("spoken_test-v1.1.json: `data`", prepare, tmp_path / "spoken_test-v1.1.json", unmade)
     for folder in ("ann", "bob"):
         recording(source / f"dev_wav/{folder}/0_0_0.wav")
     refused("ann/0_0_0.wav and .*bob/0_0_0.wav are both called 0_0_0", prepare, source, unmade)
