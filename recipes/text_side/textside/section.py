@@ -23,7 +23,7 @@ from speechssl.report.figures import (
     shorten,
 )
 from speechssl.report.page import Section, text_grid
-from speechssl.results import INK, MUTED, Row, Table, interval_text, join_words, table_of
+from speechssl.results import INK, MUTED, Row, Table, table_of
 from speechssl.schema import convert
 from textside.data import dependency
 from textside.published import (
@@ -82,7 +82,7 @@ class Lectures:
 
 
 def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
-    """Read a folder of results. Raises InputError for a file that is damaged."""
+    """Read a folder of results."""
     lecture_rows = tuple(row for row in rows if row.condition == CONDITION)
     if not lecture_rows:
         return Lectures()
@@ -156,10 +156,20 @@ def text_side_section(lectures: Lectures) -> Section:
         drawn.append((1, gain_by_length(lectures, tasks)))
     symbols = list(dict.fromkeys(row.task for row in lectures.rows if row.encoder == "re-emb"))
     if symbols:
-        drawn.append((2, symbol_bars(lectures, symbols)))
+        caption = (
+            f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, "
+            "where it has the task)."
+        )
+        svg = draw_bars(lectures, symbols, SYMBOL_ARMS, SYMBOLS)
+        drawn.append((2, Drawing(SYMBOL_TITLE, svg, caption)))
     computed = [task for task in FROZEN if any(row.task == task for row in lectures.rows)]
     if computed:
-        drawn.append((3, frozen_bars(lectures, computed)))
+        caption = (
+            f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, "
+            "where it has the task) and the highest floor, which needs no encoder (dotted)."
+        )
+        svg = draw_bars(lectures, computed, list(FROZEN["listops"]), FROZEN)
+        drawn.append((3, Drawing("The frozen transformer", svg, caption)))
     drawn.append((4, alignment_by_layer(lectures)))
     learned = dict.fromkeys(task for task, _ in lectures.curves)
     for task in sorted(learned, key=lambda task: task == PERPLEXITY):
@@ -171,21 +181,7 @@ def text_side_section(lectures: Lectures) -> Section:
         if drawing:
             drawings.append(replace(drawing, title=name_part(part, drawing.title)))
     grids = [text_grid(table) for table in sort_by_part(lectures.tables)]
-    return Section("", summarise(lectures, tasks), grids, drawings)
-
-
-def summarise(lectures: Lectures, tasks: Sequence[str]) -> str:
-    """Name the starts that gain over scratch on the first task, the mean if there is one; "" where
-    no gain was measured."""
-    if not tasks:
-        return ""
-    gains = lectures.gains(tasks[0])
-    sure = [arm for arm, row in gains.items() if row.low is not None and row.low > 0]
-    where = "in the mean of the tasks" if tasks[0] == MEAN else f"on {tasks[0]}"
-    if not sure:
-        return f"No start gains over scratch {where} by more than its interval."
-    starts = join_words([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
-    return f"Gain over scratch, {where}: {starts} points."
+    return Section("", "", grids, drawings)
 
 
 def error_bars(rows: Sequence[Row]) -> np.ndarray:
@@ -216,23 +212,6 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
         f"bars: what Hung-yi Lee's lecture says of the chart of {PAPER} (GLUE, published size)."
     )
     return Drawing("Gain over scratch", svg, caption)
-
-
-def symbol_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    caption = (
-        f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where "
-        "it has the task)."
-    )
-    return Drawing(SYMBOL_TITLE, draw_bars(lectures, tasks, SYMBOL_ARMS, SYMBOLS), caption)
-
-
-def frozen_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    caption = (
-        f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, where "
-        "it has the task) and the highest floor, which needs no encoder (dotted)."
-    )
-    svg = draw_bars(lectures, tasks, list(FROZEN["listops"]), FROZEN)
-    return Drawing("The frozen transformer", svg, caption)
 
 
 def draw_bars(
@@ -377,10 +356,9 @@ class SurfaceRun:
 
 
 def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
-    """Read the surfaces in a folder of results. Raises InputError for a file that is damaged."""
+    """Read the surfaces in a folder of results."""
     files = sorted(out.glob(f"runs/*-{SURFACE}/*/surface.json"))
-    remedy = "it is not what `surface.py` leaves; delete its folder"
-    return tuple(convert(read_json(path), SurfaceRun, path, remedy) for path in files)
+    return tuple(convert(read_json(path), SurfaceRun, path) for path in files)
 
 
 def surface_figures(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
