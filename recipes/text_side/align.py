@@ -46,16 +46,13 @@ class Align(TwoLanguages):
     a reader of `train text-qa`. With --units words are what is spoken between their times.
 
       python recipes/text_side/align.py minisqa-en minisqa-zh bert-base-multilingual-cased \\
-        exp/text_side \\
-        --arm mbert
+        exp/text_side --arm mbert
       python recipes/text_side/align.py minisqa-en minisqa-zh exp/bilingual/encoder \\
         exp/text_side --arm bilingual
       python recipes/text_side/align.py minisqa-en minisqa-en exp/copy/encoder exp/text_side \\
-        --arm copy \\
-        --letters apart --lexicon same
+        --arm copy --letters apart --lexicon same
       python recipes/text_side/align.py minisqa-en minisqa-zh exp/unit-mlm/encoder \\
-        exp/text_side --arm units \\
-        --units en --second-units zh
+        exp/text_side --arm units --units en --second-units zh
     """
 
     results: Path = argument(RESULTS)
@@ -73,26 +70,20 @@ def reciprocal_ranks(
     among all of the others; equals
     are wrong first. first: (W, H); second: (X, H); golds: which of the second are right.
     """
-    unit = [
-        v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (first, second)
-    ]
-    near = unit[0] @ unit[1].T
+    norms = [np.linalg.norm(v, axis=1, keepdims=True) for v in (first, second)]
+    near = (first / np.maximum(norms[0], 1e-12)) @ (second / np.maximum(norms[1], 1e-12)).T
     ranks = {}
     for word, right in golds.items():
-        wrong = np.ones(len(second), bool)
-        wrong[list(right)] = False
-        ranks[word] = 1 / (
-            1 + int((near[word][wrong] >= near[word][list(right)].max() - 1e-9).sum())
-        )
+        wrong = np.delete(near[word], list(right))
+        before = wrong >= near[word][list(right)].max() - 1e-9
+        ranks[word] = 1 / (1 + int(before.sum()))
     return ranks
 
 
 def chance(candidates: int, right: int = 1) -> float:
     """Return the mean reciprocal rank of the first right one in a random order."""
-    every = comb(candidates, right)
-    return sum(
-        comb(candidates - k, right - 1) / every / k for k in range(1, candidates - right + 2)
-    )
+    ways = [comb(candidates - k, right - 1) / k for k in range(1, candidates - right + 2)]
+    return sum(ways) / comb(candidates, right)
 
 
 def align(o: Align) -> None:
@@ -152,15 +143,12 @@ def pairs_read(
 ) -> list[Pair]:
     """Return the pairs both of whose words occur often enough. listed: words of either language, in
     the order of their states. Raises InputError for too few."""
-    seen = [
-        {word for word, n in zip(listed[i], read[i].counts, strict=True) if n >= o.occurrences}
-        for i in (0, 1)
-    ]
+    seen = [{word for word, n in zip(listed[i], read[i].counts, strict=True) if n} for i in (0, 1)]
     kept = [(a, b) for a, b in pairs if a in seen[0] and b in seen[1]]
     if min(len({pair[i] for pair in kept}) for i in (0, 1)) < 2:
         raise InputError(
-            f"the lexicon {o.lexicon} has {len(kept)} pairs whose words both texts hold "
-            f"{o.occurrences} times or more; give a lexicon of these texts, or more text"
+            f"the lexicon {o.lexicon} has {len(kept)} pairs whose words both texts hold; give a "
+            "lexicon of these texts, or more text"
         )
     return kept
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,7 @@ class Classify:
       python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
         --arm dyck-64 --seed 1
       python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
-        --arm scratch \\
-        --assignment scratch --seed 1
+        --arm scratch --assignment scratch --seed 1
       python recipes/text_side/classify.py GLUE/RTE bert-base-uncased exp/text_side --arm bert
     """
 
@@ -148,22 +148,16 @@ def train_and_answer(
     torch.manual_seed(o.training.seed)
     model = Classifier(body.train(), table, len(task.classes))
     train, test = ([encode(e) for e in task.splits[split]] for split in ("train", "test"))
-    train_labels, test_labels = (
-        np.array([e.label for e in task.splits[split]]) for split in ("train", "test")
-    )
+    train_labels = np.array([e.label for e in task.splits["train"]])
+    test_labels = np.array([e.label for e in task.splits["test"]])
     batches = TaskBatches(train, train_labels, pad, o.batch, o.training.seed)
 
     def answers() -> np.ndarray:
         model.eval()
         device = next(model.parameters()).device
-        rows = run_model(
-            model.logits,
-            device,
-            test,
-            lambda batch: collate(batch, pad),
-            o.batch,
-            o.training.bf16 and device.type == "cuda",
-        )
+        bf16 = o.training.bf16 and device.type == "cuda"
+        collated = partial(collate, pad=pad)
+        rows = run_model(model.logits, device, test, collated, o.batch, bf16)
         logits = np.stack([row.numpy() for row in rows])
         chosen = logits.argmax(1) if task.classes else logits[:, 0]
         return chosen.astype(np.float64)
@@ -198,61 +192,35 @@ def starts(
     encoded, and the id of padding.
 
     longest: S at most; what is longer loses the tail of the longer of its texts.
-    Raises InputError for an assignment that does not suit the task, or a symbol that training does
-    not know.
+    Raises InputError for an assignment that does not suit the task.
     """
-    spoken = [e for examples in task.splits.values() for e in examples if e.symbols]
-    if spoken:
-        if assignment not in (OWN, *ASSIGNMENTS):
-            raise InputError(
-                f"symbols have no assignment {assignment!r}; choose one of "
-                f"{', '.join((OWN, *ASSIGNMENTS))}"
-            )
-        index = {symbol: i for i, symbol in enumerate(task.vocabulary)}
-        if strange := sorted({s for e in spoken for s in e.symbols} - set(index)):
-            raise InputError(
-                f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; "
-                "take it out or train on it"
-            )
-        if assignment == OWN:
-            chosen = torch.tensor(
-                [*find_tokens(tokenizer, task.vocabulary), *special_tokens(tokenizer)]
-            )
-            body, table = (
-                encoder,
-                nn.Embedding.from_pretrained(
-                    encoder.get_input_embeddings().weight[chosen], freeze=False
-                ),
-            )
-        else:
-            body, table = symbol_encoder(encoder, tokenizer, len(index), assignment, seed)
-        cls, sep, pad = special_ids(len(index))
-
-        def encode_symbols(e: TaskExample) -> Sequence_:
-            ids = [index[s] for s in e.symbols][: longest - 2]
-            return np.array([cls, *ids, sep], np.int64), len(ids) + 2
-
-        return body, table, encode_symbols, pad
-    if assignment not in (OWN, *DRAWN):
+    vocabulary = task.vocabulary
+    fitting = (OWN, *ASSIGNMENTS) if vocabulary else (OWN, *DRAWN)
+    if assignment not in fitting:
         raise InputError(
-            f"a task of text has no assignment {assignment!r}; choose one of "
-            f"{', '.join((OWN, *DRAWN))}"
+            f"the task {task.name} has no assignment {assignment!r}; choose from "
+            f"{', '.join(fitting)}"
         )
     rows = encoder.get_input_embeddings().weight.detach()
-    if assignment == OWN:
-        body, table = encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False)
-    else:
-        body, table = symbol_encoder(encoder, tokenizer, len(rows) - SPECIALS, assignment, seed)
-
-    cls, sep, pad = special_tokens(tokenizer)
+    count = len(vocabulary) or len(rows) - SPECIALS
+    body, table = encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+    if assignment != OWN:
+        body, table = symbol_encoder(encoder, tokenizer, count, assignment, seed)
+    elif vocabulary:
+        chosen = [*find_tokens(tokenizer, vocabulary), *special_tokens(tokenizer)]
+        table = nn.Embedding.from_pretrained(rows[chosen], freeze=False)
+    cls, sep, pad = special_ids(count) if vocabulary else special_tokens(tokenizer)
+    index = {symbol: i for i, symbol in enumerate(vocabulary)}
 
     def encode(e: TaskExample) -> Sequence_:
-        text, pair = (
-            tokenizer(x, add_special_tokens=False)["input_ids"] for x in (e.text, e.pair or "")
-        )
+        if vocabulary:
+            text = [index[symbol] for symbol in e.symbols]
+        else:
+            text = tokenizer(e.text, add_special_tokens=False)["input_ids"]
         if e.pair is None:
             text = text[: longest - 2]
             return np.array([cls, *text, sep], np.int64), len(text) + 2
+        pair = tokenizer(e.pair, add_special_tokens=False)["input_ids"]
         room = longest - 3  # of it, the first text has what the second leaves, but half at least
         cut = min(len(text), max(room - len(pair), room - room // 2))
         return np.array([cls, *text[:cut], sep, *pair[: room - cut], sep], np.int64), cut + 2
@@ -284,21 +252,16 @@ class Classifier(nn.Module):
     def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, classes: int) -> None:
         """table: (V, E). classes: C; 0: a number is predicted."""
         super().__init__()
-        self.inputs, self.encoder, self.table = (
-            EncoderInputs(encoder, table.embedding_dim),
-            encoder,
-            table,
-        )
+        self.inputs = EncoderInputs(encoder, table.embedding_dim)
+        self.encoder, self.table = encoder, table
         width, self.classes = encoder.config.hidden_size, classes
-        self.head = nn.Sequential(
-            nn.Linear(width, width), nn.Tanh(), nn.Linear(width, max(classes, 1))
-        )
+        first, last = nn.Linear(width, width), nn.Linear(width, max(classes, 1))
+        self.head = nn.Sequential(first, nn.Tanh(), last)
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """All (B, S). Returns (B, C), or (B, 1)."""
-        return self.head(
-            self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state[:, 0]
-        ).float()
+        hidden = self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state
+        return self.head(hidden[:, 0]).float()
 
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, labels: torch.Tensor

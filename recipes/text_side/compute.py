@@ -59,21 +59,20 @@ class Compute:
     Attention and feed-forward layers of a text encoder stay as they are; what is read in and out is
     learnt, with the layer norms and the positions (arXiv 2103.05247). TASK: bit-memory (a string is
     shown again with half of its bits masked), bit-xor, listops (nested MIN, MAX, MED, SUM_MOD),
-    digits (scikit-learn's 8 x 8 images), or a local folder of MNIST (idx files) or CIFAR-10 (binary
-    version). Starts: pretrained; statistics (random weights with the mean and variance of each
-    pre-trained matrix);
-    default (the encoder's own initialisation). --trained all trains everything. RESULTS gets the
-    floors of the task as well: what needs no encoder, on the same test examples.
+    digits (scikit-learn's 8 x 8 images), or images in a file .npz with x_train, y_train, x_test and
+    y_test, as Keras has mnist.npz. Starts: pretrained; statistics (random weights with the mean and
+    variance of each pre-trained matrix); default (the encoder's own initialisation). --trained all
+    trains everything. RESULTS gets the floors of the task as well: what needs no encoder, on the
+    same test examples.
 
       python recipes/text_side/compute.py bit-memory minilm exp/text_side --arm frozen
       python recipes/text_side/compute.py listops minilm exp/text_side --arm statistics \\
-        --init statistics \\
-        --seed 1
+        --init statistics --seed 1
       python recipes/text_side/compute.py digits minilm exp/text_side --arm full --trained all \\
         --learning-rates 1e-3 3e-4 1e-4
     """
 
-    task: str = argument("bit-memory, bit-xor, listops, digits, or a folder of MNIST or CIFAR-10")
+    task: str = argument("bit-memory, bit-xor, listops, digits, or a file of images, .npz")
     encoder: str = argument(TEXT_ENCODER)
     results: Path = argument(RESULTS)
     arm: str = option(MISSING, ARM)
@@ -106,7 +105,7 @@ def compute(o: Compute) -> None:
     check_share(o.batch)
     puzzle, seed = load_puzzle(o.task, o.length), o.training.seed
     folder, identity = run_folder(o.results, puzzle.name, o.arm, seed), describe_encoder(o.encoder)
-    data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
+    data = hash_bytes(*(x.tobytes() for x in (*puzzle.train, *puzzle.test)))
     start = {"init": o.init, "trained": o.trained} | identity
     options = decisive(o) | {"task": puzzle.name}
     with stage(folder, {"task": puzzle.name, "data": data} | start, options) as step:

@@ -23,14 +23,13 @@ from speechssl.artifacts import write_json
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
-from speechssl.schema import convert
 from speechssl.text import ngrams
 from speechssl.timing import FrameGrid
 from speechssl.units.storage import iterate_units, units_card
 from textside.lm import UnitLm, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
-from textside.runs import arm_name, decisive
-from textside.tables import REAL, Continuations, continuation_tables
+from textside.runs import decisive
+from textside.tables import REAL, continuation_tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +42,7 @@ class Continue:
     UNITS/train, beside the same of what really followed.
 
       python recipes/text_side/continuations.py exp/lm-text units exp/text_side --arm text \\
-        --prompt-seconds 3 \\
-        --temperature 0.7 1.0
+        --prompt-seconds 3 --temperature 0.7 1.0
     """
 
     model: Path = argument("folder of `unit_lm.py`")
@@ -76,7 +74,7 @@ def continue_recordings(o: Continue) -> None:
     lm = load_unit_lm(o.model)
     grid = FrameGrid(**units_card(o.units / o.split)["grid"])
     frames = grid.frames(round(o.prompt_seconds * grid.sample_rate))
-    spoken = utterances(o.units / o.split, lm, o.model)
+    spoken = utterances(o.units / o.split, lm)
     long = [u for u in spoken if u.runs.frames > frames > 0][: o.first]
     if not long:
         raise InputError(
@@ -101,10 +99,8 @@ def continue_recordings(o: Continue) -> None:
         "weights": lm.card["weights"],
         "continuations": lines,
     }
-    path = o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json"
-    write_json(path, card)
-    written = convert(card, Continuations, path)
-    print("\n\n".join(table.text for table in continuation_tables([written])))
+    write_json(o.results / "continuations" / f"{o.arm}-{seed}.json", card)
+    print("\n\n".join(table.text for table in continuation_tables([card])))
 
 
 def continue_prompt(

@@ -23,7 +23,6 @@ from speechssl.results import (
     read_rows,
     seeds_text,
 )
-from speechssl.schema import convert
 from textside.options import RESULTS
 from textside.runs import CONDITION, read_answers, read_runs
 from textside.tables import gains_of, note_on
@@ -114,9 +113,8 @@ def device_table(o: Devices) -> Table:
             continue  # a task's first metric is what it is judged by
         same.append(row)
         spent = [read_cost(path) for path in heads]
-        costs[row.task, tuned] = Cost(
-            {row.metric: seeds_text(same)}, spent[0][0], tuple(seconds for _, seconds in spent)
-        )
+        seconds_each = tuple(seconds for _, seconds in spent)
+        costs[row.task, tuned] = Cost({row.metric: seeds_text(same)}, spent[0][0], seconds_each)
     if measured:
         tasks_of_superb = ", ".join(dict.fromkeys(task for task, _ in measured))
         notes.append(
@@ -159,25 +157,12 @@ def device_table(o: Devices) -> Table:
     return table
 
 
-@dataclass(frozen=True)
-class Training:
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The card of a reader or a head, or a run's scores."""
-
-    trained_parameters: int
-    training: Training | None = None
-    seconds: float | None = None
-
-
 def read_cost(path: Path) -> tuple[int, float]:
-    """Read the trained parameters and the seconds of training."""
-    spent = convert(read_json(path), Spent, path, "train it again")
-    seconds = spent.training.seconds if spent.training else spent.seconds
-    return spent.trained_parameters, seconds or 0.0
+    """Read the trained parameters and the seconds of training: of a reader's or a head's card, or
+    of a run's scores."""
+    card = read_json(path)
+    seconds = card["training"]["seconds"] if "training" in card else card.get("seconds", 0.0)
+    return card["trained_parameters"], seconds
 
 
 if __name__ == "__main__":

@@ -64,11 +64,9 @@ class Plateau:
     in the end.
 
       python recipes/text_side/plateau.py corpus units exp/text_side --arm scratch \\
-        --assignment scratch \\
-        --text-encoder exp/english/encoder
+        --assignment scratch --text-encoder exp/english/encoder
       python recipes/text_side/plateau.py corpus units exp/text_side --arm dyck-64 \\
-        --assignment random \\
-        --text-encoder exp/dyck/encoder --seed 1
+        --assignment random --text-encoder exp/dyck/encoder --seed 1
     """
 
     corpus: Path = argument("prepared corpus")
@@ -92,8 +90,8 @@ TASK = "dual"
 def plateau(o: Plateau) -> None:
     """Train (once) and score.
 
-    Raises InputError for units of another corpus or codebook, answers without times, or windows
-    longer than the encoder's positions.
+    Raises InputError for units of another corpus, answers without times, or windows longer than the
+    encoder's positions.
     """
     qa = o.qa
     check_share(qa.batch, qa.short_batch)
@@ -144,14 +142,12 @@ def train_and_answer(
     timed = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
     questions = [q for q in timed if q.id in runs and q.passage in runs]
     if not examples or not questions:
-        empty = qa.split if not examples else o.eval_split
         raise InputError(
-            f"{o.corpus} has no answerable question with times and units in "
-            f"{empty}; prepare it again"
+            f"{o.corpus} has no answerable question with times and units in {qa.split} or "
+            f"{o.eval_split}; prepare it again"
         )
-    layout = replace(
-        make_layout(qa, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT
-    )
+    layout = make_layout(qa, *special_ids(symbols))
+    layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
     model = SpanModel(*unit_encoder(qa.text_encoder, symbols, o.assignment, qa.training.seed))
     check_positions(model.encoder, layout, qa.text_encoder)
     train_only(model.encoder, qa.trained)

@@ -42,39 +42,26 @@ class Probe:
                       follows the last one?
 
     MODEL is a folder of `unit_lm.py`, or bigram: counts of pairs of units in
-    UNITS/train, as a floor. Without
-    --spoken-words only the perplexity is taken. RESULTS/runs has what every item got; a table is
-    printed by `gains.py`.
+    UNITS/train, as a floor. RESULTS/runs has what every item got; a table is printed by `gains.py`.
 
       python recipes/text_side/probe.py exp/lm-text units exp/text_side --arm text \\
-        --spoken-words words \\
-        --word-units word-units
+        --spoken-words words --word-units word-units
       python recipes/text_side/probe.py bigram units exp/text_side --arm bigram \\
-        --spoken-words words \\
-        --word-units word-units
+        --spoken-words words --word-units word-units
     """
 
     model: str = argument("folder of `unit_lm.py`, or bigram")
     units: Path = argument("folder of `speechssl units extract`")
     results: Path = argument(RESULTS)
     arm: str = option(MISSING, ARM)
-    spoken_words: Path | None = option(None, "folder of `spoken_words.py`")
-    word_units: Path | None = option(
-        None, "units of these words: folder of `speechssl units extract`"
-    )
+    spoken_words: Path = option(MISSING, "folder of `spoken_words.py`")
+    word_units: Path = option(MISSING, "units of these words: folder of `speechssl units extract`")
     device: str = option("auto", DEVICE)
     split: str = option("test", "split of UNITS for the perplexity")
     ways: Count = option(4, "few-shot: words to tell apart")
     shots: Count = option(2, "few-shot: examples of each in the prompt")
     queries: Count = option(200, "few-shot: most prompts")
     seed: Whole = option(0, "seed of what is drawn: pairs of different words, prompts")
-
-    def __post_init__(self) -> None:
-        if (self.spoken_words is None) != (self.word_units is None):
-            raise InputError(
-                "words are tested by their units; give both --spoken-words and --word-units, or "
-                "neither"
-            )
 
 
 Items = dict[str, tuple[float, float]]
@@ -92,14 +79,12 @@ def probe(o: Probe) -> None:
         check_same(units_card(o.units / o.split), card, o.units / o.split)
         spoken = [u for u in iterate_units(o.units / o.split) if len(u.runs)]
         details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"], "curve": []}
-        whose = f"those in {o.units}"
     else:
         lm = load_unit_lm(Path(o.model))
         card = lm.card
-        spoken = utterances(o.units / o.split, lm, Path(o.model))
+        spoken = utterances(o.units / o.split, lm)
         kept = ("start", "weights", "units", "curve", "options", "training")
         details = {name: card[name] for name in kept}
-        whose = f"those of {o.model}"
     seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
     details |= {"probe": decisive(o)}
     scores = lm.log_probs([u.runs.units for u in spoken])
@@ -109,9 +94,7 @@ def probe(o: Probe) -> None:
     }
     drawn = BootstrapUnits("recording", tuple((name,) for name in items))
     write_test(o, PERPLEXITY, items, drawn, seed, details)
-    if o.spoken_words is None or o.word_units is None:
-        return
-    check_same(units_card(o.word_units), card, o.word_units, whose)
+    check_same(units_card(o.word_units), card, o.word_units)
     listed = words_with_units(o.spoken_words, o.word_units)
     tests = {  # with the word of every item, which is drawn
         SPOT_THE_WORD: spot_the_word(lm, listed),
@@ -142,27 +125,22 @@ def write_test(
 
 
 def words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
-    """Each with its units; those without are counted. Raises InputError where none has."""
+    """Return each with its units; those without are counted."""
     runs = load_units(units)
     listed = read_spoken_words(words)
-    with_units = [
-        (word, runs[word.id].units) for word in listed if word.id in runs and len(runs[word.id])
-    ]
-    report_set_aside(
-        {w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])},
-        "the tests of words",
-    )
-    if not with_units:
-        raise InputError(
-            f"{units} has no units of the words in {words}; extract them from "
-            f"{words / 'words.jsonl'}"
-        )
-    return with_units
+    lacking = {w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])}
+    report_set_aside(lacking, "the tests of words")
+    return [(word, runs[word.id].units) for word in listed if word.id not in lacking]
+
+
+def half_or_whole(ahead: float) -> tuple[float, float]:
+    """Return 1, and 1 where the right answer is ahead, 0 where it is behind, a half for a draw."""
+    return 1.0, 0.5 + 0.5 * float(np.sign(ahead))
 
 
 def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
-    """(1, 1 where the word is likelier, 0 where not, a half for the same) of every word and voice,
-    and its word."""
+    """Ask of every word and voice whether it is likelier than its non-word; also the word of every
+    item."""
     scores = lm.log_probs([units for _, units in listed])
     means = {
         (word.word, word.voice, word.real): float(each.mean())
@@ -173,30 +151,18 @@ def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
     for word, voice, real in means:
         if real and (word, voice, False) in means:
             ahead = means[word, voice, True] - means[word, voice, False]
-            items[f"{word}-{voice}"] = 1.0, 1.0 if ahead > 0 else 0.5 if ahead == 0 else 0.0
+            items[f"{word}-{voice}"] = half_or_whole(ahead)
             drawn.append(word)
-    if not items:
-        raise InputError(
-            "no word has units with its non-word; extract the units of all spoken words"
-        )
     return items, drawn
 
 
 def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, list[str]]:
-    """Of every word A and two voices x, y: is A by x nearer to A by y than another word by y? seed:
-    draws that; None: its non-word.
-
-    Raises InputError for fewer than two words or voices.
-    """
+    """Ask of every word A and two voices x, y whether A by x is nearer to A by y than another word
+    by y. seed: draws that; None: its non-word."""
     means = lm.states([units for _, units in listed])
     means = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     place = {(word.word, word.real, word.voice): i for i, (word, _) in enumerate(listed)}
     words, voices = sorted({w for w, real, _ in place if real}), sorted({v for *_, v in place})
-    if len(words) < 2 or len(voices) < 2:
-        raise InputError(
-            "same-different needs two words and two voices at least; prepare the "
-            "spoken words with more --voices"
-        )
     rng = np.random.default_rng(0 if seed is None else seed)
     items: Items = {}
     drawn = []
@@ -204,15 +170,11 @@ def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, 
         for i, x in enumerate(voices):
             y = voices[(i + 1) % len(voices)]
             other = words[(words.index(word) + int(rng.integers(1, len(words)))) % len(words)]
-            keys = (
-                (word, True, x),
-                (word, True, y),
-                (word, False, y) if seed is None else (other, True, y),
-            )
+            third = (word, False, y) if seed is None else (other, True, y)
+            keys = (word, True, x), (word, True, y), third
             if all(key in place for key in keys):
                 anchor, same, different = (means[place[key]] for key in keys)
-                ahead = float(anchor @ same - anchor @ different)
-                items[f"{word}-{x}-{y}"] = 1.0, 1.0 if ahead > 0 else 0.5 if ahead == 0 else 0.0
+                items[f"{word}-{x}-{y}"] = half_or_whole(float(anchor @ same - anchor @ different))
                 drawn.append(word)
     return items, drawn
 
@@ -234,10 +196,8 @@ def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
     words = sorted(word for word, sequences in readings.items() if len(sequences) > o.shots)
     if len(words) < o.ways or lm.symbols < o.ways:
         raise InputError(
-            f"few-shot with {o.ways} words and {o.shots} examples of each needs as many words, "
-            f"each by {o.shots + 1} voices, "
-            f"of which there are {len(words)}; give smaller --ways or --shots, or prepare more "
-            "words and voices"
+            f"few-shot needs {o.ways} words, each by {o.shots + 1} voices, of which there are "
+            f"{len(words)}; give smaller --ways or --shots, or speak more words by more voices"
         )
     rng = np.random.default_rng(o.seed)
     prompts, gold, marks, targets = [], [], [], []
@@ -250,27 +210,20 @@ def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
             shown += [(way, readings[word][i]) for i in order[: o.shots]]
             if way == right:
                 query = readings[word][order[o.shots]]
-        edges = Counter(
-            int(reading[at])
-            for _, reading in [*shown, (right, query)]
-            for at in (0, -1)
-            if len(reading)
-        )
-        signs = np.array(
-            sorted(rng.permutation(lm.symbols).tolist(), key=lambda unit: edges[unit])[: o.ways]
-        )
+        readings_shown = [reading for _, reading in shown] + [query]
+        edges = Counter(int(reading[at]) for reading in readings_shown for at in (0, -1))
+        order_of_signs = sorted(rng.permutation(lm.symbols).tolist(), key=lambda unit: edges[unit])
+        signs = np.array(order_of_signs[: o.ways])
         parts = [np.append(shown[i][1], signs[shown[i][0]]) for i in rng.permutation(len(shown))]
         prompts.append(np.concatenate([*parts, query]))
         gold.append(right)
         marks.append(signs)
         targets.append(chosen[right])
     following = lm.next_units(prompts)
-    items = {
-        f"{i}-{word}": (float(right), float(np.argmax(scores[signs])))
-        for i, (word, right, scores, signs) in enumerate(
-            zip(targets, gold, following, marks, strict=True)
-        )
-    }
+    items: Items = {}
+    asked = zip(targets, gold, following, marks, strict=True)
+    for i, (word, right, scores, signs) in enumerate(asked):
+        items[f"{i}-{word}"] = float(right), float(np.argmax(scores[signs]))
     return items, targets
 
 

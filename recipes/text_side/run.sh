@@ -8,7 +8,7 @@
 # Environment:
 #   PARTS="1 5"     only these parts: 1 artificial data, 2 other symbols, 3 the frozen transformer, 4 languages, 5 objectives and
 #                   devices, 6 language models of units, 7 loss surfaces; default: those of the configuration
-#   SYMBOLS="histone=H3.txt stability=TAPE"   published files for part 2 (symbols.py --help), beside the configuration's
+#   SYMBOLS="tasks/h3 tasks/stability"   folders of tasks for part 2 (train.jsonl ... with symbols), beside the configuration's
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
 CONFIG=recipes/text_side/small.yaml
 EXP=exp/text_side
@@ -141,11 +141,12 @@ fi
 
 if part 2 && stage 6 "part 2, BERT on other symbols: DNA, proteins, music; from four starts"; then
   BERT=$(named symbol-encoder)
-  for kind in $(setting symbols) ${SYMBOLS:-}; do # KIND, or KIND=SOURCE
-    task=$EXP/symbols/$(basename "${kind#*=}" .txt)
-    source=()
-    [[ $kind != *=* ]] || source=(--source "${kind#*=}")
-    python $HERE/symbols.py "${kind%%=*}" "$task" "${source[@]}" --config "$CONFIG" --stage symbols
+  tasks=()
+  for kind in $(setting symbols); do
+    python $HERE/symbols.py "$kind" "$EXP/symbols/$kind" --config "$CONFIG" --stage symbols
+    tasks+=("$EXP/symbols/$kind")
+  done
+  for task in "${tasks[@]}" ${SYMBOLS:-}; do
     specific=$EXP/encoders/symbols-${task##*/}
     $LAUNCH python $HERE/pretrain.py "$specific" --data symbols --symbols "$task" --seed "$START_SEED" \
       --config "$CONFIG" --stage specific
@@ -168,7 +169,7 @@ if part 3 && stage 7 "part 3, the frozen pre-trained transformer: bits, expressi
     for seed in $SEEDS; do
       compute() { # ARM [OPTION ...]
         python $HERE/compute.py "$task" "$FROZEN" "$EXP" --arm "$1" "${@:2}" --seed "$seed" \
-          --config "$CONFIG" --stage "compute-${task##*/}"
+          --config "$CONFIG" --stage "compute-$(basename "$task" .npz)"
       }
       compute frozen
       compute statistics --init statistics

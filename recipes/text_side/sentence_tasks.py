@@ -126,15 +126,11 @@ def _overlap(
 ) -> list[dict[str, str]]:
     """Words of another sentence of the document, at least half of which the first one does not
     have, or its own."""
-    whole = [
-        [s for paragraph in document for s in _long_sentences(paragraph)] for document in documents
-    ]
-    places = [
-        (i, n)
-        for i, document in enumerate(whole)
-        if len(document) > 1
-        for n in range(len(document))
-    ]
+    whole, places = [], []
+    for i, document in enumerate(documents):
+        whole.append([s for paragraph in document for s in _long_sentences(paragraph)])
+        if len(whole[i]) > 1:
+            places += [(i, n) for n in range(len(whole[i]))]
     examples: list[dict[str, str]] = []
     for i, n in _drawn(places, len(places), rng):
         if len(examples) == count:
@@ -146,13 +142,8 @@ def _overlap(
         piece = words[first : first + PIECE]
         vocabulary = set(sentence.lower().split())
         if inside or sum(word.lower() not in vocabulary for word in piece) * 2 >= PIECE:
-            examples.append(
-                {
-                    "text": sentence,
-                    "pair": " ".join(piece),
-                    "label": "inside" if inside else "outside",
-                }
-            )
+            label = "inside" if inside else "outside"
+            examples.append({"text": sentence, "pair": " ".join(piece), "label": label})
     return examples
 
 
@@ -189,15 +180,12 @@ def _write(
                 f"the text {source} gives no examples of {name} for {split}; give a text with "
                 "more and longer documents"
             )
-        lines = (
-            json.dumps({"id": f"{split}-{i}"} | e, ensure_ascii=False) + "\n"
-            for i, e in enumerate(examples)
-        )
+        named = ({"id": f"{split}-{i}"} | e for i, e in enumerate(examples))
+        lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in named)
         write_text(folder / f"{split}.jsonl", "".join(lines))
     write_json(folder / "task.json", {"task": name, "text": source})
-    return f"{folder}: {name}, " + ", ".join(
-        (f"{len(examples)} {split}") for split, examples in splits.items()
-    )
+    counts = (f"{len(examples)} {split}" for split, examples in splits.items())
+    return f"{folder}: {name}, {', '.join(counts)}"
 
 
 if __name__ == "__main__":

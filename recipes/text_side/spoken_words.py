@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -144,9 +143,8 @@ def choose_pairs(
     """
     listed = sorted(words, key=lambda word: (-words[word], word))
     spoken = dict(zip(listed, pronounce(listed, "en-us", stress=True), strict=True))
-    real = {bare(phones) for phones in spoken.values()} | {
-        tuple(phones) for phones in pronounce(avoided, "en-us")
-    }
+    real = {bare(phones) for phones in spoken.values()}
+    real |= {tuple(phones) for phones in pronounce(avoided, "en-us")}
     pairs = Counter(pair for phones in spoken.values() for pair in pairs_of(bare(phones)))
     chosen: list[Pair] = []
     used: set[tuple[str, ...]] = set()
@@ -160,8 +158,7 @@ def choose_pairs(
     if len(chosen) < count:
         raise InputError(
             f"only {len(chosen)} words of the corpus have {fewest} phones and a non-word, not "
-            f"{count}; "
-            "give fewer --words or --phones"
+            f"{count}; give fewer --words or --phones"
         )
     return chosen
 
@@ -169,27 +166,25 @@ def choose_pairs(
 def make_spoken_words(o: SpokenWords) -> None:
     """Speak them (once).
 
-    Raises InputError for a corpus that is not English, or too few words or voices; MissingExtra
-    without the synthesiser.
+    Raises InputError for a corpus that is not English, or too few words; MissingExtra without the
+    synthesiser.
     """
     voices = speakers("en", "test")
     if o.voices > len(voices):
-        raise InputError(
-            f"there are {len(voices)} voices that no training set has; give "
-            f"--voices {len(voices)} at most"
-        )
+        raise InputError(f"no training set lacks more voices; give --voices {len(voices)} at most")
+    voices = voices[: o.voices]
     inputs = {"data": data_hash(o.corpus, o.split), "avoid": o.avoid}
     with stage(o.out, inputs, {"words": o.words, "voices": o.voices, "phones": o.phones}) as step:
         if not step.done:
             avoided = real_words(o.avoid) if o.avoid else []
             pairs = choose_pairs(words_of(o.corpus, o.split), o.words, o.phones, avoided)
-            lines = speak(pairs, voices[: o.voices], o.out)
+            lines = speak(pairs, voices, o.out)
             write_text(o.out / MANIFEST, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
             card = {
                 "what": "spoken words",
                 "words": len(pairs),
-                "voices": [voice.name for voice in voices[: o.voices]],
-                "pairs": [described(pair) for pair in pairs],
+                "voices": [voice.name for voice in voices],
+                "pairs": [asdict(pair) for pair in pairs],
             }
             step.finish(card)
         count, spoken_by = step.card["words"], len(step.card["voices"])
@@ -226,18 +221,11 @@ def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[Spo
     return lines
 
 
-def described(pair: Pair) -> dict[str, Any]:
-    """Return a pair for the card."""
-    phones, other = " ".join(pair.phones), " ".join(pair.other)
-    return {"word": pair.word, "phones": phones, "other": other, "place": pair.place}
-
-
 def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
     """(N,) samples at 16 kHz between two short silences."""
     audio = speak_phones(phones, voice)
-    samples = trim_silence(
-        resample(audio.samples.astype(np.float32) / 2**15, audio.sample_rate, SAMPLE_RATE)
-    )
+    samples = audio.samples.astype(np.float32) / 2**15
+    samples = trim_silence(resample(samples, audio.sample_rate, SAMPLE_RATE))
     return np.asarray(np.pad(samples, round(QUIET * SAMPLE_RATE)), np.float32)
 
 

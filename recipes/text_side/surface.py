@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -28,7 +27,7 @@ import torch
 from torch.nn import functional
 from tqdm import tqdm
 
-from speechssl.artifacts import MADE_FROM, read_json, replacing, stage, write_json, write_text
+from speechssl.artifacts import MADE_FROM, read_json, stage, write_json, write_text
 from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
@@ -47,7 +46,7 @@ from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from textside.runs import NATS, decisive, describe_encoder, run_folder, write_scores
+from textside.runs import NATS, decisive, run_folder, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +60,9 @@ class Surface:
       planes   two random directions; the path and a random direction
 
     READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. The weights
-    that its training began with are made again from what its card names, or from --start. Losses
-    are those of windows of the split of training and of another one. A killed run goes on at the
-    point where it was. RESULTS/runs/KIND-surface/ARM-SEED has every loss (surface.npz); `gains.py`
-    prints what follows, and the page draws it.
+    that its training began with are made again from what its card names. Losses are those of
+    windows of the split of training and of another one. A killed run goes on at the point where it
+    was. `gains.py` prints what follows, and the page draws it.
 
       python recipes/text_side/surface.py corpus exp/dual exp/text_side --units units --arm text
       python recipes/text_side/surface.py corpus exp/text-qa exp/text_side --arm text \\
@@ -76,9 +74,6 @@ class Surface:
     results: Path = argument(RESULTS)
     arm: str = option(MISSING, ARM)
     units: Path | None = option(None, "folder of `speechssl units extract`, for a reader of units")
-    start: str | None = option(
-        None, "text encoder or reader that training began from, where the card's is not found"
-    )
     device: str = option("auto", DEVICE)
     line: Count = option(21, "points of a line")
     plane: Count = option(9, "points of a plane along each of its axes; 1: no planes")
@@ -102,8 +97,7 @@ TOGETHER = 8  # B
 def surface(o: Surface) -> None:
     """Take the losses (once).
 
-    Raises InputError for a reader of another kind, one whose start is not there, or units that are
-    not the reader's.
+    Raises InputError for a reader of another kind, or one whose start is not there.
     """
     model, layout, card = load_reader(o.reader)
     if (o.reader / SHIFT).is_file():
@@ -113,17 +107,10 @@ def surface(o: Surface) -> None:
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {
         "reader": card["weights"],
-        "start": o.start and describe_encoder(o.start),
         "data": [data_hash(o.corpus, name) for name in splits],
     }
     if o.units is not None:
         inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
-        codebook = (card.get("units") or {}).get("codebook")
-        if any(source.get("codebook") != codebook for source in inputs["units"]):
-            raise InputError(
-                f"the units in {o.units} are of another codebook than those of the reader "
-                f"{o.reader}; give the units it was trained on"
-            )
     folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)
     options = decisive(o)
     with stage(folder, inputs, options) as step:
@@ -131,7 +118,7 @@ def surface(o: Surface) -> None:
             windows = {
                 name: windows_of(name, model, layout, card, o) for name in dict.fromkeys(splits)
             }
-            first = start_of(o.corpus, o.reader, card, model, o.start)
+            first = start_of(o.corpus, o.reader, card, model)
             place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
             model.to(place)
             losses = Losses(model, windows, folder / "points.jsonl", place)
@@ -171,17 +158,10 @@ def write_surface(
     splits: Collection[str],
     details: Mapping[str, Any],
 ) -> None:
-    """Write every loss to surface.npz, and their means over windows to surface.json.
+    """Write the means over windows to surface.json.
 
     parts: lines and planes as `take` gives them; splits: the names in them that are losses.
     """
-    arrays = {
-        f"{part}/{name}": array
-        for part, by_name in parts.items()
-        for name, array in by_name.items()
-    }
-    with replacing(folder / "surface.npz") as temporary:
-        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
     means = {
         part: {
             name: (array.mean(-1) if name in splits else array).tolist()
@@ -195,40 +175,27 @@ def write_surface(
 # ---- what the reader began as
 
 
-def start_of(
-    corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel, start: str | None
-) -> Weights:
-    """Make the weights that training began with again. Raises InputError where they are another
-    reader's."""
-    other = InputError(
-        f"the reader {reader} did not begin as {start or card['options'].get('text_encoder')}; "
-        "give what it was trained from with --start"
-    )
-    if card.get("start"):
-        if start is None:
-            raise other
-        began, _, before = load_reader(Path(start))
-        if before["weights"] != card["start"]:
-            raise other
-        return began.state_dict()
+def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel) -> Weights:
+    """Make the weights that training began with again. Raises InputError where they are not to be
+    had."""
     names = QaOptions.__dataclass_fields__.keys() - {"training"}
     options = QaOptions(**{name: value for name, value in card["options"].items() if name in names})
-    encoder, seed = start or options.text_encoder, int(card["options"]["training"]["seed"])
+    encoder, seed = options.text_encoder, int(card["options"]["training"]["seed"])
     weights = hash_of_weights(encoder)
-    if weights and read_json(reader / MADE_FROM).get("text_weights", weights) != weights:
-        raise other
+    if card.get("start") or read_json(reader / MADE_FROM).get("text_weights", weights) != weights:
+        raise InputError(
+            f"the reader {reader} did not begin as {encoder} does now; give a reader that was "
+            "trained from it, without --start"
+        )
     if card["what"] == "DUAL reader":
         units = model.embedding.num_embeddings - 3
         began = SpanModel(*unit_encoder(encoder, units, str(card["assignment"]), seed))
     else:
         training = replace(options.training, seed=seed)
-        options = replace(options, text_encoder=encoder, training=training)
+        options = replace(options, training=training)
         began, _ = begin_text(load_corpus(corpus, options.split), options)
     add_modules(began.encoder, added_modules(model.encoder))
-    first, last = without_pooler(began.state_dict()), model.state_dict()
-    if {k: v.shape for k, v in first.items()} != {k: v.shape for k, v in last.items()}:
-        raise other
-    return first
+    return without_pooler(began.state_dict())
 
 
 # ---- losses
@@ -237,8 +204,7 @@ def start_of(
 def windows_of(
     split: str, model: SpanModel, layout: Layout, card: Mapping[str, Any], o: Surface
 ) -> list[Batch]:
-    """Windows of a split with their answers, one a batch: N, as training has them. Raises
-    InputError where there are none."""
+    """Windows of a split with their answers, one a batch: N, as training has them."""
     data = load_corpus(o.corpus, split)
     examples: list[Example]
     if o.units is not None:
@@ -247,11 +213,6 @@ def windows_of(
     else:
         tokenizer = load_tokenizer(o.reader, model.embedding.num_embeddings)
         examples, _ = text_examples(data, TextCodec(tokenizer))
-    if not examples:
-        raise InputError(
-            f"{o.corpus / split} has no answerable question with a place in its passage; give "
-            "another split with --eval-split"
-        )
     batches = ExampleBatches(examples, layout, 1, float(card["options"].get("empty", 0.1)), o.seed)
     return [batches(i) for i in range(min(o.windows, len(examples)))]
 
@@ -271,11 +232,11 @@ class Losses:
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
         self.by_point: dict[str, dict[str, list[float]]] = {}
         if path.is_file():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                with suppress(ValueError):  # a kill cut it short
-                    self.by_point |= json.loads(line)
-            whole = (json.dumps({name: losses}) for name, losses in self.by_point.items())
-            write_text(path, "".join(f"{line}\n" for line in whole))
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith("\n")]  # a kill cuts the last one
+            for line in whole:
+                self.by_point |= json.loads(line)
+            write_text(path, "".join(whole))
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
@@ -323,13 +284,11 @@ def random_direction(end: Weights, seed: int) -> Weights:
     generator, direction = torch.Generator().manual_seed(seed), {}
     for name, value in end.items():
         drawn = torch.randn(value.shape, generator=generator)
-        rows, lengths = (
-            (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu()))
-            if value.ndim > 1
-            else (torch.ones(1), torch.zeros(1))
-        )
-        scale = lengths / rows.clamp(min=1e-12)
-        direction[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
+        direction[name] = torch.zeros_like(drawn)
+        if value.ndim > 1:
+            rows, lengths = (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu()))
+            scale = lengths / rows.clamp(min=1e-12)
+            direction[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
     return direction
 
 
@@ -343,28 +302,25 @@ def take(losses: Losses, start: Weights, o: Surface) -> tuple[dict[str, Any], di
     around = np.unique(np.concatenate([np.linspace(-o.reach, o.reach, o.line), [0.0]]))
     lines: dict[str, Any] = {PATH: {"at": along}, RANDOM: {"at": around}}
     planes: dict[str, Any] = {}
-    grid = np.linspace(-o.reach, o.reach, o.plane)
     if o.plane > 1:
+        grid = np.linspace(-o.reach, o.reach, o.plane)
         reach = np.linspace(-o.beyond, 1 + o.beyond, o.plane)
         planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
-    by_part: dict[str, list[dict[str, list[float]]]] = {part: [] for part in lines | planes}
     with tqdm(desc="loss surface", unit="point") as bar:
-        for part, line in lines.items():
-            for x in map(float, line["at"]):
-                step = (x - 1, path) if part == PATH else (x, one)
-                by_part[part].append(losses.at(f"{part} {x:.6f}", [step]))
+        for part, arrays in (lines | planes).items():
+            taken = []
+            for y, x in product(arrays.get("y", [None]), arrays["at" if part in lines else "x"]):
+                on_path = part in (PATH, PATH_PLANE)  # which ends at 1
+                steps = [(float(x) - 1, path) if on_path else (float(x), one)]
+                name = f"{part} {x:.6f}"
+                if y is not None:
+                    steps.append((float(y), two))
+                    name += f" {y:.6f}"
+                taken.append(losses.at(name, steps))
                 bar.update()
-        for part, plane in planes.items():
-            for y, x in product(map(float, plane["y"]), map(float, plane["x"])):
-                step = (x - 1, path) if part == PATH_PLANE else (x, one)
-                by_part[part].append(losses.at(f"{part} {x:.6f} {y:.6f}", [step, (y, two)]))
-                bar.update()
-    for part, arrays in (lines | planes).items():
-        for split in losses.windows:
-            values = np.array([taken[split] for taken in by_part[part]])
-            if part in planes:
-                values = values.reshape(len(arrays["y"]), len(arrays["x"]), -1)
-            arrays[split] = values
+            shape = (len(arrays["y"]), len(arrays["x"]), -1) if part in planes else (len(taken), -1)
+            for split in losses.windows:
+                arrays[split] = np.array([point[split] for point in taken]).reshape(shape)
     return lines, planes
 
 

@@ -59,8 +59,7 @@ class Translate(TwoLanguages):
     `pretrain.py`.
 
       python recipes/text_side/translate.py minisqa-en minisqa-zh exp/bilingual/encoder \\
-        exp/text_side \\
-        --arm bilingual --layers 1 2 --alphas 0 1 2
+        exp/text_side --arm bilingual --layers 1 2 --alphas 0 1 2
     """
 
     results: Path = argument(RESULTS)
@@ -71,13 +70,6 @@ class Translate(TwoLanguages):
     )
     device: str = option("auto", DEVICE)
 
-    def __post_init__(self) -> None:
-        if self.units or self.second_units:
-            raise InputError(
-                "units have no words that could be read as a translation; leave out "
-                "--units and --second-units"
-            )
-
 
 PIECE = 24  # tokens that are translated together
 EXAMPLES = 4
@@ -87,10 +79,6 @@ Predict = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # ids, mask (B, 
 def load_predictor(name: str) -> tuple[Body, Predict]:
     """Return an encoder and what predicts tokens of its outputs. Raises InputError for an encoder
     that has no such head."""
-    remedy = (
-        "give one that was pre-trained by masked tokens, such as "
-        "bert-base-multilingual-cased, or of `pretrain.py`"
-    )
     if (path := Path(name) / MLM_HEAD).is_file():
         body = load_body(name)
         head = TokenHead(
@@ -100,22 +88,20 @@ def load_predictor(name: str) -> tuple[Body, Predict]:
         head.eval().requires_grad_(False).to(body.device)
         return body, lambda ids, mask: head(body(ids, mask), body.table.weight)
     tokenizer = load_text_encoder(name)[1]
+    loader: Any = AutoModelForMaskedLM
+    source = checkpoint_folder(name, "text encoder")
     try:
-        loader: Any = AutoModelForMaskedLM
-        source = checkpoint_folder(name, "text encoder")
         whole, info = loader.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
-        lacking = sorted(key for key in info["missing_keys"] if "pooler" not in key)
+        reason = ", ".join(key for key in info["missing_keys"] if "pooler" not in key)
     except Exception as error:  # transformers and safetensors each raise their own
+        reason = reason_of(error)
+    if reason:
         raise InputError(
-            f"the text encoder {name} has no head that predicts tokens "
-            f"({reason_of(error)}); {remedy}"
-        ) from error
-    if lacking:
-        raise InputError(
-            f"the text encoder {name} has no head that predicts tokens (it lacks "
-            f"{lacking[0]}); {remedy}"
+            f"the text encoder {name} has no head that predicts tokens ({reason}); give one that "
+            "was pre-trained by masked tokens, such as bert-base-multilingual-cased, or of "
+            "`pretrain.py`"
         )
     table = nn.Embedding.from_pretrained(whole.get_input_embeddings().weight.detach().clone())
     body = Body(whole.base_model, table, tokenizer)
@@ -162,13 +148,7 @@ def translate(o: Translate) -> None:
                     f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
                     "give a lexicon of this text"
                 )
-            # the best precision with one and the same token everywhere
-            guess = max(
-                float(
-                    np.mean([min(tokens[t], n) / n for tokens, n in zip(gloss, stood, strict=True)])
-                )
-                for t in set().union(*gloss)
-            )
+            guess = best_constant(gloss, stood)
             details = identity | {"options": options, "curve": [], "constant": guess}
 
             cells = []
@@ -193,14 +173,8 @@ def translate(o: Translate) -> None:
                         for pair in zip((i for i, _ in pieces[:EXAMPLES]), guesses, strict=False)
                     ]
                     cells.append(cell)
-            step.finish(
-                {
-                    "what": "token translation",
-                    "cells": cells,
-                    "constant": guess,
-                    "pieces": len(pieces),
-                }
-            )
+            facts = {"cells": cells, "constant": guess, "pieces": len(pieces)}
+            step.finish({"what": "token translation"} | facts)
         card = step.card
     best = max(card["cells"], key=lambda cell: cell["precision"])
     print(
@@ -210,13 +184,19 @@ def translate(o: Translate) -> None:
     )
 
 
+def best_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float:
+    """Return the best precision with one and the same token everywhere."""
+    pairs = list(zip(gloss, stood, strict=True))
+    tokens = set().union(*gloss)
+    return max(float(np.mean([min(counts[t], n) / n for counts, n in pairs])) for t in tokens)
+
+
 def tokens_of_second(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
     """(V,) whether a token is the second language's: its text has it more often."""
-    counts = [
-        np.bincount(np.concatenate([ids for ids, _ in pieces]), minlength=vocabulary)
-        for pieces in whole
-    ]
-    shares = [count / count.sum() for count in counts]
+    shares = []
+    for pieces in whole:
+        ids = np.concatenate([ids for ids, _ in pieces])
+        shares.append(np.bincount(ids, minlength=vocabulary) / len(ids))
     return shares[1] > shares[0]
 
 
@@ -230,10 +210,10 @@ def pieces_with_words(
     for a, b in two.pairs:
         golds[a].update(body.tokenizer(b, add_special_tokens=False)["input_ids"])
     pieces = [piece for piece in two.sequences(0, words, body, room) if piece[1]]
-    gloss = [
-        Counter(t for word, _, _ in places for t in golds[words[word]]) for _, places in pieces
-    ]
-    stood = [sum(b - a for _, a, b in places) for _, places in pieces]
+    gloss, stood = [], []
+    for _, places in pieces:
+        gloss.append(Counter(t for word, _, _ in places for t in golds[words[word]]))
+        stood.append(sum(b - a for _, a, b in places))
     return pieces, gloss, stood
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speechssl.artifacts import read_json, stage
 from speechssl.cli import script
@@ -25,19 +25,15 @@ from speechssl.dual.options import BATCH
 from speechssl.options import BERT, DEVICE, Count, TrainingOptions, Whole, argument, group, option
 from speechssl.processes import is_main, main_first
 from speechssl.textlm.encoders import longest_sequence, remove_dropout
-from speechssl.textlm.symbols import assign_tokens
 from speechssl.training import check_share
 from speechssl.units.storage import load_units, units_card
-from textside.data import load_vocabulary
 from textside.lm import WHAT, UnitLm, check_same
 from textside.objectives import (
     CausalBatches,
     CausalModel,
     check_length,
-    gpt2_values,
     keep_filled,
     load_causal,
-    make_causal,
     save_causal,
     set_rows,
     whole,
@@ -47,22 +43,20 @@ from textside.runs import decisive, describe_encoder, fit_and_score
 
 @dataclass(frozen=True, kw_only=True)
 class TrainUnitLm:
-    """train a language model of units, from a text-pre-trained start or none
+    """train a language model of units, from a text-pre-trained start or from its shape alone
 
-    A model that reads from left to right (GPT-2 by default) predicts the next unit; runs of a unit
-    are one symbol. With --start the layers are those of a language model of text and the rows of
-    the units are new (TWIST, arXiv 2305.13009). UNITS is the output of `speechssl units extract`.
-    OUT/model is a checkpoint of transformers. A killed run resumes with the same command.
+    A model that reads from left to right predicts the next unit; runs of a unit are one symbol. The
+    layers are those of a language model of text and the rows of the units are new (TWIST, arXiv
+    2305.13009). UNITS is the output of `speechssl units extract`. OUT/model is a checkpoint of
+    transformers. A killed run resumes with the same command.
 
       python recipes/text_side/pretrain.py exp/gpt --text texts/ --objective causal \\
-        --layers 4 --width 128 \\
-        --heads 4 --steps 2000
+        --layers 4 --width 128 --heads 4 --steps 2000
       python recipes/text_side/unit_lm.py units exp/lm-text --start exp/gpt/encoder
       python recipes/text_side/unit_lm.py units exp/lm-scratch --start exp/gpt/encoder \\
         --assignment scratch
       python recipes/text_side/unit_lm.py units exp/lm-opt --start facebook/opt-125m \\
-        --eval-split dev \\
-        --eval-every 500
+        --eval-split dev --eval-every 500
     """
 
     units: Path = argument("folder of `speechssl units extract`")
@@ -71,30 +65,19 @@ class TrainUnitLm:
     training: TrainingOptions = group(
         TrainingOptions(20_000, 2.5e-4, 1000, **vars(BERT)), "training"
     )
-    start: str | None = option(
-        None,
-        "language model to start from: folder or hub id of any that reads from left to "
-        "right; default: a GPT-2 is made here",
+    start: str = option(
+        MISSING,
+        "language model to start from: folder or hub id of any that reads from left to right",
     )
-    assignment: str = option(
-        "re-init",
-        "rows of the units with --start: re-init (new, as TWIST), scratch (the model as well), "
-        "or as of `train dual`: "
-        "most-frequent, least-frequent, random",
+    assignment: Literal["re-init", "scratch"] = option(
+        "re-init", "what is drawn anew: re-init, the rows of the units (as TWIST); scratch, all"
     )
     split: str = option("train", "split of UNITS to train on")
     eval_split: str | None = option(None, "split of UNITS whose perplexity is taken in training")
     eval_every: Whole = option(0, "steps between perplexities, for curves; 0: only at the end")
-    layers: Count = option(12, "layers of the model (GPT-2) that is made here")
-    width: Count = option(768, "width of that model")
-    heads: Count = option(12, "attention heads of that model")
-    positions: Count = option(1024, "positions of that model")
     length: Count = option(512, "units in a sequence")
     batch: Count = option(32, BATCH)
     dropout: bool = option(False, "use the language model's dropout in training")
-
-
-NEW, SCRATCH = "re-init", "scratch"
 
 
 def train_unit_lm(o: TrainUnitLm) -> None:
@@ -113,8 +96,8 @@ def train_unit_lm(o: TrainUnitLm) -> None:
         scored = units_card(o.units / o.eval_split)
         check_same(scored, card, o.units / o.eval_split)
         inputs["scored"] = [part["hash"] for part in scored["parts"]]
-    identity = describe_encoder(o.start) if o.start else {}
-    options = decisive(o) | ({"start": identity["encoder"]} if identity else {})
+    identity = describe_encoder(o.start)
+    options = decisive(o) | {"start": identity["encoder"]}
     with stage(o.out, inputs | {"start": identity}, options) as step:
         if not step.done:
             facts = {name: card[name] for name in ("K", "codebooks")} | {"units": card["made_from"]}
@@ -126,8 +109,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
                     step.finish(about | facts | trained | {"weights": weights})
         curve = read_json(o.out / "card.json")["curve"]
     last = f", perplexity of {o.eval_split} {curve[-1]['score']:.2f}" if curve else ""
-    start = o.assignment if o.start else SCRATCH
-    print(f"{o.out}: unit language model of K = {card['K']}, {start}{last}")
+    print(f"{o.out}: unit language model of K = {card['K']}, {o.assignment}{last}")
 
 
 def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
@@ -164,30 +146,14 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
 
 
 def begin(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
-    """What training begins from. Raises InputError for a start that is none, or one without the
-    rows that are asked for."""
-    if o.start is None:
-        model = make_causal(
-            gpt2_values(symbols + 1, o.layers, o.width, o.heads, max(o.positions, o.length))
-        )
-    else:
-        model = load_causal(o.start)
-        if o.assignment == SCRATCH:
-            model = make_causal(model.config.to_dict())
+    """Make what training begins from. Raises InputError for a start that is none."""
+    model = load_causal(o.start)
+    if o.assignment == "scratch":
+        model = AutoModelForCausalLM.from_config(model.config)
     source = model.get_input_embeddings().weight.detach()
-    if o.start is None or o.assignment in (NEW, SCRATCH):
-        std = getattr(model.config, "initializer_range", None)
-        rows = torch.randn(symbols + 1, source.shape[1]) * float(
-            source.std() if std is None else std
-        )
-    else:
-        tokenizer = load_vocabulary(o.start, masked=False)
-        chosen = assign_tokens(tokenizer, symbols, o.assignment, o.training.seed)
-        special = (
-            tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
-        )
-        rows = source[[*chosen, special]]
-    set_rows(model, rows, symbols)
+    std = getattr(model.config, "initializer_range", None)
+    rows = torch.randn(symbols + 1, source.shape[1])
+    set_rows(model, rows * float(source.std() if std is None else std), symbols)
     return model.train()
 
 

@@ -29,8 +29,7 @@ class Vector(TwoLanguages):
     training as SECOND) and for reading alike.
 
       python recipes/text_side/vector.py minisqa-en minisqa-zh exp/text-qa \\
-        exp/mean-difference.safetensors \\
-        --layer 2
+        exp/mean-difference.safetensors --layer 2
       speechssl evaluate qa minisqa-zh exp/zh --systems text --reader exp/text-qa \\
         --shift exp/mean-difference.safetensors
     """

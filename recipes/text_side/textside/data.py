@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,13 +45,8 @@ Stream = Callable[[np.random.Generator, int], np.ndarray]  # (generator, L) -> (
 NAMES = ("random", "unigram", "bigram", "nested", "flat", "shuffle-N", "dyck-K", "copy", "set")
 OF_TEXT = ("unigram", "bigram")  # those that imitate a text
 _PART = re.compile(r"(?:(\d*\.?\d+)\*)?([a-z]+)(?:-([1-9]\d*))?")
-_NUMBER = {
-    "shuffle": "run length",
-    "dyck": ("number of kinds"),
-    "flat": "longest distance",
-    "copy": ("length of a piece"),
-}
-_MUST = ("shuffle", "dyck")
+_MIXABLE = ("random", "nested", "flat", "shuffle", "dyck", "copy", "set")
+_NUMBERED = ("shuffle", "dyck", "flat", "copy")  # that may have a number behind their name
 
 
 def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stream:
@@ -60,39 +56,30 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
     Raises InputError for a name that there is not, a number that does not fit V, or an imitation
     without a text.
     """
-    parts, weights = [], []
+    if name in OF_TEXT:
+        if text is None:
+            raise InputError(f"the artificial data {name} imitate a text; give one with --text")
+        if name == "bigram":
+            return BigramSampler(text)
+        return lambda rng, length: text[rng.integers(len(text), size=length)]
+    streams, weights = [], []
     for part in name.split("+"):
         match = _PART.fullmatch(part.strip())
-        kind, number = (match[2], int(match[3]) if match[3] else None) if match else ("", None)
-        exists = kind in {n.partition("-")[0] for n in NAMES} and (
-            number is None or kind in _NUMBER
-        )
-        if (
-            not match
-            or not exists
-            or (number is None and kind in _MUST)
-            or float(match[1] or 1) <= 0
-        ):
+        if not match or match[2] not in _MIXABLE or (match[3] and match[2] not in _NUMBERED):
             raise InputError(
                 f"there is no artificial data {part.strip()!r}; choose from {', '.join(NAMES)}, "
-                "joined by + for a mixture"
+                f"joined by + for a mixture of others than {' and '.join(OF_TEXT)}"
             )
-        parts.append(_one(kind, number, symbols, text))
+        streams.append(_one(match[2], int(match[3] or 0), symbols))
         weights.append(float(match[1] or 1))
+    if len(streams) == 1:
+        return streams[0]
     shares = np.array(weights) / sum(weights)
 
     def mixed(rng: np.random.Generator, length: int) -> np.ndarray:
-        return parts[int(rng.choice(len(parts), p=shares))](rng, length)
+        return streams[int(rng.choice(len(streams), p=shares))](rng, length)
 
-    return parts[0] if len(parts) == 1 else mixed
-
-
-def imitates(name: str) -> bool:
-    """Say whether a stream, or a part of a mixture, takes its frequencies from a text."""
-    return any(
-        (match := _PART.fullmatch(part.strip())) is not None and match[2] in OF_TEXT
-        for part in name.split("+")
-    )
+    return mixed
 
 
 def dependency(name: str) -> int | None:
@@ -102,28 +89,20 @@ def dependency(name: str) -> int | None:
     return int(match[3]) if match and match[3] and match[2] in ("shuffle", "flat", "copy") else None
 
 
-def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -> Stream:
-    needed = {"shuffle": number or 0, "dyck": 2 * (number or 0)}.get(kind, 1)
-    if needed > symbols:
+def _one(kind: str, number: int, symbols: int) -> Stream:
+    """Return a stream of one kind. number: behind its name, 0 where there is none."""
+    needed = {"shuffle": number, "dyck": 2 * number}.get(kind, 1)
+    if not 0 < needed <= symbols:
         raise InputError(
-            f"{kind}-{number} needs {needed} symbols, and the vocabulary has {symbols}; give a "
-            "smaller number or a larger one"
-        )
-    if kind in OF_TEXT:
-        if text is None or len(text) < 2:
-            raise InputError(f"the artificial data {kind} imitate a text; give one with --text")
-        drawn = text
-        return (
-            BigramSampler(text)
-            if kind == "bigram"
-            else lambda rng, length: drawn[rng.integers(len(drawn), size=length)]
+            f"{kind}-{number} needs {needed} of the {symbols} symbols of the vocabulary; give "
+            f"another number, as {kind}-4"
         )
     makers: dict[str, Stream] = {
         "random": lambda rng, length: rng.integers(symbols, size=length),
         "nested": lambda rng, length: _nested(rng, length, symbols),
         "flat": lambda rng, length: _flat(rng, length, symbols, number or length),
-        "shuffle": lambda rng, length: _shuffled(rng, length, symbols, number or 1),
-        "dyck": lambda rng, length: _dyck(rng, length, number or 1),
+        "shuffle": lambda rng, length: _shuffled(rng, length, symbols, number),
+        "dyck": lambda rng, length: _dyck(rng, length, number),
         "copy": lambda rng, length: _copied(rng, length, symbols, number or max(length // 2, 1)),
         "set": lambda rng, length: _sets(rng, length, symbols),
     }
@@ -140,9 +119,8 @@ class BigramSampler:
         self.places = np.argsort(text[:-1], kind="stable")
         kinds, counts = np.unique(text[:-1], return_counts=True)
         firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        self.at = dict(
-            zip(kinds.tolist(), zip(firsts.tolist(), counts.tolist(), strict=True), strict=True)
-        )
+        places = zip(firsts.tolist(), counts.tolist(), strict=True)
+        self.at = dict(zip(kinds.tolist(), places, strict=True))
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
         ids, draws = [int(self.text[rng.integers(len(self.text))])], rng.random(length)
@@ -189,11 +167,8 @@ def _dyck(rng: np.random.Generator, length: int, kinds: int) -> np.ndarray:
 def _flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) -> np.ndarray:
     """From left to right every place gets a partner among the free ones within reach; where there
     is none it stays alone."""
-    filled, ids, draws = (
-        np.full(length, -1, np.int64),
-        rng.integers(symbols, size=length),
-        rng.random(length),
-    )
+    filled = np.full(length, -1, np.int64)
+    ids, draws = rng.integers(symbols, size=length), rng.random(length)
     for i in range(length):
         if filled[i] < 0:
             filled[i] = ids[i]
@@ -205,15 +180,12 @@ def _flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) ->
 
 def _shuffled(rng: np.random.Generator, length: int, symbols: int, run: int) -> np.ndarray:
     firsts = rng.integers(symbols - run + 1, size=-(-length // run))
-    return np.concatenate([first + rng.permutation(run) for first in firsts])[:length].astype(
-        np.int64
-    )
+    return np.concatenate([first + rng.permutation(run) for first in firsts])[:length]
 
 
 def _copied(rng: np.random.Generator, length: int, symbols: int, piece: int) -> np.ndarray:
-    pieces: Sequence[np.ndarray] = [
-        np.tile(rng.integers(symbols, size=piece), 2) for _ in range(-(-length // (2 * piece)))
-    ]
+    count = -(-length // (2 * piece))
+    pieces = [np.tile(rng.integers(symbols, size=piece), 2) for _ in range(count)]
     return np.concatenate(pieces)[:length]
 
 
@@ -257,11 +229,7 @@ class Text:
 
     def first(self, count: int | None) -> Text:
         """Its first documents; None: all."""
-        return (
-            self
-            if count is None
-            else replace(self, documents=dict(list(self.documents.items())[:count]))
-        )
+        return replace(self, documents=dict(islice(self.documents.items(), count)))
 
     def spelt(self, letters: str) -> Text:
         """In other letters, as `respell` has them."""
@@ -269,7 +237,7 @@ class Text:
             name: [respell(paragraph, letters) for paragraph in each]
             for name, each in self.documents.items()
         }
-        return self if letters == OWN else replace(self, documents=documents)
+        return replace(self, documents=documents)
 
     @property
     def hash(self) -> str:
@@ -277,8 +245,7 @@ class Text:
 
 
 def load_text(source: Path, split: str = "train") -> Text:
-    """split: of a prepared corpus. Raises InputError where there is none, or nothing is written in
-    it."""
+    """split: of a prepared corpus. Raises InputError where nothing is written."""
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
@@ -287,25 +254,15 @@ def load_text(source: Path, split: str = "train") -> Text:
                 _unwrapped(passage.written)
             )
     else:
-        files = [source] if source.is_file() else sorted(source.rglob("*.txt"))
-        if not files:
-            raise InputError(
-                f"{source} has no text; give a folder of .txt files, one of them, "
-                "or a prepared corpus"
-            )
-        for path in files:
+        for path in [source] if source.is_file() else sorted(source.rglob("*.txt")):
             written = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
             documents[name] = [_unwrapped(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
-    documents = {
-        name: filled
-        for name, paragraphs in documents.items()
-        if (filled := [p for p in paragraphs if p])
-    }
+    documents = {name: list(filter(None, some)) for name, some in documents.items()}
+    documents = {name: paragraphs for name, paragraphs in documents.items() if paragraphs}
     if not documents:
         raise InputError(
-            f"the text in {source} is empty; give a folder of .txt files in which "
-            "something is written"
+            f"{source} has no text; give a folder of .txt files, one of them, or a prepared corpus"
         )
     return Text(documents, source.name)
 
@@ -337,24 +294,13 @@ def sentences(paragraph: str) -> list[str]:
 # ---- vocabularies
 
 
-def load_vocabulary(name: str, masked: bool = True) -> PreTrainedTokenizerBase:
+def load_vocabulary(name: str) -> PreTrainedTokenizerBase:
     """Load the tokeniser of a folder or hub id. Raises InputError where there is none, or none with
-    [CLS], [SEP] and, for masked pre-training, a mask."""
+    [CLS] and [SEP]."""
     source = str(checkpoint_folder(name, "text encoder"))
     tokenizer = read_tokenizer(source, "give a --tokenizer with tokenizer.json or a vocabulary")
     special_tokens(tokenizer)
-    if masked:
-        check_specials(tokenizer, name)
     return tokenizer
-
-
-def check_specials(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Raise InputError for a tokeniser without a mask."""
-    if tokenizer.mask_token_id is None:
-        raise InputError(
-            f"the tokeniser of {name} has no mask token, which pre-training needs; "
-            "choose one with [MASK] or <mask>"
-        )
 
 
 def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast:
@@ -371,22 +317,16 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     core = Tokenizer(models.WordPiece(unk_token=SPECIALS["unk_token"]))
     core.normalizer = normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = splitter = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece()
-    words = (
-        word
-        for text in texts
-        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
-    )
-    first = [*SPECIALS.values(), *sorted({f"##{letter}" for word in words for letter in word[1:]})]
-    core.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
-    )
+    letters: set[str] = set()
+    for text in texts:
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)):
+            letters.update(f"##{letter}" for letter in word[1:])
+    first = [*SPECIALS.values(), *sorted(letters)]
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
+    core.train_from_iterator(texts, trainer)
     fitted = Tokenizer(models.WordPiece(core.get_vocab(), unk_token=SPECIALS["unk_token"]))
-    fitted.normalizer, fitted.pre_tokenizer, fitted.decoder = (
-        core.normalizer,
-        core.pre_tokenizer,
-        core.decoder,
-    )
+    fitted.normalizer, fitted.pre_tokenizer = normalizer, splitter
+    fitted.decoder = decoders.WordPiece()
     return PreTrainedTokenizerFast(tokenizer_object=fitted, **SPECIALS)
 
 
@@ -395,21 +335,16 @@ def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     from transformers import PreTrainedTokenizerFast
 
     listed = [*SPECIALS.values(), *symbols]
-    core = Tokenizer(
-        models.WordLevel(
-            {token: i for i, token in enumerate(listed)}, unk_token=SPECIALS["unk_token"]
-        )
-    )
+    numbers = {token: i for i, token in enumerate(listed)}
+    core = Tokenizer(models.WordLevel(numbers, unk_token=SPECIALS["unk_token"]))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
 
 
 def plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """All ids of a vocabulary but those of specials, in order."""
-    special = {
-        *tokenizer.all_special_ids,
-        *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special),
-    }
+    special = set(tokenizer.all_special_ids)
+    special.update(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
 
 

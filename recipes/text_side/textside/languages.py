@@ -27,7 +27,7 @@ from speechssl.errors import InputError
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
-from speechssl.textlm.layers import layers_of, record_layers
+from speechssl.textlm.layers import record_layers
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid, units_of_interval
@@ -36,6 +36,7 @@ from textside.data import Text, load_text, respell
 from textside.options import TwoLanguages
 
 MINISQA, SAME = "minisqa", "same"  # lexicons that are no file
+SPLIT = "train"  # that is read
 FREQUENT = 300  # words of the lexicon `same`
 # ids (S,), and words in it: number, first token, token behind it
 Sequence_ = tuple[np.ndarray, tuple[tuple[int, int, int], ...]]
@@ -54,14 +55,10 @@ class Body:
     ) -> None:
         """table: (V, E) of its tokens."""
         device = choose_device("auto")
-        self.encoder, self.table = (
-            m.eval().requires_grad_(False).to(device) for m in (encoder, table)
-        )
-        self.tokenizer, self.device, self.inputs = (
-            tokenizer,
-            device,
-            EncoderInputs(encoder, table.embedding_dim),
-        )
+        self.encoder = encoder.eval().requires_grad_(False).to(device)
+        self.table = table.eval().requires_grad_(False).to(device)
+        self.inputs = EncoderInputs(encoder, table.embedding_dim)
+        self.tokenizer, self.device = tokenizer, device
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """ids, mask: (B, S). Returns (B, S, H)."""
@@ -74,17 +71,11 @@ def load_body(name: str) -> Body:
     config = Path(name) / "config.json"
     if config.is_file() and "symbols" in read_json(config):
         model, *_ = load_reader(Path(name))
-        return Body(
-            model.encoder,
-            model.embedding,
-            load_tokenizer(Path(name), model.embedding.num_embeddings),
-        )
+        table = model.embedding
+        return Body(model.encoder, table, load_tokenizer(Path(name), table.num_embeddings))
     encoder, tokenizer = load_text_encoder(name)
-    return Body(
-        encoder,
-        nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight.detach().clone()),
-        tokenizer,
-    )
+    rows = encoder.get_input_embeddings().weight.detach()
+    return Body(encoder, nn.Embedding.from_pretrained(rows.clone()), tokenizer)
 
 
 # ---- lexicon
@@ -96,23 +87,14 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
     if name == MINISQA:
         pairs: Iterable[Pair] = lexicon()
     elif name == SAME:
-        counts = Counter(
-            word
-            for text in texts[:1]
-            for paragraph in text.paragraphs
-            for word in paragraph.lower().split()
-        )
+        counts = Counter(" ".join(texts[0].paragraphs).lower().split())
         pairs = [(word, word) for word in sorted(counts, key=lambda w: (-counts[w], w))[:FREQUENT]]
     else:
         written = read_text(Path(name), f"give a file, or {MINISQA} or {SAME}", "the lexicon")
-        lines = [line.strip() for line in written.splitlines() if line.strip()]
-        cut = [line.split("\t") if "\t" in line else line.split() for line in lines]
-        if wrong := [n for n, parts in enumerate(cut, 1) if len(parts) != 2]:
-            raise InputError(
-                f"{name}:{wrong[0]} is not a word and its translation; write two "
-                "words a line, with a tab between"
-            )
-        pairs = [(a, b) for a, b in cut]
+        lines = [tuple(line.split("\t")) for line in written.splitlines()]
+        if any(len(pair) != 2 for pair in lines):
+            raise InputError(f"{name}: write a word, a tab and its translation in every line")
+        pairs = [(a, b) for a, b in lines]
     return [(a.lower(), respell(b.lower(), letters)) for a, b in dict.fromkeys(pairs)]
 
 
@@ -136,13 +118,7 @@ def finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
 def text_sequences(
     text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, room: int, most: int
 ) -> list[Sequence_]:
-    """Pieces of a text of at most `room` tokens; at most so many. Raises InputError for a tokeniser
-    without places of tokens."""
-    if not tokenizer.is_fast:
-        raise InputError(
-            "the tokeniser has no tokenizer.json, which says where words stand; "
-            "choose an encoder that has one"
-        )
+    """Pieces of a text of at most `room` tokens; at most so many."""
     find = finder(words)
     pieces: list[Sequence_] = []
     for paragraph in text.paragraphs:
@@ -164,7 +140,6 @@ def text_sequences(
 def unit_sequences(
     corpus: Path,
     units: Path,
-    split: str,
     words: Sequence[str],
     tokens: np.ndarray,
     room: int,
@@ -172,13 +147,13 @@ def unit_sequences(
 ) -> list[Sequence_]:
     """Return the same of spoken passages. tokens: (K,) of the units. Raises InputError where no
     word has a time."""
-    data, runs, find = load_corpus(corpus, split), load_units(units / split), finder(words)
+    data, runs, find = load_corpus(corpus, SPLIT), load_units(units / SPLIT), finder(words)
     pieces: list[Sequence_] = []
-    grid = FrameGrid(**units_card(units / split)["grid"])
+    grid = FrameGrid(**units_card(units / SPLIT)["grid"])
     timed = [p for p in data.passages.values() if p.words and p.id in runs]
     if not timed:
         raise InputError(
-            f"no passage of {corpus / split} has units and words with times; make times with "
+            f"no passage of {corpus / SPLIT} has units and words with times; make times with "
             f"`speechssl align {corpus}`"
         )
     for passage in timed:
@@ -231,9 +206,7 @@ def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, to
 
 @torch.inference_mode()
 def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
-    """words: W. Raises InputError where there is nothing to read."""
-    if not sequences:
-        raise InputError("the text has no tokens; give one in which something is written")
+    """words: W."""
     total: Any = 0
     sums: Any = 0
     counts, tokens = np.zeros(words), 0
@@ -242,13 +215,6 @@ def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int
         pieces = [sequences[n] for n in order[start : start + batch]]
         with record_layers(body.encoder) as layers:
             body(*framed(body, pieces))
-            # SqueezeBERT's are passed by where a hook is called
-            if len(layers) <= len(layers_of(body.encoder)):
-                kind = body.encoder.config.model_type
-                raise InputError(
-                    f"the layers of a {kind} do not show what they give; choose an "
-                    "encoder such as BERT or DistilBERT"
-                )
             states = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
         batch_sums = np.zeros((len(states), words, states.shape[-1]))
         for row, (ids, places) in enumerate(pieces):
@@ -275,31 +241,23 @@ class Two:
 
 def two_languages(o: TwoLanguages) -> Two:
     """Raise InputError where a text or units are missing."""
-    written = tuple(load_text(path, o.split) for path in (o.first, o.second))
-    texts = (written[0].first(o.documents), written[1].first(o.documents).spelt(o.letters))
+    places = (o.first, o.second)
+    texts = (load_text(o.first), load_text(o.second).spelt(o.letters))
     pairs = read_lexicon(o.lexicon, texts, o.letters)
     inputs: dict[str, Any] = {"texts": [text.hash for text in texts], "lexicon": hash_json(pairs)}
-    if o.units is None or o.second_units is None:
-        return Two(
-            texts,
-            pairs,
-            inputs,
-            lambda which, words, body, room: text_sequences(
-                texts[which], words, body.tokenizer, room, o.sequences
-            ),
-        )
-    units = (o.units, o.second_units)
-    inputs["units"] = [
-        [part["hash"] for part in units_card(folder / o.split)["parts"]] for folder in units
-    ]
+    if o.units is not None and o.second_units is not None:
+        units = [o.units, o.second_units]
+        cards = [units_card(folder / SPLIT) for folder in units]
+        inputs["units"] = [[part["hash"] for part in card["parts"]] for card in cards]
 
-    def spoken(which: int, words: Sequence[str], body: Body, room: int) -> list[Sequence_]:
-        count = int(units_card(units[0] / o.split)["K"])
-        tokens = np.array(assign_tokens(body.tokenizer, count, o.assignment, o.seed), np.int64)
-        corpus = (o.first, o.second)[which]
-        return unit_sequences(corpus, units[which], o.split, words, tokens, room, o.sequences)
+    def sequences(which: int, words: Sequence[str], body: Body, room: int) -> list[Sequence_]:
+        if "units" not in inputs:
+            return text_sequences(texts[which], words, body.tokenizer, room, o.sequences)
+        count = int(cards[0]["K"])
+        tokens = np.array(assign_tokens(body.tokenizer, count, "most-frequent", o.seed), np.int64)
+        return unit_sequences(places[which], units[which], words, tokens, room, o.sequences)
 
-    return Two(texts, pairs, inputs, spoken)
+    return Two(texts, pairs, inputs, sequences)
 
 
 def room_of(body: Body, length: int) -> int:
@@ -307,7 +265,5 @@ def room_of(body: Body, length: int) -> int:
     room for none."""
     longest = longest_sequence(body.encoder)
     if length < 3:
-        raise InputError(
-            f"--length {length} is too short for a token between two specials; give 3 or more"
-        )
+        raise InputError(f"--length {length} has no room between two specials; give 3 or more")
     return (length if longest is None else min(length, longest)) - 2

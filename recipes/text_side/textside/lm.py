@@ -13,39 +13,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import longest_sequence, reason_of
+from speechssl.textlm.encoders import longest_sequence
 from speechssl.units.storage import UtteranceUnits, iterate_units, units_card
-from textside.objectives import CausalModel, padded
-from textside.runs import describe_encoder
+from textside.objectives import CausalModel, load_causal, padded
 
 WHAT = "unit language model"
+BIGRAM = "bigram"
 TOGETHER = 16  # sequences scored at a time
 
 
-def check_same(
-    card: dict[str, Any],
-    model: dict[str, Any],
-    place: Path,
-    what: str = ("the units that come first"),
-) -> None:
-    """Raise InputError where units are not those of a model, or of other units: another K, or
-    another codebook.
+def check_same(card: dict[str, Any], model: dict[str, Any], place: Path) -> None:
+    """Raise InputError where units are of another codebook than a model, or than other units.
 
-    card, model: cards with "K" and "codebooks"; what: whose they should be.
+    card, model: cards with "K" and "codebooks".
     """
-    if int(card["K"]) != int(model["K"]):
+    same = set(card.get("codebooks", ())) & set(model.get("codebooks", ()))
+    if int(card["K"]) != int(model["K"]) or not same:
         raise InputError(
-            f"the units in {place} are of a codebook of {card['K']}, {what} of one of "
-            f"{model['K']}; extract them with that codebook"
-        )
-    if not set(card.get("codebooks", ())) & set(model.get("codebooks", ())):
-        raise InputError(
-            f"the units in {place} are of another codebook than {what}; extract "
-            "them with the same codebook"
+            f"the units in {place} are of another codebook (K = {card['K']}) than those that come "
+            f"first or the model (K = {model['K']}); extract them with the same codebook"
         )
 
 
@@ -63,13 +53,16 @@ class UnitLm:
     ) -> None:
         """symbols: K; positions: the longest sequence, id K included; window: how much of it
         training has seen, None: all."""
-        self.model, self.symbols, self.positions, self.card = (
-            model.eval(),
-            symbols,
-            positions,
-            card or {},
-        )
+        self.model, self.card = model.eval(), card or {}
+        self.symbols, self.positions = symbols, positions
         self.window = min(window or positions, positions)
+        self.place = next(model.parameters()).device
+
+    def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """ids, mask: (B, S). Returns (B, S, H)."""
+        if isinstance(self.model, CausalModel):
+            return self.model.hidden(ids, mask)
+        return self.model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
 
     @torch.inference_mode()
     def read(
@@ -86,30 +79,14 @@ class UnitLm:
         if longest >= self.positions:
             raise InputError(
                 f"a sequence of {longest} units does not fit into the {self.positions} positions "
-                "of the language model; "
-                "give shorter recordings or prompts, or a model with more positions"
+                "of the language model; give shorter prompts, or a model with more positions"
             )
+        rows = self.model.get_input_embeddings().weight
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
-        place = next(self.model.parameters()).device
         for first in range(0, len(order), TOGETHER):
             places = order[first : first + TOGETHER]
-            batch = {
-                k: v.to(place)
-                for k, v in padded(
-                    [[before[i], *sequences[i]] for i in places], self.symbols
-                ).items()
-            }
-            if isinstance(self.model, CausalModel):
-                model_inputs = self.model.inputs(
-                    self.model.table(batch["ids"]), batch["mask"], None
-                )
-                hidden = self.model.body(**model_inputs).last_hidden_state
-                rows = self.model.table.weight
-            else:
-                hidden = self.model.base_model(
-                    input_ids=batch["ids"], attention_mask=batch["mask"]
-                ).last_hidden_state
-                rows = self.model.get_input_embeddings().weight
+            batch = padded([[before[i], *sequences[i]] for i in places], self.symbols)
+            hidden = self.hidden(batch["ids"].to(self.place), batch["mask"].to(self.place))
             logits = (hidden @ rows.T).float()
             for i, line, outputs in zip(places, logits, hidden, strict=True):
                 size = len(sequences[i]) + 1
@@ -170,18 +147,15 @@ class UnitLm:
         """
         assert not isinstance(self.model, CausalModel)
         ids, cache, drawn = torch.tensor([[self.symbols, *prompt]]), None, list[int]()
-        place = next(self.model.parameters()).device
         while len(drawn) < min(count, self.positions - 1 - len(prompt)):
-            read = self.model(input_ids=ids.to(place), past_key_values=cache, use_cache=True)
+            read = self.model(input_ids=ids.to(self.place), past_key_values=cache, use_cache=True)
             cache, logits = read.past_key_values, read.logits[0, -1].float().cpu()
             last = drawn[-1] if drawn else int(prompt[-1]) if len(prompt) else self.symbols
             logits[last] = -torch.inf
+            unit = int(logits.argmax())
             if temperature > 0:
-                unit = int(
-                    torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
-                )
-            else:
-                unit = int(logits.argmax())
+                shares = (logits / temperature).softmax(-1)
+                unit = int(torch.multinomial(shares, 1, generator=generator))
             if unit == self.symbols:
                 break
             drawn.append(unit)
@@ -219,39 +193,19 @@ class Bigram:
 
 
 def load_unit_lm(folder: Path) -> UnitLm:
-    """What `train_unit_lm` left. Raises InputError where there is none, or it is damaged."""
+    """Load what `train_unit_lm` left. Raises InputError where there is none."""
     card = read_json(folder / "card.json")
-    if not isinstance(card, dict) or card.get("what") != WHAT:
+    if card.get("what") != WHAT:
         raise InputError(f"{folder} is no unit language model; give a folder of `unit_lm.py`")
-    try:
-        options = {"dtype": torch.float32, "local_files_only": True}
-        model = AutoModelForCausalLM.from_pretrained(
-            folder / "model", **options, trust_remote_code=False
-        )
-    except Exception as error:  # transformers and safetensors each raise their own
-        raise InputError(
-            f"cannot load {folder / 'model'} ({reason_of(error)}); train the model again"
-        ) from error
-    if describe_encoder(str(folder / "model")).get("weights") != card.get("weights"):
-        raise InputError(
-            f"the weights in {folder / 'model'} do not match their card; train the model again"
-        )
-    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_causal(str(folder / "model")).to("cuda" if torch.cuda.is_available() else "cpu")
     length = int(card["options"]["length"])
     return UnitLm(model, int(card["K"]), longest_sequence(model) or length, card, length)
 
 
-def utterances(units: Path, lm: UnitLm, folder: Path) -> list[UtteranceUnits]:
-    """Those with units. folder: of the model, for messages. Raises InputError for units of another
-    codebook, or none."""
-    check_same(units_card(units), lm.card, units, f"the model {folder}")
-    filled = [u for u in iterate_units(units) if len(u.runs)]
-    if not filled:
-        raise InputError(
-            f"the units in {units} are empty; extract those of recordings that can be read"
-        )
-    return filled
+def utterances(units: Path, lm: UnitLm) -> list[UtteranceUnits]:
+    """Read those with units. Raises InputError for units of another codebook than the model's."""
+    check_same(units_card(units), lm.card, units)
+    return [u for u in iterate_units(units) if len(u.runs)]
 
 
 Model = UnitLm | Bigram
-BIGRAM = "bigram"

@@ -33,7 +33,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, PreTrainedModel
+from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedModel
 
 from speechssl.checkpoints import checkpoint_folder
 from speechssl.dual.data import collate
@@ -96,11 +96,9 @@ def choose_tokens(
     for first in rng.permutation(len(starts)):
         if filled >= budget:
             break
-        count = (
-            min(int(rng.geometric(SPAN_END)), LONGEST_SPAN, len(starts) - first)
-            if objective == "span"
-            else 1
-        )
+        count = 1
+        if objective == "span":
+            count = min(int(rng.geometric(SPAN_END)), LONGEST_SPAN, len(starts) - first)
         while count > 1 and stops[first + count - 1] - starts[first] > budget - filled:
             count -= 1
         begin, end = int(starts[first]), int(stops[first + count - 1])
@@ -110,9 +108,8 @@ def choose_tokens(
             free[begin + 1 : end + 1] = False
             pieces.append(np.arange(begin, end))
             filled += end - begin
-    return sorted(
-        pieces or [np.array([int(rng.integers(length))])], key=lambda piece: int(piece[0])
-    )
+    pieces = pieces or [np.array([int(rng.integers(length))])]
+    return sorted(pieces, key=lambda piece: int(piece[0]))
 
 
 @dataclass(frozen=True)
@@ -146,10 +143,8 @@ class PretrainingBatches:
 
         batch["labels"] = padded([row[2] for row in rows], IGNORE)
         if self.objective == "span":
-            batch |= {
-                "edges": padded([row[3] for row in rows], 0),
-                "place": padded([row[4] for row in rows], 0),
-            }
+            batch["edges"] = padded([row[3] for row in rows], 0)
+            batch["place"] = padded([row[4] for row in rows], 0)
         if self.objective == "sentence-order":
             batch["swapped"] = torch.tensor([row[5] for row in rows])
         else:  # one piece has no segments, and Longformer no token that sees all
@@ -168,12 +163,11 @@ class PretrainingBatches:
         if pair:
             # where a sentence begins, if one does, else in the middle
             middle = np.flatnonzero(begins[1:]) + 1
-            cut = (
-                int(middle[np.abs(middle - len(ids) // 2).argmin()])
-                if len(middle)
-                else len(ids) // 2
-            )
-            if swapped := bool(rng.random() < 0.5):
+            cut = len(ids) // 2
+            if len(middle):
+                cut = int(middle[np.abs(middle - cut).argmin()])
+            swapped = bool(rng.random() < 0.5)
+            if swapped:
                 ids, words = (np.concatenate([x[cut:], x[:cut]]) for x in (ids, words))
                 cut = len(ids) - cut
         labels, seen = np.full(len(ids), IGNORE, np.int64), ids.copy()
@@ -196,14 +190,9 @@ class PretrainingBatches:
 
         sequence = framed(seen, cls, sep).astype(np.int64)
         nothing = [0, 0]
-        return (
-            sequence,
-            cut + 2 if pair else len(sequence),
-            framed(labels, IGNORE, IGNORE),
-            framed(edges, nothing, nothing),
-            framed(place, 0, 0),
-            swapped,
-        )
+        second = cut + 2 if pair else len(sequence)
+        labels, place = framed(labels, IGNORE, IGNORE), framed(place, 0, 0)
+        return sequence, second, labels, framed(edges, nothing, nothing), place, swapped
 
 
 # ---- what predicts them
@@ -234,13 +223,8 @@ class Pretraining(nn.Module):
         self.head = TokenHead(hidden, width, table.num_embeddings)
         if objective == "span":
             self.places = nn.Embedding(1024, hidden)
-            self.edge = nn.Sequential(
-                nn.Linear(3 * hidden, hidden),
-                nn.GELU(),
-                nn.LayerNorm(hidden),
-                nn.Linear(hidden, hidden),
-                nn.GELU(),
-            )
+            first, second = nn.Linear(3 * hidden, hidden), nn.Linear(hidden, hidden)
+            self.edge = nn.Sequential(first, nn.GELU(), nn.LayerNorm(hidden), second, nn.GELU())
         elif objective == "sentence-order":
             self.order = nn.Linear(hidden, 2)
         elif objective == "replaced-token":
@@ -280,9 +264,8 @@ class Pretraining(nn.Module):
         if edges is not None and place is not None:
             rows = masked.nonzero()[:, 0]
             left, right = (hidden[rows, edges[masked][:, side]] for side in (0, 1))
-            states = self.edge(
-                torch.cat([left, right, self.places(place[masked].clamp(max=1023))], 1)
-            )
+            places = self.places(place[masked].clamp(max=1023))
+            states = self.edge(torch.cat([left, right, places], 1))
             edge = functional.cross_entropy(self.head(states, self.table.weight).float(), targets)
             measures["edge"], loss = edge.detach(), loss + edge
         if swapped is not None:
@@ -347,23 +330,20 @@ def load_causal(name: str) -> PreTrainedModel:
     return model.train()
 
 
-def make_causal(values: dict[str, Any]) -> PreTrainedModel:
-    """Make a language model with random weights. values: its config, as `to_dict` gives it."""
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(**values)).train()
-
-
-def gpt2_values(
+def make_gpt2(
     vocabulary: int, layers: int, width: int, heads: int, positions: int
-) -> dict[str, Any]:
-    """Return the config of a GPT-2."""
-    sizes = {
-        "n_layer": layers,
-        "n_embd": width,
-        "n_head": heads,
-        "n_positions": positions,
-        "vocab_size": vocabulary,
-    }
-    return GPT2Config(**sizes, bos_token_id=0, eos_token_id=0).to_dict()
+) -> PreTrainedModel:
+    """Make a GPT-2 with random weights."""
+    config = GPT2Config(
+        vocab_size=vocabulary,
+        n_layer=layers,
+        n_embd=width,
+        n_head=heads,
+        n_positions=positions,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return AutoModelForCausalLM.from_config(config).train()
 
 
 def set_rows(model: PreTrainedModel, rows: torch.Tensor, special: int) -> None:
@@ -410,10 +390,16 @@ class CausalModel(nn.Module):
         self.body = model.base_model
         self.inputs = EncoderInputs(self.body, self.table.embedding_dim)
 
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.table
+
+    def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """ids, mask: (B, S), padding behind. Returns (B, S, H)."""
+        return self.body(**self.inputs(self.table(ids), mask, None)).last_hidden_state
+
     def logits(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """ids, mask: (B, S), padding behind. Returns (B, S, V), of the symbol that comes next."""
-        hidden = self.body(**self.inputs(self.table(ids), mask, None)).last_hidden_state
-        return (hidden @ self.table.weight.T).float()
+        return (self.hidden(ids, mask) @ self.table.weight.T).float()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Batch:
         """loss: cross-entropy of every symbol but the first, in nats. right: how many are
@@ -449,25 +435,18 @@ class CausalBatches:
 def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
     """ids, mask: (B, S), padding behind."""
     rows = [torch.as_tensor(np.asarray(sequence, np.int64)) for sequence in sequences]
-    ids, mask = (
-        pad_sequence(rows, True, pad),
-        pad_sequence([torch.ones_like(row) for row in rows], True),
-    )
-    return {"ids": ids, "mask": mask}
+    mask = pad_sequence([torch.ones_like(row) for row in rows], True)
+    return {"ids": pad_sequence(rows, True, pad), "mask": mask}
 
 
 def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest: int = 2) -> None:
     """Raise InputError for sequences of symbols or tokens (`of`) longer than the positions of a
     model (`name`), or shorter than `fewest`, which leave no room beside specials."""
-    if length < fewest:
-        raise InputError(
-            f"--length {length} is too short, specials included; give {fewest} {of} or more"
-        )
     longest = longest_sequence(model)
-    if longest is not None and length > longest:
+    if length < fewest or (longest is not None and length > longest):
         raise InputError(
-            f"sequences of {length} {of} do not fit into the {longest} positions of "
-            f"{name}; give a smaller --length"
+            f"sequences of {length} {of} do not fit into {name}; give a --length from {fewest} to "
+            f"{longest or 'any'}, specials included"
         )
 
 

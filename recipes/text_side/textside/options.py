@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.dual.options import ASSIGNMENT, TEXT_ENCODER
+from speechssl.dual.options import TEXT_ENCODER
 from speechssl.errors import InputError
 from speechssl.options import Count, Whole, argument, option
 
@@ -40,12 +40,8 @@ class TwoLanguages:
         "read the speech of both corpora: units of the first, output of `speechssl units extract`",
     )
     second_units: Path | None = option(None, "units of the second, of the same codebook")
-    assignment: str = option("most-frequent", f"of units: {ASSIGNMENT}")
-    split: str = option("train", "split of prepared corpora and of units")
-    documents: Count | None = option(None, "only the first N documents of each text; default: all")
     sequences: Count = option(500, "pieces of each text that are read at most")
     length: Count = option(128, "tokens in a piece, specials included")
-    occurrences: Count = option(1, "times that a word has to occur")
     batch: Count = option(16, "sequences that run together")
     seed: Whole = option(
         0, "seed of the run: that of the encoder's pre-training, which gives units their tokens"

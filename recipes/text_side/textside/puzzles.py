@@ -12,9 +12,9 @@ one, H width of the encoder.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,14 @@ class Puzzle:
     written: int
     classes: int
     make: Callable[[np.random.Generator, int], Examples] | None = None
-    train: Examples | None = None
-    test: Examples | None = None
+    train: Examples = (np.empty(0), np.empty(0))
+    test: Examples = (np.empty(0), np.empty(0))
     per_place: int = 1  # what is written at one place: bits
     floors: Mapping[str, Floor] = field(default_factory=dict)
 
     def batch(self, step: int, size: int, seed: int) -> Examples:
         if self.make is not None:
             return self.make(np.random.default_rng([seed, step]), size)
-        assert self.train
         numbers, _ = draw_batch(step, len(self.train[0]), size, seed)
         return self.train[0][numbers], self.train[1][numbers]
 
@@ -69,7 +68,6 @@ class Puzzle:
         """Return the same for all arms and seeds."""
         if self.make is not None:
             return self.make(np.random.default_rng(ANSWERED), count)
-        assert self.test
         return self.test
 
     def with_dev(self, count: int) -> tuple[Puzzle, Examples]:
@@ -77,27 +75,18 @@ class Puzzle:
         so many other generated examples."""
         if self.make is not None:
             return self, self.make(np.random.default_rng(ANSWERED + 1), count)
-        assert self.train
-        first = len(self.train[0]) - max(1, round(DEV * len(self.train[0])))
         shown, written = self.train
-        return replace(self, train=(shown[:first], written[:first])), (
-            shown[first:],
-            written[first:],
-        )
+        first = len(shown) - max(1, round(DEV * len(shown)))
+        dev = shown[first:], written[first:]
+        return replace(self, train=(shown[:first], written[:first])), dev
 
     def commonest(self) -> np.ndarray:
         """(O,) the answers that are commonest in training, place by place."""
-        written = (
-            self.make(np.random.default_rng(0), COUNTED)[1]
-            if self.make
-            else self.train[1]
-            if self.train
-            else None
-        )
-        assert written is not None
-        return np.array(
-            [np.bincount(answers, minlength=self.classes).argmax() for answers in written.T]
-        )
+        written = self.train[1]
+        if self.make is not None:
+            _, written = self.make(np.random.default_rng(0), COUNTED)
+        counts = [np.bincount(answers, minlength=self.classes) for answers in written.T]
+        return np.array(counts).argmax(1)
 
 
 class Computer(nn.Module):
@@ -115,18 +104,14 @@ class Computer(nn.Module):
         mask = torch.ones(shown.shape[:2], dtype=torch.long, device=shown.device)
         hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
         last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
-        return (
-            self.write(last).float().reshape(len(shown), self.puzzle.written, self.puzzle.classes)
-        )
+        shape = len(shown), self.puzzle.written, self.puzzle.classes
+        return self.write(last).float().reshape(shape)
 
     def forward(self, shown: torch.Tensor, targets: torch.Tensor) -> Batch:
         """targets: (B, O). loss: cross-entropy. right: share of what is right."""
         logits = self.logits(shown)
-        right = (logits.argmax(-1) == targets).float().mean().detach()
-        return {
-            "loss": functional.cross_entropy(logits.flatten(0, 1), targets.flatten()),
-            "right": right,
-        }
+        loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return {"loss": loss, "right": (logits.argmax(-1) == targets).float().mean().detach()}
 
 
 # ---- tasks
@@ -134,70 +119,54 @@ class Computer(nn.Module):
 
 def load_puzzle(task: str, size: int | None = None) -> Puzzle:
     """size: bits of a string, or places of an expression; None: the paper's. Raises InputError
-    where there is no such task."""
+    where there is no such task, or of this size."""
     if task == "bit-memory":
         bits = size or 1000
         place = min(PLACE, bits)
         if bits % place:
-            raise InputError(
-                f"strings of {bits} bits cannot be shown {place} at a time; give "
-                f"--length as a multiple of {PLACE}"
-            )
-        floors: dict[str, Floor] = {COPY: copied, VOTE: voted}
-        places = (STRINGS + 1) * bits // place
+            raise InputError(f"--length {bits} is no multiple of {PLACE} bits, which are a place")
         return Puzzle(
             task,
-            place,
-            places,
-            bits,
-            2,
-            lambda rng, n: _memory(rng, n, bits, place),
+            read=place,
+            places=(STRINGS + 1) * bits // place,
+            written=bits,
+            classes=2,
+            make=partial(make_memory, bits=bits, place=place),
             per_place=place,
-            floors=floors,
+            floors={COPY: copied, VOTE: voted},
         )
     if task == "bit-xor":
         bits = size or 5
-        return Puzzle(task, 1, 2 * bits, bits, 2, lambda rng, n: _xor(rng, n, bits))
+        return Puzzle(task, 1, 2 * bits, bits, 2, partial(make_xor, bits=bits))
     if task == "listops":
         places = size or 512
         if places < 8:
-            raise InputError(
-                f"--length {places} is too short for an expression of ListOps; give "
-                "at least 8 places"
-            )
-        floors = {OUTER: operated}
-        return Puzzle(
-            task,
-            len(_SIGNS) + 1,
-            places,
-            1,
-            10,
-            lambda rng, n: _listops(rng, n, places),
-            floors=floors,
-        )
-    if size is not None:
-        raise InputError(f"images have their own size; leave out --length for {task}")
+            raise InputError(f"--length {places} is too short for ListOps; give at least 8 places")
+        read, floors = len(SIGNS) + 1, {OUTER: operated}
+        make = partial(make_listops, places=places)
+        return Puzzle(task, read, places, 1, 10, make, floors=floors)
     if task == "digits":
         from sklearn.datasets import load_digits
 
         loaded = load_digits()
         images, labels = loaded.images.astype(np.float32)[..., None] / 16, loaded.target
         order = np.random.default_rng(0).permutation(len(images))
-        return _images(task, images[order], labels[order], len(images) - len(images) // 4, patch=2)
-    folder = Path(task)
-    for name, read in (("mnist", _mnist), ("cifar-10", _cifar)):
-        if parts := read(folder):
-            return _images(name, *parts, patch=4)
+        return cut_images(
+            task, images[order], labels[order], len(images) - len(images) // 4, patch=2
+        )
+    path = Path(task)
+    if path.suffix == ".npz" and path.is_file():
+        arrays = np.load(path)
+        parts = [np.concatenate([arrays[f"{x}_train"], arrays[f"{x}_test"]]) for x in "xy"]
+        images = parts[0].reshape(*parts[0].shape[:3], -1).astype(np.float32) / 255
+        return cut_images(path.stem, images, parts[1].ravel(), len(arrays["x_train"]), patch=4)
     raise InputError(
-        f"{task} is no task; choose from {', '.join(TASKS)}, or give a folder of MNIST's idx "
-        "files (train-images-idx3-ubyte) or "
-        "CIFAR-10's binary version (data_batch_1.bin ...)"
+        f"{task} is no task; choose from {', '.join(TASKS)}, or give images in a file .npz with "
+        "x_train, y_train, x_test and y_test, as Keras has mnist.npz"
     )
 
 
-def _memory(
-    rng: np.random.Generator, n: int, bits: int, place: int
-) -> tuple[np.ndarray, np.ndarray]:
+def make_memory(rng: np.random.Generator, n: int, bits: int, place: int) -> Examples:
     strings = rng.integers(2, size=(n, STRINGS, bits))
     target = strings[np.arange(n), rng.integers(STRINGS, size=n)]
     masked = np.where(rng.random((n, bits)) < 0.5, 0, 2 * target - 1)
@@ -219,12 +188,12 @@ def voted(shown: np.ndarray) -> np.ndarray:
     return (np.where(strings[:, -1] == 0, most, strings[:, -1]) > 0).astype(np.int64)
 
 
-def _xor(rng: np.random.Generator, n: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def make_xor(rng: np.random.Generator, n: int, bits: int) -> Examples:
     pairs = rng.integers(2, size=(n, 2, bits))
     return (2 * pairs - 1).reshape(n, -1, 1).astype(np.float32), pairs[:, 0] ^ pairs[:, 1]
 
 
-_SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
+SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
 
 
 def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
@@ -243,33 +212,30 @@ def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[l
     return [f"[{name}", *signs, "]"], evaluate(name, values)
 
 
-def evaluate(name: str, values: list[int]) -> int:
-    """MED is the lower of the middle two rounded down, as numpy's median made an integer."""
-    functions: dict[str, Callable[[list[int]], Any]] = {
-        "MIN": min,
-        "MAX": max,
-        "MED": lambda v: int(np.median(v)),
-        "SUM_MOD": lambda v: sum(v) % 10,
-    }
+def evaluate(name: str, values: Sequence[int]) -> int:
+    """MED is the mean of the middle two rounded down, as numpy's median made an integer."""
+    if name == "SUM_MOD":
+        return sum(values) % 10
+    functions: dict[str, Callable[..., Any]] = {"MIN": min, "MAX": max, "MED": np.median}
     return int(functions[name](values))
 
 
-def _listops(rng: np.random.Generator, n: int, places: int) -> tuple[np.ndarray, np.ndarray]:
+def make_listops(rng: np.random.Generator, n: int, places: int) -> Examples:
     """Expressions end at the last place; before them is a sign of nothing. A lone digit is no
     expression."""
-    shown, labels = np.zeros((n, places, len(_SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
+    shown, labels = np.zeros((n, places, len(SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
     for i in range(n):
         signs: list[str] = []
         while len(signs) < 2:
             signs, labels[i, 0] = expression(rng, places)
-        numbers = [len(_SIGNS)] * (places - len(signs)) + [_SIGNS.index(sign) for sign in signs]
+        numbers = [len(SIGNS)] * (places - len(signs)) + [SIGNS.index(sign) for sign in signs]
         shown[i, np.arange(places), numbers] = 1
     return shown, labels
 
 
 def written_signs(shown: np.ndarray) -> list[str]:
     """Return the expression of one example (T, F)."""
-    return [_SIGNS[i] for i in shown.argmax(1) if i < len(_SIGNS)]
+    return [SIGNS[i] for i in shown.argmax(1) if i < len(SIGNS)]
 
 
 def digits(signs: Sequence[str]) -> list[int]:
@@ -303,77 +269,13 @@ def nearest_means(train: Examples) -> Floor:
     return floor
 
 
-def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
+def cut_images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
     """images: (n, height, width, colours) in [0, 1], of which the first `train` are to train on."""
     n, height, width, colours = images.shape
-    cut = images.reshape(n, height // patch, patch, width // patch, patch, colours).transpose(
-        0, 1, 3, 2, 4, 5
-    )
-    shown = np.ascontiguousarray(cut.reshape(n, -1, patch * patch * colours), np.float32)
-    labels = labels.astype(np.int64)[:, None]
-    parts = (shown[:train], labels[:train]), (shown[train:], labels[train:])
-    floors = {NEAREST: nearest_means(parts[0])}
-    return Puzzle(
-        name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1], floors=floors
-    )
-
-
-def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
-    parts = []
-    for split in ("train", "t10k"):
-        paths = [
-            next(iter(sorted(folder.glob(f"{split}-{kind}*"))), None)
-            for kind in ("images", "labels")
-        ]
-        if None in paths:
-            return None
-        images, labels = (_idx(path) for path in paths if path)
-        if images.shape[1:] != (28, 28) or len(images) != len(labels):
-            raise InputError(
-                f"{folder} is not MNIST: {split} has images {images.shape} and "
-                f"{len(labels)} labels; fetch it again"
-            )
-        parts.append((images.astype(np.float32)[..., None] / 255, labels))
-    return (
-        np.concatenate([x for x, _ in parts]),
-        np.concatenate([y for _, y in parts]),
-        len(parts[0][0]),
-    )
-
-
-def _idx(path: Path) -> np.ndarray:
-    """Return an idx file: two zero bytes, the type (8: bytes), the number of dimensions, each of
-    them in four bytes, the values."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        dimensions = content[3]
-        shape = np.frombuffer(content, ">u4", dimensions, 4)
-        values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
-        if content[:3] != b"\0\0\x08":
-            raise ValueError("it does not begin as one")
-        return values.reshape(shape)
-    except (OSError, ValueError, IndexError, EOFError) as error:
-        raise InputError(f"{path} is not a whole idx file ({error}); fetch it again") from error
-
-
-def _cifar(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
-    files = [*sorted(folder.glob("data_batch_?.bin")), *folder.glob("test_batch.bin")]
-    if len(files) < 2 or files[-1].name != "test_batch.bin":
-        return None
-    parts = []
-    for path in files:
-        content = np.frombuffer(path.read_bytes(), np.uint8)
-        if not len(content) or len(content) % 3073:
-            raise InputError(f"{path} is not a file of CIFAR-10's binary version; fetch it again")
-        rows = content.reshape(-1, 3073)
-        parts.append(
-            (
-                rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32) / 255,
-                rows[:, 0],
-            )
-        )
-    return (
-        np.concatenate([x for x, _ in parts]),
-        np.concatenate([y for _, y in parts]),
-        sum(len(y) for _, y in parts[:-1]),
-    )
+    cut = images.reshape(n, height // patch, patch, width // patch, patch, colours)
+    cut = cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, -1, patch * patch * colours)
+    shown, targets = np.ascontiguousarray(cut, np.float32), labels.astype(np.int64)[:, None]
+    first, rest = (shown[:train], targets[:train]), (shown[train:], targets[train:])
+    _, places, read = shown.shape
+    floors = {NEAREST: nearest_means(first)}
+    return Puzzle(name, read, places, 1, 10, train=first, test=rest, floors=floors)

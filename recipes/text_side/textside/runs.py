@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.options import TrainingOptions, settings
 from speechssl.results import HEAD, Row, append_rows
-from speechssl.schema import convert
 from speechssl.stats import (
     CROSSED,
     FEWEST,
@@ -95,16 +94,11 @@ def value(metric: str, means: np.ndarray) -> np.ndarray:
 
 def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
     """Raise InputError for a name of an arm that is no name of a folder."""
-    return results / "runs" / task / f"{arm_name(arm)}-{seed}"
-
-
-def arm_name(arm: str) -> str:
-    """Return the arm. Raises InputError for one that is no name of a folder."""
     if not _ARM.fullmatch(arm):
         raise InputError(
             f"--arm {arm!r} is no name; take letters, digits, and . + * - _ behind the first"
         )
-    return arm
+    return results / "runs" / task / f"{arm}-{seed}"
 
 
 def decisive(options: Any) -> dict[str, Any]:
@@ -198,10 +192,10 @@ def write_scores(
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
     run = Run(task, arm, seed, metric, columns(metric, *np.array(pairs).T), tuple(names), units)
     # the training says how long it took
-    decisive = {name: value for name, value in card.items() if name != "training"}
-    v = printed_interval(estimate([run]), metric)
-    cell = (task, HEAD, arm, CONDITION, None, metric)
-    row = Row(*cell, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
+    hashed = hash_json({name: value for name, value in card.items() if name != "training"})
+    interval = printed_interval(estimate([run]), metric)
+    cell, v = (task, HEAD, arm, CONDITION, None, metric), interval
+    row = Row(*cell, v.value, *v.ends, v.n, seed, hashed, v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return card | {"value": row.value}
 
@@ -212,45 +206,6 @@ def printed_interval(found: Estimate, metric: str) -> Interval:
 
 
 # ---- all runs
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    step: float
-    score: float
-    loss: float | None = None
-
-
-@dataclass(frozen=True)
-class TriedRate:
-    learning_rate: float
-
-
-@dataclass(frozen=True)
-class Scores:
-    """A file scores.json."""
-
-    task: str
-    arm: str
-    seed: int
-    metric: str
-    items: dict[str, tuple[float, float]]
-    unit: str = "item"
-    groups: list[str] | None = None
-    askers: tuple[str, ...] = ()
-    about: str = ""
-    curve: list[CurvePoint] = field(default_factory=list)
-    note: str = ""
-    symbols: int = 0  # their number; 0: the task is of text
-    learning_rate: float | None = None
-    sweep: list[TriedRate] = field(default_factory=list)
-    expressions: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.groups is not None and len(self.groups) != len(self.items):
-            raise ValueError("there are not as many groups as items")
-        if self.expressions and self.expressions.keys() != self.items.keys():
-            raise ValueError("the expressions are not of the items")
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,35 +240,32 @@ class Run:
 
 
 def read_scores(path: Path) -> Run:
-    """Read scores.json of a run. Raises InputError for a damaged one."""
-    values = read_json(path)
-    remedy = "it is not what a run leaves; delete its folder and run it again"
-    scores = convert(values, Scores, path, remedy)
-    names = tuple(scores.items)
-    groups = scores.groups or names
-    units = BootstrapUnits(
-        scores.unit, tuple((group,) for group in groups), scores.askers, scores.about
-    )
+    """Read scores.json of a run."""
+    card = read_json(path)
+    names = tuple(card["items"])
+    groups = tuple((group,) for group in card.get("groups", names))
+    askers, about = tuple(card.get("askers", ())), card.get("about", "")
+    expressions = card.get("expressions", {})
+    rates = tuple(tried["learning_rate"] for tried in card.get("sweep", ()))
     return Run(
-        scores.task,
-        scores.arm,
-        scores.seed,
-        scores.metric,
-        columns(scores.metric, *np.array(list(scores.items.values()), np.float64).T),
+        card["task"],
+        card["arm"],
+        card["seed"],
+        card["metric"],
+        columns(card["metric"], *np.array(list(card["items"].values()), np.float64).T),
         names,
-        units,
-        scores.note,
-        tuple(vars(point) for point in scores.curve),
-        bool(scores.symbols),
-        scores.learning_rate if scores.sweep else None,
-        tuple(tried.learning_rate for tried in scores.sweep),
-        tuple(scores.expressions[name] for name in names if scores.expressions),
+        BootstrapUnits(card.get("unit", "item"), groups, askers, about),
+        card.get("note", ""),
+        tuple(card.get("curve", ())),
+        bool(card.get("symbols")),
+        card["learning_rate"] if rates else None,
+        rates,
+        tuple(tuple(expressions[name]) for name in names if expressions),
     )
 
 
 def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
-    """Read the runs of a folder and readers' answers. Raises InputError where there are none, or
-    they are damaged."""
+    """Read the runs of a folder and readers' answers. Raises InputError where there are none."""
     runs = [read_scores(path) for path in sorted(results.glob("runs/*/*/scores.json"))]
     runs += read_answers(answers)
     if not runs:
@@ -332,36 +284,27 @@ def group_runs(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
     """Read what the readers called dual-ARM-SEED and text+text-ARM-SEED answered in clean speech.
 
-    folders: of `evaluate qa`; written: the metric of written answers, f1 or em. Raises InputError
-    where two folders have answers of the same reader.
+    folders: of `evaluate qa`; written: the metric of written answers, f1 or em.
     """
-    places: dict[tuple[str, str, int], Path] = {}  # of every run
-    for folder in folders:
-        for scores in read_results([folder]):
-            match = _QA.fullmatch(scores.system)
-            if not match or scores.condition != ("clean", None):
-                continue
-            spoken = scores.system.startswith("dual")
-            metric = "ff1" if spoken else written
-            task = "dual" if spoken else "text-qa"
-            languages = "+".join(scores.card.get("languages", ("en",)))
-            if languages != "en":
-                task += f" {languages}"
-            key = task, match[1] + (match[3] or ""), int(match[2])
-            if key in places:
-                raise InputError(
-                    f"{places[key]} and {folder} both have answers of {scores.system}; keep one of "
-                    "them"
-                )
-            places[key] = folder
-            lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
-            column = np.array([[float(line[metric])] for line in lines.values()])
-            voices, passages, askers = (
-                [str(line.get(name, "")) for line in lines.values()]
-                for name in ("voice", "passage", "asker")
-            )
-            units = choose_units(voices, passages, "passage", askers)
-            yield Run(*key, metric, column, tuple(lines), units)
+    for scores in (scores for folder in folders for scores in read_results([folder])):
+        match = _QA.fullmatch(scores.system)
+        if not match or scores.condition != ("clean", None):
+            continue
+        spoken = scores.system.startswith("dual")
+        metric = "ff1" if spoken else written
+        task = "dual" if spoken else "text-qa"
+        languages = "+".join(scores.card.get("languages", ("en",)))
+        if languages != "en":
+            task += f" {languages}"
+        lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
+        column = np.array([[float(line[metric])] for line in lines.values()])
+        voices, passages, askers = (
+            [str(line.get(name, "")) for line in lines.values()]
+            for name in ("voice", "passage", "asker")
+        )
+        units = choose_units(voices, passages, "passage", askers)
+        arm = match[1] + (match[3] or "")
+        yield Run(task, arm, int(match[2]), metric, column, tuple(lines), units)
 
 
 # ---- means over seeds
@@ -392,10 +335,8 @@ class _SeedMeans:
     def __init__(self, sides: Sequence[Sequence[Run]]) -> None:
         """sides: the runs of G seeds, and of a difference those that are taken off."""
         every = [run for side in sides for run in side]
-        item_sets = [set(run.items) for run in every]
-        common = (
-            [name for name in every[0].items if all(name in s for s in item_sets)] if every else []
-        )
+        shared = set.intersection(*(set(run.items) for run in every)) if every else set()
+        common = [name for name in every[0].items if name in shared] if every else []
         if not common:
             raise ValueError("the runs have no seed or no item in common")
         self.metric = every[0].metric

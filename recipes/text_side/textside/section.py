@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from textwrap import fill
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from speechssl.artifacts import CARD, MADE_FROM, read_json
+from speechssl.artifacts import read_json
 from speechssl.report.figures import (
     Drawing,
     add_legend,
@@ -23,14 +23,12 @@ from speechssl.report.figures import (
     shorten,
 )
 from speechssl.report.page import Section, text_grid
-from speechssl.results import INK, MUTED, Row, Table, interval_text, join_words, table_of
+from speechssl.results import INK, MUTED, Row, Table, table_of
 from speechssl.schema import convert
 from textside.data import dependency
-from textside.options import Objective
 from textside.published import (
     ALIGNMENT,
     ARTIFICIAL,
-    CONVERTED,
     DUAL_NOTE,
     FLOORS,
     FROZEN,
@@ -38,20 +36,17 @@ from textside.published import (
     GAIN,
     MEAN,
     PAPER,
-    PRECISION,
     SURFACE,
     SYMBOL_ARMS,
     SYMBOL_PAPER,
     SYMBOL_TITLE,
     SYMBOLS,
-    UNIT_LM,
     Scores,
     family,
     has_own_table,
-    is_of_languages,
     sort_arms,
 )
-from textside.runs import CONDITION, DECIMALS, PERPLEXITY, read_curve, read_scores
+from textside.runs import CONDITION, PERPLEXITY, read_scores
 from textside.tables import EQUAL_LOSS, Point, mean_curve, points_of
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
@@ -61,16 +56,13 @@ TITLE = "What a text-pre-trained encoder knows that units can use"
 class Lectures:
     """What lies in a folder of results.
 
-    curves: (task, arm) -> the points of every seed; tables: as `gains.py` wrote them; begun: what
-    is not done yet; ended: whether gains were taken.
+    curves: (task, arm) -> the points of every seed; tables: as `gains.py` wrote them.
     """
 
     rows: tuple[Row, ...] = ()
     curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     surfaces: tuple[SurfaceRun, ...] = ()
-    begun: tuple[str, ...] = ()
-    ended: bool = False
 
     def gains(self, task: str) -> dict[str, Row]:
         """Return the gains of a task by arm, in the order of the chart."""
@@ -90,7 +82,7 @@ class Lectures:
 
 
 def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
-    """Read a folder of results. Raises InputError for a file that is damaged."""
+    """Read a folder of results."""
     lecture_rows = tuple(row for row in rows if row.condition == CONDITION)
     if not lecture_rows:
         return Lectures()
@@ -105,27 +97,10 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
         path = out / f"tables/{name}.json"
         if path.is_file():
             tables += map(table_of, read_json(path)["tables"])
-    ended = (out / "tables/text_side.json").is_file()
-    begun = tuple(list_begun(out))
-    return Lectures(lecture_rows, curves, tuple(tables), read_surfaces(out), begun, ended)
+    return Lectures(lecture_rows, curves, tuple(tables), read_surfaces(out))
 
 
-def list_begun(out: Path) -> list[str]:
-    """List what was begun and is not done, with its steps where it was scored as it learned."""
-    begun = []
-    for place in ("encoders/*", "models/*", "runs/*/*", "devices/readers/*", "devices/runs/*/*"):
-        for path in sorted(out.glob(f"{place}/{MADE_FROM}")):
-            folder = path.parent
-            if (folder / CARD).is_file():
-                continue
-            points = read_curve(folder / "checkpoints")
-            steps = read_json(path)["options"].get("training", {}).get("steps")
-            at = f" ({points[-1]['step']} of {steps} steps)" if points and steps else ""
-            begun.append(f"{folder.relative_to(out).as_posix()}{at}")
-    return begun
-
-
-# ---- a run in progress
+# ---- parts
 
 PARTS = {  # of recipes/text_side -> what it is about
     1: "artificial data",
@@ -168,75 +143,6 @@ def name_part(part: int, title: str) -> str:
     return f"Part {part}, {PARTS[part]}: {title}" if part else title
 
 
-def find_part(row: Row, symbols: Iterable[str]) -> tuple[int, str]:
-    """Find the part of the recipe that a row is of, and the task without layers and measures.
-    symbols: tasks of part 2."""
-    task, kind = row.task, row.task.partition("-")[0]
-    if task.endswith(", devices"):
-        return 5, task.removesuffix(", devices")
-    if is_of_languages(task):
-        names = {CONVERTED: "translation", PRECISION: "translation", ALIGNMENT: ALIGNMENT}
-        return 4, names.get(kind, task)
-    if task in FROZEN:
-        return 3, task
-    if task in UNIT_LM:
-        return 6, task
-    if has_own_table(task):
-        return 7, "dual" if kind == "dual" else "text-qa"
-    if task in symbols:
-        return 2, task
-    return (5 if row.encoder in get_args(Objective) else 1), task
-
-
-def show_progress(lectures: Lectures) -> list[Table]:
-    """Say what was run and what is still to come, where a run is in progress; then also its scores,
-    until gains are taken."""
-    rows = [row for row in lectures.rows if row.metric != GAIN]
-    if not rows or (lectures.ended and not lectures.begun):
-        return []
-    symbols = {row.task for row in rows if row.encoder in ("specific", "bert", "re-emb")}
-    runs: dict[int, set[tuple[str, str, int]]] = {part: set() for part in PARTS}
-    for row in rows:
-        part, task = find_part(row, symbols)
-        runs[part].add((task, row.encoder, row.seed))
-    lines = []
-    for part, title in PARTS.items():
-        tasks = ", ".join(sorted({task for task, *_ in runs[part]}))
-        arms = ", ".join(sort_arms(arm for _, arm, _ in runs[part]))
-        name = f"{part} {title}"
-        lines.append((name, tasks or "still to come", arms or None, len(runs[part])))
-    begun = f"Begun and not done: {', '.join(lectures.begun)}. " if lectures.begun else ""
-    note = (
-        f"{begun}Gains over scratch and the lectures' tables follow from `gains.py`, which the "
-        "recipe ends with."
-    )
-    title, columns = "So far: what was run, part by part", ("part", "tasks", "starts", "runs")
-    tables = [Table(title, columns, tuple(lines), note)]
-    scored = [row for row in rows if not is_of_languages(row.task)]
-    if scored and not lectures.ended:
-        tables.append(score_so_far(scored))
-    return tables
-
-
-def score_so_far(rows: Sequence[Row]) -> Table:
-    cells: dict[tuple[str, str, str], list[float]] = {}
-    for row in rows:
-        cells.setdefault((row.encoder, row.task, row.metric), []).append(row.value)
-    tasks = list(dict.fromkeys((task, metric) for _, task, metric in cells))
-    lines = []
-    for arm in sort_arms(row.encoder for row in rows):
-        line: list[str | None] = [arm]
-        for task, metric in tasks:
-            seeds = cells.get((arm, task, metric), [])
-            count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
-            digits = DECIMALS.get(metric, 1)
-            line.append(f"{fmean(seeds):.{digits}f} ({count})" if seeds else None)
-        lines.append(tuple(line))
-    note = "Means over the seeds that are done; –: still to come, or not asked for."
-    columns = ("start", *(f"{task} ({metric})" for task, metric in tasks))
-    return Table("So far: scores", columns, tuple(lines), note)
-
-
 # ---- the section
 
 
@@ -250,10 +156,20 @@ def text_side_section(lectures: Lectures) -> Section:
         drawn.append((1, gain_by_length(lectures, tasks)))
     symbols = list(dict.fromkeys(row.task for row in lectures.rows if row.encoder == "re-emb"))
     if symbols:
-        drawn.append((2, symbol_bars(lectures, symbols)))
+        caption = (
+            f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, "
+            "where it has the task)."
+        )
+        svg = draw_bars(lectures, symbols, SYMBOL_ARMS, SYMBOLS)
+        drawn.append((2, Drawing(SYMBOL_TITLE, svg, caption)))
     computed = [task for task in FROZEN if any(row.task == task for row in lectures.rows)]
     if computed:
-        drawn.append((3, frozen_bars(lectures, computed)))
+        caption = (
+            f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, "
+            "where it has the task) and the highest floor, which needs no encoder (dotted)."
+        )
+        svg = draw_bars(lectures, computed, list(FROZEN["listops"]), FROZEN)
+        drawn.append((3, Drawing("The frozen transformer", svg, caption)))
     drawn.append((4, alignment_by_layer(lectures)))
     learned = dict.fromkeys(task for task, _ in lectures.curves)
     for task in sorted(learned, key=lambda task: task == PERPLEXITY):
@@ -264,22 +180,8 @@ def text_side_section(lectures: Lectures) -> Section:
     for part, drawing in sorted(drawn, key=lambda pair: pair[0]):
         if drawing:
             drawings.append(replace(drawing, title=name_part(part, drawing.title)))
-    grids = [text_grid(t) for t in (*show_progress(lectures), *sort_by_part(lectures.tables))]
-    return Section("", summarise(lectures, tasks), grids, drawings)
-
-
-def summarise(lectures: Lectures, tasks: Sequence[str]) -> str:
-    """Name the starts that gain over scratch on the first task, the mean if there is one; "" where
-    no gain was measured."""
-    if not tasks:
-        return ""
-    gains = lectures.gains(tasks[0])
-    sure = [arm for arm, row in gains.items() if row.low is not None and row.low > 0]
-    where = "in the mean of the tasks" if tasks[0] == MEAN else f"on {tasks[0]}"
-    if not sure:
-        return f"No start gains over scratch {where} by more than its interval."
-    starts = join_words([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
-    return f"Gain over scratch, {where}: {starts} points."
+    grids = [text_grid(table) for table in sort_by_part(lectures.tables)]
+    return Section("", "", grids, drawings)
 
 
 def error_bars(rows: Sequence[Row]) -> np.ndarray:
@@ -310,23 +212,6 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
         f"bars: what Hung-yi Lee's lecture says of the chart of {PAPER} (GLUE, published size)."
     )
     return Drawing("Gain over scratch", svg, caption)
-
-
-def symbol_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    caption = (
-        f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where "
-        "it has the task)."
-    )
-    return Drawing(SYMBOL_TITLE, draw_bars(lectures, tasks, SYMBOL_ARMS, SYMBOLS), caption)
-
-
-def frozen_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    caption = (
-        f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, where "
-        "it has the task) and the highest floor, which needs no encoder (dotted)."
-    )
-    svg = draw_bars(lectures, tasks, list(FROZEN["listops"]), FROZEN)
-    return Drawing("The frozen transformer", svg, caption)
 
 
 def draw_bars(
@@ -471,10 +356,9 @@ class SurfaceRun:
 
 
 def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
-    """Read the surfaces in a folder of results. Raises InputError for a file that is damaged."""
+    """Read the surfaces in a folder of results."""
     files = sorted(out.glob(f"runs/*-{SURFACE}/*/surface.json"))
-    remedy = "it is not what `surface.py` leaves; delete its folder"
-    return tuple(convert(read_json(path), SurfaceRun, path, remedy) for path in files)
+    return tuple(convert(read_json(path), SurfaceRun, path) for path in files)
 
 
 def surface_figures(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:

@@ -12,7 +12,6 @@ import pandas as pd
 
 from speechssl.artifacts import read_json
 from speechssl.results import Table, drawn_sentence, interval_text
-from speechssl.schema import convert
 from speechssl.stats import FEWEST, Estimate, mean_estimate, mean_interval
 from textside.published import (
     ALIGNMENT,
@@ -478,61 +477,28 @@ def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
 # ---- continuations
 
 
-@dataclass
-class Measures:
-    """What a model thinks of a continuation, see `continuations.measure_continuation`."""
-
-    units: float
-    surprise: float | None
-    different: float | None
-    known: float | None
-
-
-@dataclass
-class Continuation:
-    id: str
-    prompt: list[int]
-    followed: list[int]
-    drawn: dict[str, list[int]]
-    measures: dict[str, Measures]
-
-
-@dataclass
-class Continuations:
-    """A file of `continuations.py`."""
-
-    arm: str
-    options: dict[str, Any]
-    continuations: list[Continuation]
-
-
 def read_continuations(results: Path) -> list[Table]:
-    """Make the tables of what lies in RESULTS/continuations; none where nothing does. Raises
-    InputError for what is damaged."""
-    remedy = "it is not what `continuations.py` writes; delete it and run it again"
-    files = sorted(results.glob("continuations/*.json"))
-    cards = [convert(read_json(path), Continuations, path, remedy) for path in files]
+    """Make the tables of what lies in RESULTS/continuations; none where nothing does."""
+    cards = [read_json(path) for path in sorted(results.glob("continuations/*.json"))]
     return continuation_tables(cards) if cards else []
 
 
-def continuation_tables(cards: Sequence[Continuations]) -> list[Table]:
+def continuation_tables(cards: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Take means over recordings and seeds, and show the first recordings of the first seed of each
-    arm."""
+    arm. cards: of `continuations.py`."""
     lines: list[dict[str, Any]] = []
     examples: list[tuple[Any, ...]] = []
     arms: set[str] = set()
     for card in cards:
-        for line in card.continuations:
-            for way, measures in line.measures.items():
-                lines.append({"arm": card.arm, "way": way, **vars(measures)})
-        if card.arm in arms:
-            continue
-        arms.add(card.arm)
-        for line in card.continuations[:SHOWN]:
-            begins = " ".join(map(str, line.prompt[-UNITS_SHOWN // 2 :]))
-            for way, units in {**line.drawn, REAL: line.followed}.items():
+        arm = card["arm"]
+        for line in card["continuations"]:
+            lines += [{"arm": arm, "way": way} | each for way, each in line["measures"].items()]
+        for line in [] if arm in arms else card["continuations"][:SHOWN]:
+            begins = " ".join(map(str, line["prompt"][-UNITS_SHOWN // 2 :]))
+            for way, units in {**line["drawn"], REAL: line["followed"]}.items():
                 goes_on = " ".join(map(str, units[:UNITS_SHOWN]))
-                examples.append((line.id, f"{card.arm}, {way}", begins, goes_on))
+                examples.append((line["id"], f"{arm}, {way}", begins, goes_on))
+        arms.add(arm)
     rows = []
     for (arm, way), cell in pd.DataFrame(lines).groupby(["arm", "way"]):
         means = cell[["units", "surprise", "different", "known"]].astype(float).mean()
@@ -540,7 +506,7 @@ def continuation_tables(cards: Sequence[Continuations]) -> list[Table]:
         texts = [f"{means.units:.1f}", perplexity]
         texts += [f"{100 * share:.1f}" for share in (means.different, means.known)]
         rows.append((arm, way, len(cell), *("–" if text == "nan" else text for text in texts)))
-    prompts = dict.fromkeys(f"{card.options['prompt_seconds']:g} s" for card in cards)
+    prompts = dict.fromkeys(f"{card['options']['prompt_seconds']:g} s" for card in cards)
     note = (
         f"Prompts of {', '.join(prompts)}. A run of five is known where it occurs in the units of "
         "training. Means over recordings and seeds."

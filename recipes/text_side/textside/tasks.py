@@ -2,11 +2,10 @@
 symbols.
 
 A task is a folder with train.jsonl, dev.jsonl and test.jsonl, an example a line: {"id", "text",
-"pair", "label"}, or "symbols"
-in the place of text and pair; task.json, where it is, has its name, what it was made of, and
-"metric": "spearman" where labels are numbers. GLUE's folders are read as they are published
-(gluebenchmark.com): its test sets have no labels, so that its dev set is tested here, and a tenth
-of its training set, drawn with a fixed seed, is dev.
+"pair", "label"}, or "symbols" in the place of text and pair; task.json, where it is, has its name,
+what it was made of, and "metric": "spearman" where labels are numbers. GLUE's folders are read as
+they are published (gluebenchmark.com): its test sets have no labels, so that its dev set is tested
+here, and a tenth of its training set, drawn with a fixed seed, is dev.
 """
 
 from __future__ import annotations
@@ -66,13 +65,11 @@ class TaskLine:
     id: str | int | None = None
     text: str = ""
     pair: str | None = None
-    symbols: str | list[str | int] | None = None
+    symbols: str | list[str | int] = ""
 
     def __post_init__(self) -> None:
         if not self.text.strip() and not self.symbols:
             raise ValueError("there is neither text nor symbols")
-        if self.label == "":
-            raise ValueError("the label is empty")
 
 
 @dataclass(frozen=True)
@@ -100,48 +97,37 @@ def load_task(folder: Path) -> TextTask:
 def load_prepared_task(folder: Path) -> TextTask:
     path = folder / "task.json"
     card = convert(read_json(path), TaskCard, path) if path.is_file() else TaskCard()
+    files = {split: folder / f"{split}.jsonl" for split in SPLITS}
     lines: dict[str, list[TaskLine]] = {}
-    for split in SPLITS:
-        path = folder / f"{split}.jsonl"
+    for split, path in files.items():
         lines[split] = [convert(v, TaskLine, f"{path}:{n}") for n, v in read_lines(path)]
         if not lines[split]:
             raise InputError(f"{path} has no examples; make the task again")
     classes: list[str] = []
     if card.metric != SPEARMAN:
         classes = sorted({str(line.label) for line in lines["train"]})
-    check_classes(classes, card.metric, folder / "train.jsonl")
     splits: dict[str, list[TaskExample]] = {}
     for split, some in lines.items():
-        splits[split] = examples = []
+        splits[split] = []
         for number, line in enumerate(some):
-            if classes and str(line.label) not in classes:
-                raise InputError(
-                    f"{folder / split}.jsonl has the label {line.label!r}, which train.jsonl does "
-                    "not have; correct it"
-                )
-            if not classes and isinstance(line.label, str):
-                raise InputError(
-                    f"{folder / split}.jsonl has the label {line.label!r}, where task.json says "
-                    "numbers; correct it"
-                )
             name = str(number if line.id is None else line.id)
-            target = float(classes.index(str(line.label)) if classes else line.label)
-            symbols = tuple(map(str, line.symbols or ()))
-            examples.append(TaskExample(name, target, line.text, line.pair, symbols))
-    hashed = hash_files([folder / f"{split}.jsonl" for split in SPLITS])
+            target = find_label(line.label, classes, files[split])
+            symbols = tuple(map(str, line.symbols))
+            splits[split].append(TaskExample(name, target, line.text, line.pair, symbols))
+    hashed = hash_files(list(files.values()))
     name = card.task or folder.resolve().name
     return TextTask(name, tuple(classes), splits, hashed, card.metric, card.note)
 
 
-def check_classes(classes: Sequence[str], metric: str, path: Path) -> None:
-    """Raise InputError for one class alone, or for more than two of Matthews' correlation.
-
-    classes: none where numbers are predicted.
-    """
-    if len(classes) == 1:
-        raise InputError(f"{path} has one label alone; give examples of two at least")
-    if metric == MCC and len(classes) != 2:
-        raise InputError(f"{path} has {len(classes)} labels, and {MCC} is of two; correct it")
+def find_label(label: str | int | float, classes: Sequence[str], path: Path) -> float:
+    """Return the number of a class, or, without classes, the number that a label is. Raises
+    InputError for one that training does not have, or that is no number."""
+    try:
+        return float(classes.index(str(label)) if classes else label)
+    except ValueError as error:
+        raise InputError(
+            f"{path} has the label {label!r}, which is none of training or no number; correct it"
+        ) from error
 
 
 # ---- GLUE
@@ -179,17 +165,10 @@ def load_glue(folder: Path, key: str) -> TextTask:
     classes: tuple[str, ...] = ()
     if form.metric != SPEARMAN:
         classes = tuple(sorted(set(frames["train"].label)))
-    check_classes(classes, form.metric, files["train"])
     examples: dict[str, list[TaskExample]] = {"train": [], "test": []}
     for split, frame in frames.items():
         for row in frame.itertuples():
-            try:
-                target = float(classes.index(row.label) if classes else row.label)
-            except ValueError as error:
-                raise InputError(
-                    f"{folder} has the label {row.label!r} at {row.Index}; it is not "
-                    f"{key.upper()} as it is published"
-                ) from error
+            target = find_label(row.label, classes, files[split])
             pair = None if form.pair is None else row.pair
             examples[split].append(TaskExample(row.Index, target, row.text, pair))
     train = examples["train"]
@@ -205,11 +184,7 @@ def load_glue(folder: Path, key: str) -> TextTask:
 
 def read_glue(path: Path, form: GlueFormat) -> pd.DataFrame:
     """Read a table of text, pair and label, whose index is the line. Quotation marks are text in
-    GLUE.
-
-    A line that lacks a column or a text is listed and left out, as QQP has a few; more than one in
-    a hundred are refused.
-    """
+    GLUE. A line that lacks a column or a text is listed and left out, as QQP has a few."""
     columns = {"text": form.text, "label": form.label}
     if form.pair is not None:
         columns["pair"] = form.pair
@@ -228,12 +203,7 @@ def read_glue(path: Path, form: GlueFormat) -> pd.DataFrame:
     frame.index = pd.Index([f"{path.name}:{n + 1 + named}" for n in range(len(frame))])
     frame = frame.fillna("")
     whole = (frame.map(str.strip) != "").all(axis=1)
-    lacking = frame.index[~whole]
-    if len(lacking) * 100 > whole.sum():
-        raise InputError(
-            f"{len(lacking)} of {len(frame)} lines, such as {lacking[0]}, lack a text or a label "
-            f"in {path.parent}; give GLUE's folder as it is published"
-        )
     reason = "it has no text, or no label, in the columns of GLUE's task"
-    report_set_aside(dict.fromkeys(lacking, reason), f"the task {path.parent.name}", "line")
+    lacking = dict.fromkeys(frame.index[~whole], reason)
+    report_set_aside(lacking, f"the task {path.parent.name}", "line")
     return frame[whole]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl.errors import InputError
 from textside.data import (
     Stream,
     brackets,
     dependency,
-    imitates,
     load_text,
     make_stream,
     sentences,
@@ -125,7 +125,9 @@ def test_names_say_how_far_dependencies_reach() -> None:
         for name in ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english")
     ]
     assert named == [64, 8, 4, None, None, None]
-    assert imitates("bigram") and not imitates("nested+copy")
+    for name in ("bigram", "bigram+copy", "shuffle", "nested-4", "shuffle-98", "words"):
+        with pytest.raises(InputError):
+            make_stream(name, V)
 
 
 @pytest.fixture

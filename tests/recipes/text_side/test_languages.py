@@ -18,7 +18,7 @@ from pretrain import PretrainText, pretrain_text
 from speechssl.artifacts import read_json
 from speechssl.data.records import data_hash
 from speechssl.errors import InputError
-from speechssl.options import TEXT_FAMILIES, TrainingOptions
+from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language
 from speechssl.textlm.encoders import load_text_encoder
@@ -28,7 +28,6 @@ from textside.data import Text, load_text, respell
 from textside.languages import (
     finder,
     load_body,
-    read_lexicon,
     states_of,
     text_sequences,
     unit_sequences,
@@ -171,9 +170,7 @@ def test_words_of_speech_are_the_units_between_their_times(
     units = {name: RunLength.of_frames(frames) for name in ("p0", "p1")}
     save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
     tokens = 100 + np.arange(int(frames.max()) + 1)
-    ((ids, places), _) = unit_sequences(
-        root, tmp_path / "units", "train", ["fire fighter"], tokens, 50, 9
-    )
+    ((ids, places), _) = unit_sequences(root, tmp_path / "units", ["fire fighter"], tokens, 50, 9)
     ((_, first, stop),) = places
     assert ids[first:stop].tolist() == [102, 103, 104, 105, 106, 107]
 
@@ -184,15 +181,6 @@ def test_letters_of_their_own_share_no_symbol() -> None:
     assert Text({"a": ["Red"]}, "").spelt("apart").paragraphs == [respell("red", "apart")]
     pytest.importorskip("pypinyin")
     assert respell("红色的台灯", "pinyin") == "hong se de tai deng"
-
-
-def test_a_lexicon_that_is_none_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "words.txt"
-    with pytest.raises(InputError, match="cannot read"):
-        read_lexicon(str(path))
-    path.write_text("red 红色 rot\n")
-    with pytest.raises(InputError, match=":1 is not a word and its translation"):
-        read_lexicon(str(path))
 
 
 # ---- states and shifts
@@ -267,14 +255,6 @@ def test_a_shift_brings_one_mean_to_the_other(
         load_shift(path)
 
 
-@pytest.mark.parametrize("family", [name for name in TEXT_FAMILIES if name != "ALBERT"])
-def test_every_other_family_has_its_layers_in_one_list(family: str, checkpoint: Any) -> None:
-    encoder = load_text_encoder(str(checkpoint(family)))[0]
-    assert [type(layer) for layer in layers_of(encoder)] == [
-        type(layers_of(encoder)[0])
-    ] * encoder.config.num_hidden_layers
-
-
 # ---- verbs
 
 
@@ -310,24 +290,6 @@ def test_a_copy_of_the_language_is_aligned_with_itself(two: dict[str, Any], tmp_
         layer[""] for layer in read_json(tmp_path / "runs/alignment/same-0/card.json")["layers"]
     ]
     assert values == [1.0] * 3
-
-
-def test_a_lexicon_of_other_texts_is_refused(two: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "words.txt").write_text("unicorn\t独角兽\nred\t红色\n", encoding="utf-8")
-    into = two | {"results": tmp_path / "out", "arm": "x"}
-    lexicon = into | {"lexicon": str(tmp_path / "words.txt")}
-    with pytest.raises(InputError, match="has 1 pairs whose words both texts hold 1 times or more"):
-        align(Align(**lexicon))
-    with pytest.raises(
-        InputError, match=("--length 2 is too short for a token between two specials")
-    ):
-        align(Align(**into | {"length": 2}))
-    with pytest.raises(InputError, match="give --units and --second-units"):
-        align(Align(**into, units=tmp_path))
-    (tmp_path / "words.txt").write_text("unicorn\t独角兽\n", encoding="utf-8")
-    with pytest.raises(InputError, match="has no word of the lexicon"):
-        program.translate(program.Translate(layers=(1,), alphas=(1.0,), **lexicon))
-    assert not list((tmp_path / "out").glob("runs/*/*"))
 
 
 def test_the_language_vector_turns_tokens_into_the_other_language(
@@ -385,3 +347,22 @@ def test_heads_of_checkpoints_predict_as_transformers_has_it(family: str, checkp
             body.encoder, 1, lambda hidden: hidden + 1 * torch.arange(hidden.shape[-1])
         ):
             assert not torch.allclose(predict(ids, mask), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("lexicon", "changes"),
+    [
+        ("unicorn\t独角兽\nred\t红色\n", {}),  # one pair alone
+        ("red 红色\n", {}),
+        ("red\t红色\nlamp\t台灯\n", {"length": 2}),
+        ("red\t红色\nlamp\t台灯\n", {"units": Path("u")}),
+    ],
+)
+def test_a_lexicon_of_other_texts_and_pieces_without_room_are_refused(
+    lexicon: str, changes: dict[str, Any], two: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "words.txt").write_text(lexicon, encoding="utf-8")
+    into = two | {"results": tmp_path / "out", "arm": "x", "lexicon": str(tmp_path / "words.txt")}
+    with pytest.raises(InputError):
+        align(Align(**into | changes))
+    assert not list((tmp_path / "out").glob("runs/*/*"))

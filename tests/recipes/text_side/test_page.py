@@ -10,7 +10,7 @@ import pytest
 from gains import Gains, print_gains
 from page import Page, write_text_page
 from speechssl.artifacts import write_json
-from speechssl.results import Row, Table, append_rows, read_rows
+from speechssl.results import Row, Table
 from textside.published import GAIN, MEAN
 from textside.runs import CONDITION
 from textside.section import (
@@ -19,7 +19,6 @@ from textside.section import (
     gain_by_length,
     kinds_by_length,
     read_lectures,
-    show_progress,
     sort_by_part,
     text_side_section,
 )
@@ -57,9 +56,6 @@ ROWS = (
 
 def test_the_chart_stands_in_the_lectures_order_beside_what_was_published() -> None:
     section = text_side_section(Lectures(ROWS))
-    assert section.summary == (
-        "Gain over scratch, in the mean of the tasks: shuffle-64 +7.5 [+5.0, +9.0] points."
-    )
     assert list(Lectures(ROWS).gains("order")) == ["random", "shuffle-4", "shuffle-64", "english"]
     assert [drawing.title for drawing in section.drawings if drawing] == [
         "Part 1, artificial data: Gain over scratch",
@@ -128,51 +124,3 @@ def test_a_folder_of_runs_has_a_page_without_a_corpus(
         len(p)
         for p in read_lectures(tmp_path, [row("order", "nested", 1.0)]).curves["order", "nested"]
     ] == [2]
-
-
-def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
-    tmp_path: Path,
-) -> None:
-    tasks = {
-        "dual": "scratch",
-        "splice": "bert",
-        "order": "span",
-        "perplexity": "text",
-        "converted-1x2": "a",
-        "alignment-0": "a",
-    }
-    append_rows(
-        tmp_path / "results.jsonl",
-        [
-            Row(task, "head", arm, CONDITION, None, "x", 8.0 + s, None, None, 9, s, "")
-            for task, arm in tasks.items()
-            for s in (0, 1)
-        ],
-    )
-    write_json(
-        tmp_path / "runs/dual/nested-0/made_from.json", {"options": {"training": {"steps": 500}}}
-    )
-    write_json(
-        tmp_path / "runs/dual/nested-0/checkpoints/curve.json",
-        {"points": [{"step": 350, "loss": 1.0, "score": 0.1}]},
-    )
-    found = read_lectures(tmp_path, read_rows(tmp_path / "results.jsonl"))
-    parts, scores = show_progress(found)
-    assert [row[1:] for row in parts.rows] == [
-        ("dual", "scratch", 2),
-        ("splice", "bert", 2),
-        ("still to come", None, 0),
-        ("alignment, translation", "a", 4),
-        ("order", "span", 2),
-        ("perplexity", "text", 2),
-        ("still to come", None, 0),
-    ]
-    assert parts.note.startswith(
-        "Begun and not done: runs/dual/nested-0 (350 of 500 steps). Gains over scratch"
-    )
-    assert ("scratch", "8.5 (2 seeds)", None, None, None) in scores.rows
-    write_text_page(Page(results=tmp_path))
-    assert "350 of 500 steps" in (tmp_path / "report.html").read_text()
-    write_json(tmp_path / "tables/text_side.json", {"tables": []})
-    (tmp_path / "runs/dual/nested-0/card.json").write_text("{}")
-    assert not show_progress(read_lectures(tmp_path, found.rows))

@@ -135,7 +135,7 @@ def test_the_start_is_made_again_as_training_had_it(
     else:
         train_text_qa(TrainTextQa(corpus=corpus, out=reader, qa=made))
     model, _, card = load_reader(reader)
-    first = start_of(corpus, reader, card, model, None)
+    first = start_of(corpus, reader, card, model)
     for name, value in model.state_dict().items():
         error = (first[name] - value).abs().max()
         assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
@@ -144,7 +144,7 @@ def test_the_start_is_made_again_as_training_had_it(
         reader / "made_from.json", read_json(reader / "made_from.json") | {"text_weights": "others"}
     )
     with pytest.raises(InputError, match="did not begin as"):
-        start_of(corpus, reader, card, model, None)
+        start_of(corpus, reader, card, model)
 
 
 @pytest.mark.slow
@@ -166,20 +166,19 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     said = capsys.readouterr()
     # 5 + 3 of lines, 2 planes of 4
     assert (folder / "points.jsonl").read_text().startswith(kept) and "16 points" in said.out
-    arrays = np.load(folder / "surface.npz")
-    assert arrays["path/train"].shape == (5, 2) and arrays["plane/train"].shape == (2, 2, 2)
-    end = arrays["path/train"][list(arrays["path/at"]).index(1.0)]
-    assert end == pytest.approx(
-        arrays["random/train"][list(arrays["random/at"]).index(0.0)], abs=1e-5
-    )
+    parts = read_json(folder / "surface.json")["parts"]
+    path, random = parts["path"], parts["random"]
+    end = path["train"][path["at"].index(1.0)]
+    assert len(path["at"]) == 5 and np.shape(parts["plane"]["train"]) == (2, 2)
+    assert end == pytest.approx(random["train"][random["at"].index(0.0)], abs=1e-5)
     model, layout, card = load_reader(tmp_path / "random")
     places = {"corpus": corpus, "reader": tmp_path / "random", "units": units}
     o = Surface(**places, results=results, arm="random", **SMALL)
     windows = windows_of("train", model, layout, card, o)
-    assert end == pytest.approx([float(model(**w)["loss"]) for w in windows], abs=1e-4)
+    assert end == pytest.approx(np.mean([float(model(**w)["loss"]) for w in windows]), abs=1e-4)
     rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
     assert (
-        rows["dual-loss-train", "random"].value == pytest.approx(end.mean())
+        rows["dual-loss-train", "random"].value == pytest.approx(end)
         and rows["dual-hill", "random"].metric == "nats"
     )
     (table,) = gains_tables(Gains(results=results))
@@ -193,9 +192,6 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
         "dual: the loss in a plane (two random directions)",
         "dual: the loss in a plane (from start (0) to end (1), and a random direction)",
     ]
-    write_json(folder / "surface.json", {"kind": "dual"})
-    with pytest.raises(InputError, match="is not what `surface.py` leaves"):
-        read_surfaces(results)
 
 
 def test_a_curve_ends_in_the_score_of_its_items(
