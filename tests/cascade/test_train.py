@@ -90,16 +90,13 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("language", "metric", "layer"), [("en", "wer", "1"), ("zh", "cer", "all")]
-)
 def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
-    mini_corpus, encoder, tmp_path, language, metric, layer
+    mini_corpus, encoder, tmp_path
 ):
-    words = [["go", 0.0, 0.4]] if language == "en" else [["你", 0.0, 0.2], ["好", 0.2, 0.4]]
-    root = with_words(mini_corpus(), words, language)
+    language, metric, layer = "zh", "cer", "all"
+    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], language)
     shutil.copytree(root / "train", root / "dev")
-    change_lines(root / "dev/passages.jsonl", {"text": "go" if language == "en" else "你好"})
+    change_lines(root / "dev/passages.jsonl", {"text": "你好"})
     eight = TrainingOptions(8, 3e-2, 1, save_every=3, log_every=1, bf16=False)
     made = options(training=eight, layer=layer, evaluation=EvalOptions(2, "dev", 4))
     best = train_head(root, encoder, tmp_path / "ctc", made)

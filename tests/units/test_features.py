@@ -1,7 +1,6 @@
 """MFCCs at the right time on any grid; from audio to units: the same however it is cut and whoever
 asks, the right encoder only."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +10,12 @@ import torch
 import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.audio import read_audio, write_flac
-from speechssl.encoders.encoder import Chunking, SharedEncoder, single_threaded
+from speechssl.encoders.encoder import Chunking, SharedEncoder
 from speechssl.encoders.load import has_bf16, load_encoder
 from speechssl.timing import FrameGrid
 from speechssl.units.features import extractor_of, load_extractor, load_features
 from speechssl.units.measures import normalised_distance
-from speechssl.units.spectral import log_mel, mfcc_rows, spectral_encoder, spectral_stream
+from speechssl.units.spectral import mfcc_rows, spectral_encoder, spectral_stream
 
 from ..files import refused
 
@@ -76,10 +75,7 @@ def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
     assert rows.min() >= 0 and rows.max() <= 97
 
 
-@pytest.mark.parametrize(
-    "grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)]
-)
-@pytest.mark.parametrize("piece", [1, 7, 50, 99])
+@pytest.mark.parametrize(("grid", "piece"), [(HUBERT, 7), (SMALL, 50)])
 def test_pieces_are_the_whole(grid, piece, monkeypatch):
     """To rounding (1e-5 here): MKL sums a product of one row otherwise than one of many, and which
     it does so with depends on the processor. A piece that sees one row too few of its neighbours is
@@ -90,11 +86,6 @@ def test_pieces_are_the_whole(grid, piece, monkeypatch):
     pieces = list(spectral_stream(samples, grid, "mfcc"))
     assert len(pieces) > 1
     torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-4, rtol=0)
-
-
-def test_less_than_a_window_is_refused():
-    with pytest.raises(ValueError, match="399 samples are fewer than the 400 that one frame needs"):
-        mfcc(noise(399), HUBERT)
 
 
 # ---- units
@@ -194,21 +185,6 @@ def test_auto_is_bf16_where_there_is_such_arithmetic_and_the_codebook_agrees(
         )
 
 
-def test_every_worker_has_one_thread_threads_are_given_back_and_what_has_not_begun_is_not_begun(
-    set_threads,
-):
-    barrier, begun = threading.Barrier(3), threading.Event()
-    set_threads(2)
-    with pytest.raises(KeyboardInterrupt), single_threaded(3) as pool:
-        asked = [
-            pool.submit(lambda: (barrier.wait() and 0) or torch.get_num_threads()) for _ in range(3)
-        ]
-        assert [future.result() for future in asked] == [1, 1, 1]
-        others = [pool.submit(begun.wait, 0.2) for _ in range(50)]
-        raise KeyboardInterrupt
-    assert torch.get_num_threads() == 2 and all(future.cancelled() for future in others[6:])
-
-
 @pytest.mark.parametrize("width", [1, 5])
 def test_a_margin_is_silence_around_a_recording_and_no_frame_more(hubert_folder, width):
     samples = np.random.default_rng(0).normal(0, 0.1, 9_000).astype(np.float32)
@@ -271,10 +247,3 @@ def test_spectral_features_are_an_encoder_of_one_state(kind, width):
     assert encoder.hash != spectral_encoder("mfcc" if kind == "fbank" else "fbank").hash
     with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
         encoder.hidden_states(samples[:399])
-
-
-def test_log_mel_is_kaldis_above_the_floor():
-    tone = np.sin(2 * np.pi * 1_000 * np.arange(16_000) / 16_000).astype(np.float32)
-    found = log_mel(tone)
-    # 1 kHz is mel 28 of 80 below 8 kHz
-    assert found.shape == (98, 80) and 25 <= int(found.mean(0).argmax()) <= 32
