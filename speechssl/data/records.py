@@ -277,8 +277,9 @@ def training_data(card: Mapping[str, Any]) -> set[str]:
     if isinstance(card.get("units"), dict):
         found.add(card["units"].get("corpus"))
     for corpus in (card.get("corpus"), card.get("start_corpus")):
-        if isinstance(corpus, dict):
-            found.add(corpus.get("manifests", {}).get(options.get("split", "train")))
+        manifests = corpus.get("manifests") if isinstance(corpus, dict) else None
+        if isinstance(manifests, dict):
+            found.add(manifests.get(options.get("split", "train")))
     return {value for value in found if isinstance(value, str)}
 
 

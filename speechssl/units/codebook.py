@@ -131,7 +131,7 @@ def _read(path: Path) -> Codebook:
         ) from error
     card = read_json(_card_of(path))
     codebook = Codebook(centroids, card, str(path), arrays.get("offsets"))
-    if card["hash"] != codebook.hash:
+    if card.get("hash") != codebook.hash:
         raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
     return codebook
 
