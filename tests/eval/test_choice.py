@@ -15,7 +15,6 @@ from speechssl.cli import main
 from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.eval.compare import compare, read_results
-from speechssl.eval.predict import read_items
 from speechssl.eval.spoken_qa import Setup, choose
 from speechssl.multiple_choice.system import Baseline, WrittenChoice
 from speechssl.report.comparison import run_comparison
@@ -130,17 +129,6 @@ def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpu
     # options 1 and 3 are its best two
     assert found["other", "clean", None, "set_accuracy"] == (25, 4)
     assert found["other", "clean", None, "accuracy"] == (0, 3)
-
-
-def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
-    run([Listener(), Baseline("chance")], corpus, tmp_path / "out", ("pink@5",))
-    lines, _ = read_items(tmp_path / "out/scores/listener/pink-5-dB.parquet")
-    two = {"id": "q2", "passage": "p1", "voice": "s", "asker": "s", "type": "other"}
-    two |= {"set_accuracy": 0.0, "accuracy": None, "passage_errors": None, "passage_words": None}
-    two |= {"options": 4, "correct": [1, 3]}
-    assert lines[2] == two | {"chosen": [0, 1]}
-    chance, _ = read_items(tmp_path / "out/scores/chance/clean.parquet")
-    assert chance[2] == two | {"set_accuracy": pytest.approx(1 / 6), "chosen": None}
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.data.superb import Utterance, load_labelled
+from speechssl.data.superb import load_labelled
 from speechssl.superb.data import (
     TRAINING,
     Batch,
@@ -18,7 +18,6 @@ from speechssl.superb.data import (
     OnlineLoader,
     cache_states,
     list_split_recordings,
-    pad_batch,
     random_crops,
 )
 
@@ -73,14 +72,6 @@ def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_
     assert isinstance(small.loader(task), OnlineLoader)
     assert "--cache-gb" in capsys.readouterr().err
     assert isinstance(FeatureCache(encoder, tmp_path / "b").loader(task), CachedLoader)
-
-
-def test_padding_is_zero():
-    utterances = [Utterance("a", "x", 1.0), Utterance("b", "x", 1.0)]
-    batch = pad_batch(utterances, [torch.ones(5, 2, 3), torch.ones(2, 2, 3)], ())
-    assert batch.states.shape == (2, 2, 5, 3)
-    assert batch.states[1, :, 2:].abs().sum() == 0
-    assert batch.lengths.tolist() == [5, 2]
 
 
 def batch(*lengths):

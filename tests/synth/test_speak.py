@@ -41,10 +41,6 @@ def read(text, language="en"):
     return read_aloud(text, VOICES[language], language)
 
 
-def times(reading):
-    return {w.text: (w.start, w.end) for w in reading.words}
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, st.sampled_from(["en", "zh"]))
@@ -87,19 +83,6 @@ def test_answers_have_the_times_of_their_words(answer, words):
         round(spans[words[0]].start, 5),
         round(spans[words[-1]].end, 5),
     )
-
-
-def test_answers_without_a_place_or_sound_have_no_time():
-    reading = read(LINES)
-    for answer, why in (
-        ("art", "several"),
-        ("cat", "do not occur"),
-        (" ", "empty"),
-        ("Παρά", "of which nothing can be spoken"),
-    ):
-        times, reason = time_answer(Answer(answer), LINES, reading, "en")
-        assert times is None and why in reason
-    assert time_answer(Answer("art", char_start=17), LINES, reading, "en")[0] is None
 
 
 TEXT = "Rome fell in 476. It was not built in a day; it fell in 1 day."

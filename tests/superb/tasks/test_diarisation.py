@@ -62,16 +62,6 @@ def test_frames_to_seconds_and_back(grid, frames, seed):
     assert not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
 
 
-def test_labels_by_hand():
-    found = active_frames(
-        [Turn("bob", 0.0, 0.03), Turn("ann", 0.02, 0.06), Turn("ann", 0.5, 9.0)], GRID, 5
-    )
-    assert found.T.tolist() == [
-        [0, 1, 1, 0, 0],
-        [1, 0, 0, 0, 0],
-    ]  # middles at 0.01, 0.0325, 0.0525 s: bob has not half of the second
-
-
 @pytest.mark.filterwarnings("ignore:kernel_size exceeds")
 @given(st.integers(1, 60), st.integers(1, 3), st.sampled_from([1, 3, 11, 51]), st.integers(0, 99))
 def test_the_filter_is_scipys(frames, speakers, median, seed):
@@ -127,10 +117,8 @@ def head_of(states=3, width=6, speakers=2, hidden=8):
     return head
 
 
-@pytest.mark.parametrize("lengths", [[1], [2, 1], [37], [5, 31, 17], [1, 40]])
-@pytest.mark.parametrize(
-    ("width", "hidden", "speakers"), [(6, 8, 2), (1, 3, 3), (13, 5, 4), (2, 1, 1)]
-)
+@pytest.mark.parametrize("lengths", [[1], [5, 31, 17]])
+@pytest.mark.parametrize(("width", "hidden", "speakers"), [(6, 8, 2), (1, 3, 3)])
 def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers):
     """`downstream/diarization`: logits, loss and gradients."""
     from s3prl.downstream.diarization.model import Model
