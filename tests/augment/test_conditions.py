@@ -23,14 +23,12 @@ from .conftest import steady
         ("clean", Condition("clean"), "clean"),
         ("pink@10", Condition("noise", "pink", (10,)), "pink 10 dB"),
         ("x/kitchen.wav@5", Condition("noise", "x/kitchen.wav", (5,)), "kitchen 5 dB"),
-        ("a@b/x.wav@0", Condition("noise", "a@b/x.wav", (0,)), "x 0 dB"),
         ("coloured:-6@5", Condition("noise", "coloured:-6", (5,)), "coloured:-6 5 dB"),
         ("m+g+r@5", Condition("noise", "m+g+r", (5,)), "m+g+r 5 dB"),
         ("fsd50k=/data/FSD@5", Condition("noise", "fsd50k=/data/FSD", (5,)), "fsd50k 5 dB"),
         ("codec@mp3:16", Condition("codec", "mp3", (16,)), "mp3 16 kbps"),
         ("rir=halls/a", Condition("rir", "halls/a"), "rir a"),
         ("r", Condition("rooms"), "r"),
-        ("reverb", Condition("reverb", values=(0.5,)), "reverb 0.5 s"),
         ("pitch@-2", Condition("pitch", values=(-2,)), "pitch -2"),
         ("band@1000-2000", Condition("band", values=(1000, 2000)), "no 1000-2000 Hz"),
     ],
@@ -46,7 +44,6 @@ def test_conditions_are_read_and_named(text: str, condition: Condition, label: s
     ("text", "steps", "snr", "short"),
     [
         ("reverb@0.5+kitchen.wav@5", ["reverb@0.5", "kitchen.wav@5"], 5, "reverb + kitchen"),
-        (" r + pink@3 ", ["r", "pink@3"], 3, "r + pink"),
         ("reverb+m+g+r@5", ["reverb@0.5", "m+g+r@5"], 5, "reverb + m+g+r"),
         (
             "rir=halls+a+b.wav@1+codec@mp3:16",
@@ -127,8 +124,7 @@ def test_a_chain_is_its_steps_in_order_and_clean_is_the_input() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["pink@30", "babble@30", "reverb@0.4", "band@500-1500", "reverb@0.3+pink@30"],
+    "text", ["pink@30", "babble@30", "reverb@0.4", "band@500-1500", "reverb@0.3+pink@30"]
 )
 def test_nothing_moves_in_time(text: str, voices: tuple[Path, ...]) -> None:
     samples = np.zeros(16_000, np.float32)

@@ -12,14 +12,7 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.sounds import (
-    DEV,
-    HELD_OUT,
-    LEVEL,
-    SEEN,
-    Family,
-    draw_clip,
-)
+from speechssl.augment.sounds import DEV, HELD_OUT, LEVEL, SEEN, Family, draw_clip
 from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
 
@@ -62,8 +55,7 @@ def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "slope"),
-    [("pink", -3.01), *((f"coloured:{s}", s) for s in (-6.0, 0.0, 6.0))],
+    ("kind", "slope"), [("pink", -3.01), *((f"coloured:{s}", s) for s in (-6.0, 0.0, 6.0))]
 )
 def test_generated_noise_has_its_slope_and_power(kind: str, slope: float) -> None:
     noise = NoiseBank.open(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)

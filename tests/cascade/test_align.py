@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 from speechssl.artifacts import read_json
 from speechssl.cascade import align
 from speechssl.cascade import align_corpus as verb
-from speechssl.cascade.align import (
-    Alignment,
-    CtcAligner,
-    align_windows,
-)
+from speechssl.cascade.align import Alignment, CtcAligner, align_windows
 from speechssl.cascade.align_corpus import align_corpus, load_aligner
 from speechssl.cascade.align_whisper import assign_to_pieces, token_times
 from speechssl.cascade.model import CtcVocabulary, align_spans
@@ -332,13 +328,6 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     )
     step = SECONDS / len(words)
     found = {q.id: [(a.text, a.start, a.end) for a in q.answers] for q in made.questions}
-    assert [t for t, *_ in found["q0"] + found["q1"]] == [
-        "Rome",
-        "in Rome",
-        "born",
-        "Rome",
-        "Paris",
-    ]
     assert [times for _, *times in found["q1"][1:]] == [[None, None]] * 2
     timed = [times for _, *times in found["q0"] + found["q1"][:1]]
     assert np.array(timed) == pytest.approx(np.array([(9, 10), (4, 6), (3, 4)]) * step, abs=1e-4)

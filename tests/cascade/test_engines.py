@@ -8,10 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from speechssl.cascade.engines import (
-    FALLBACK,
-    HuggingFaceRecogniser,
-)
+from speechssl.cascade.engines import HuggingFaceRecogniser
 from speechssl.timing import FrameGrid
 
 from ..files import change_json, refused
@@ -87,44 +84,6 @@ def test_whisper_words_have_times_inside_the_audio(whisper_folder):
 @pytest.fixture
 def whisper(whisper_folder) -> HuggingFaceRecogniser:
     return HuggingFaceRecogniser(whisper_folder, language="en")
-
-
-def give_logits(
-    whisper: HuggingFaceRecogniser, first: dict[str, float], later: dict[str, float], other: float
-) -> None:
-    """Make the decoder give these logits to tokens, and `other` to all others, whatever it hears.
-
-    first: after <|startoftranscript|>, where Whisper tells whether there is speech; later: after
-    any other token.
-    """
-    model, tokenizer = whisper.engine.model, whisper.engine.tokenizer
-
-    def forward(hidden: torch.Tensor) -> torch.Tensor:
-        logits = torch.full((*hidden.shape[:2], model.config.vocab_size), other)
-        for values, places in ((later, slice(None)), (first, slice(int(hidden.shape[1] > 1)))):
-            for token, value in values.items():
-                logits[:, places, tokenizer.convert_tokens_to_ids(token)] = value
-        return logits
-
-    model.proj_out.forward = forward
-
-
-def test_a_whisper_that_repeats_itself_draws_other_words(whisper, monkeypatch):
-    give_logits(whisper, {}, {"a": 10.1, "b": 10.0, "<|0.00|>": 0.0}, -20.0)
-    heard = whisper.transcribe(noise(3)).text
-    monkeypatch.setitem(FALLBACK, "compression_ratio_threshold", 1000.0)
-    assert set(whisper.transcribe(noise(3)).text) == {"a"}
-    assert set(heard) == {"a", "b"}
-
-
-@pytest.mark.slow
-def test_a_whisper_says_nothing_where_it_hears_no_speech(whisper):
-    give_logits(whisper, {}, {}, 0.0)
-    assert whisper.transcribe(noise(3)).words  # it is unsure of the words, but hears speech
-    give_logits(whisper, {"<|nospeech|>": 20.0}, {}, 0.0)
-    assert whisper.transcribe(noise(3)).words == ()
-    give_logits(whisper, {"<|nospeech|>": 20.0}, {"a": 20.0, "<|0.00|>": 0.0}, -20.0)
-    assert whisper.transcribe(noise(3)).words  # it is sure of the words
 
 
 @pytest.mark.slow

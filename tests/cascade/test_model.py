@@ -1,6 +1,5 @@
 """CTC: decoding and alignment on emissions made by hand, the head, the recogniser on disk."""
 
-import itertools
 import math
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 import torchaudio
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import (
     BLANK,
     CtcHead,
@@ -19,7 +17,6 @@ from speechssl.cascade.model import (
     align_spans,
     greedy_spans,
     run_lstm,
-    timed_words,
 )
 from speechssl.timing import FrameGrid
 
@@ -38,30 +35,7 @@ def emissions(path: str, vocabulary: CtcVocabulary = ENGLISH, sure: float = 0.9)
     return probabilities.log()
 
 
-def align_words(
-    log_probs: torch.Tensor, text: str, vocabulary: CtcVocabulary, grid: FrameGrid
-) -> list[TimedWord]:
-    """The words of a text of symbols of the vocabulary, on its likeliest path."""
-    return timed_words(
-        align_spans(log_probs, vocabulary.encode(text)),
-        vocabulary.symbols,
-        vocabulary.separator,
-        grid,
-    )
-
-
 # -- decoding and alignment
-
-
-def test_alignment_to_the_frame():
-    #        0123456789
-    path = "__hhi_|_mme_"
-    words = align_words(emissions(path), "hi me", ENGLISH, GRID)
-    assert [w.text for w in words] == ["hi", "me"]
-    assert (words[0].start, words[0].end) == (GRID.seconds(2), GRID.seconds(5))
-    assert (words[1].start, words[1].end) == (GRID.seconds(8), GRID.seconds(11))
-    assert words[0].start == (2 * 320 + 40) / 16_000
-    assert [w.confidence for w in words] == pytest.approx([0.9, 0.9], abs=1e-4)
 
 
 # -- head
@@ -92,24 +66,6 @@ def test_padding_never_matters(states, lstm_layers):
         model.loss(torch.nn.functional.pad(features, (0, 0, 0, 4), value=99.0), lengths, targets)[
             "loss"
         ],
-    )
-
-
-def test_layer_weights_begin_equal_and_learn():
-    model = head(states=3)
-    features = torch.randn(2, 3, 6, 8)
-    one = head()
-    one.load_state_dict(
-        {name: value for name, value in model.state_dict().items() if name != "weights"}
-    )
-    lengths = torch.tensor([6, 6])
-    torch.testing.assert_close(model(features, lengths).exp().sum(-1), torch.ones(2, 6))
-    torch.testing.assert_close(model(features, lengths), one(features.mean(1), lengths))
-    model.loss(features, torch.tensor([6, 6]), [[3], [4, 5]])["loss"].backward()
-    assert (
-        model.weights is not None
-        and model.weights.grad is not None
-        and model.weights.grad.abs().sum() > 0
     )
 
 
@@ -199,18 +155,6 @@ def test_a_decoder_says_the_words_and_the_alignment_their_times(recogniser):
     ]
     recogniser.decoder = _Says("")
     assert recogniser.transcribe(samples).words == ()
-
-
-def test_words_of_two_pieces_stay_apart(recogniser, monkeypatch):
-    monkeypatch.setattr("speechssl.cascade.model.LONGEST_PIECE", 20)
-    monkeypatch.setattr(
-        "speechssl.cascade.model.pieces_at_blanks",
-        lambda log_probs: [(0, 13), (13, len(log_probs))],
-    )
-    recogniser.decoder = _Says("hi me", "hi me")
-    words = recogniser.transcribe(spoken("__hhi_|_mme_" + "__hhi_|_mme_")).words
-    assert [w.text for w in words] == ["hi", "me", "hi", "me"]
-    assert all(a.end <= b.start for a, b in itertools.pairwise(words))
 
 
 def test_the_greedy_path_is_the_alignment_of_its_own_text():

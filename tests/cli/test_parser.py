@@ -12,17 +12,7 @@ import yaml
 
 from speechssl.cli import parse_arguments
 from speechssl.cli.parser import make_parser, parse
-from speechssl.options import (
-    Amount,
-    Count,
-    Portion,
-    Share,
-    Weight,
-    Whole,
-    argument,
-    group,
-    option,
-)
+from speechssl.options import Amount, Count, Portion, Share, Weight, Whole, argument, group, option
 
 from ..files import refused
 
@@ -167,10 +157,8 @@ def test_a_bad_file_is_named_with_the_field(
 @pytest.mark.parametrize(
     ("verb", "typed", "required"),
     [
-        ("units evaluate", "--conditions pink@3 --violins p.png --noisy 2 --alignment x", "a b c"),
         ("train dual", "--start people-en/dual --random-units 0.1 --precision fp32", "a b c"),
         ("pretrain continue", "--start e --distort m+g+r --noise musan=m --no-same-masks", "a b"),
-        ("prepare librispeech", "--lexicon c d --no-any-count", "a b"),
     ],
 )
 def test_the_printed_config_is_the_call(

@@ -1,7 +1,6 @@
 """Multiple choice over systems and conditions: all is encoded once, baselines are exact, spoken end
 to end."""
 
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from speechssl.report.options import Compare
 from speechssl.results import read_rows
 from speechssl.textlm.tokenizers import TextCodec
 
-from ..files import refused, write_corpus
+from ..files import write_corpus
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -172,36 +171,6 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(
     assert values(run([Listener()], corpus, tmp_path / "out"))[
         "listener", "clean", None, "set_accuracy"
     ] == (25, 4)
-
-
-def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_path):
-    corpus = make(tmp_path / "text", False)
-    refused("text only; prepare .* --speak", run, [Listener()], corpus, tmp_path / "out")
-
-    class Reads:
-        def score_many(self, items):
-            assert [len(i.options) for i in items] == [4] * 4 and len(items[0].passage) == 3
-            return [np.zeros(4)] * 4
-
-    class Codec:
-        def encode(self, words):
-            return np.arange(len(words)), np.arange(len(words))
-
-    text, given = (
-        WrittenChoice(name, s, Codec(), Reads(), {"s": s})
-        for name, s in (("text", "text"), ("cascade-given", "given"))
-    )
-    assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (
-        pytest.approx(100 / 3),
-        3,
-    )
-    refused("nothing written", run, [given], corpus, tmp_path / "out")
-
-
-def test_a_corpus_without_options_is_one_sentence(mini_corpus, tmp_path):
-    root = mini_corpus()
-    shutil.copytree(root / "train", root / "dev")
-    refused("no question with options", run, [Baseline("chance")], root, tmp_path / "out")
 
 
 # ---- the real questions

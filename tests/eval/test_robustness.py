@@ -23,7 +23,6 @@ from speechssl.eval.degradation import (
     clean_gain,
     degradation,
     degradation_tables,
-    score_tables,
 )
 from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import run_robustness
@@ -157,17 +156,6 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     assert "What DUAL and the cascade keep of their clean FF1" in text
 
 
-def test_the_grid_draws_voices_in_every_task(base, plan):
-    plan = replace(plan, tasks=tuple(f"{task}={base.audio}" for task in ("ks", "ic", "sid")))
-    printed, _ = run(plan, base.audio, {"ks": 5, "ic": 6, "sid": 0})
-    rows = read_rows(plan.out / "results.jsonl")
-    drawn = {("ks", "voice", 5), ("ic", "voice", 6), ("sid", "session", 3)}
-    assert {(r.name, r.drawn, r.groups) for r in rows} == drawn
-    sentence = "95 % intervals draw 5 to 6 voices."
-    assert read_json(plan.out / "degradation.json")["drawn"] == sentence
-    assert sentence in printed
-
-
 CLEAN = Setting("clean", parse_condition("clean"))
 SEEN, UNSEEN = (Setting(group, parse_condition("pink@5")) for group in ("seen", "unseen"))
 LOUD = Setting("unseen", parse_condition("pink@0"))
@@ -289,14 +277,6 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
     assert mean["difference"]["value"] == pytest.approx((90 + 80) / 2 - (75 + 50) / 2)
     text = "\n".join(t.text for t in degradation_tables(degradation(grid)))
     assert "90.0 - 75.0 = +15.0" in text
-
-
-def test_a_task_that_the_baseline_did_not_do_has_no_gain_and_stops_the_averages_only():
-    lonely = {("sid", "acc", "new"): {CLEAN: 0.9, SEEN: 0.8, UNSEEN: 0.8}}
-    grid = grid_of(EXAMPLE | lonely)
-    found = degradation(grid)
-    assert found["averages"] == found["clean"] == []
-    assert "sid acc, new" in score_tables(grid, 5)[0].text
 
 
 # ---- properties

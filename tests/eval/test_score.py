@@ -7,13 +7,7 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.data.records import Answer, Corpus, Passage, Question, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.eval.predict import read_items
-from speechssl.eval.score import (
-    ERRORS,
-    QuestionScore,
-    answer_type,
-    error_type,
-    question_lines,
-)
+from speechssl.eval.score import ERRORS, QuestionScore, answer_type, error_type, question_lines
 from speechssl.eval.spoken_qa import Setup, evaluate
 
 from ..files import write_corpus

@@ -28,13 +28,9 @@ PACKAGE = Path(speechssl.__file__).parent
 @pytest.mark.parametrize(
     ("name", "content", "answer"),
     [
-        ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1 names ../q0.flac, which leads out of"),
-        ("m.txt", "in.flac\n../q0.flac", "m.txt:2 names ../q0.flac, which leads out of"),
-        (
-            "m.tsv",
-            "INNER\nin.flac\t1\n../q0.flac\t1",
-            "m.tsv:3 names ../q0.flac, which leads out of",
-        ),
+        ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1"),
+        ("m.txt", "in.flac\n../q0.flac", "m.txt:2"),
+        ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv:3"),
         ("m.jsonl", '{"audio": "x/../in.flac"}', ""),
         ("m.txt", "OUTER/q0.flac", ""),  # an absolute path is meant
     ],
@@ -46,17 +42,12 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
     (inner / "x").mkdir(parents=True)
     shutil.copyfile(workshop / "audio/q0.flac", tmp_path / "q0.flac")
     shutil.copyfile(workshop / "audio/q1.flac", inner / "in.flac")
-    (inner / name).write_text(
-        content.replace("{{", "{")
-        .replace("}}", "}")
-        .replace("INNER", str(inner))
-        .replace("OUTER", str(tmp_path))
-    )
-    said = command(
-        "units", "extract", inner / name, "mfcc", workshop / "mfcc.safetensors", tmp_path / "out"
-    )
+    content = content.replace("INNER", str(inner)).replace("OUTER", str(tmp_path))
+    (inner / name).write_text(content)
+    book = workshop / "mfcc.safetensors"
+    said = command("units", "extract", inner / name, "mfcc", book, tmp_path / "out")
     if answer:
-        check_refusal(said, answer)
+        check_refusal(said, answer, "../q0.flac")
     else:
         assert said.code == 0, said
 
@@ -68,28 +59,12 @@ def test_a_corpus_leads_out_of_its_folder_by_absolute_paths_alone(
     shutil.copytree(workshop / "corpus", root)
     shutil.copyfile(root / "test/audio/p0.flac", tmp_path / "p0.flac")
     path = root / "test/passages.jsonl"
-    whole = path.read_text()
-    for audio, allowed in (
-        ("../p0.flac", False),
-        ("../test/audio/p0.flac", True),
-        (str(tmp_path / "p0.flac"), True),
-    ):
-        path.write_text(whole.replace("test/audio/p0.flac", audio))
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        said = command(
-            "units",
-            "extract",
-            root,
-            "mfcc",
-            workshop / "mfcc.safetensors",
-            tmp_path / "out",
-            "--split",
-            "test",
-        )
-        if allowed:
-            assert said.code == 0, said
-        else:
-            check_refusal(said, "passages.jsonl:1", "leads out of")
+    whole, out = path.read_text(), tmp_path / "out"
+    extract = f"units extract {root} mfcc {workshop}/mfcc.safetensors {out} --split test"
+    path.write_text(whole.replace("test/audio/p0.flac", "../p0.flac"))
+    check_refusal(command(*extract.split()), "passages.jsonl:1", "leads out of")
+    path.write_text(whole.replace("test/audio/p0.flac", str(tmp_path / "p0.flac")))
+    assert command(*extract.split()).code == 0
 
 
 def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path) -> None:
@@ -171,11 +146,7 @@ def test_no_pickle_is_loaded_unrestricted() -> None:
         unsafe(
             ast.parse("import torch\ntorch.load(x)\npickle.loads(y)\nAutoModel.from_pretrained(z)")
         )
-    ) == [
-        "torch.load in line 2",
-        "pickle.loads in line 3",
-        "AutoModel.from_pretrained in line 4",
-    ]
+    ) == ["torch.load in line 2", "pickle.loads in line 3", "AutoModel.from_pretrained in line 4"]
 
 
 @pytest.mark.parametrize("kind", ["evil", "whisper"])

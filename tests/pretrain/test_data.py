@@ -22,7 +22,6 @@ from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
     TrainingRecording,
-    fit_targets,
     make_buckets,
     pack_audio,
     shortest_crop,
@@ -30,7 +29,7 @@ from speechssl.pretrain.data import (
     write_targets,
 )
 from speechssl.pretrain.model import ContrastiveBatches
-from speechssl.pretrain.options import Batches, Masks, Targets
+from speechssl.pretrain.options import Batches, Masks
 from speechssl.timing import FrameGrid
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import Features
@@ -385,36 +384,6 @@ def with_reference(root):
         "anchors": [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]],
     }
     (root / "train/reference.jsonl").write_text(json.dumps(row) + "\n")
-
-
-def test_a_passage_is_taught_by_its_reference_where_it_has_one(mini_corpus):
-    root = mini_corpus()
-    assert all(t.anchors is None for t in teachers(root))
-    with_reference(root)
-    found = teachers(root)
-    assert [t.id for t in found] == ["p0", "p1", "p2"]
-    assert [t.audio.relative_to(root).as_posix() for t in found] == [
-        "train/audio/p0.flac",
-        "train/reference/p1.flac",
-        "train/audio/p2.flac",
-    ]
-    assert found[1].anchors.shape == (2, 2)
-    assert found[0].anchors is found[2].anchors is None
-
-
-def test_clusters_are_fitted_on_a_random_choice(mini_corpus):
-    root, drawn = mini_corpus(tuple(range(8_000, 12_000, 400))), {}
-
-    def watched(samples):
-        seen.append(len(samples))
-        return features(samples)
-
-    for seed in range(4):
-        seen = drawn.setdefault(seed, [])
-        book = fit_targets(teachers(root), of(watched), Targets(clusters=6, share=0.3), seed)
-        assert len(seen) == 3
-        assert book.size == 6
-    assert len({tuple(sorted(seen)) for seen in drawn.values()}) > 1
 
 
 # ---- files

@@ -1,9 +1,6 @@
 """The rows of a robustness grid on the page: what is lost, tables and figures."""
 
-from speechssl.report.robustness import (
-    add_losses,
-    split_grid,
-)
+from speechssl.report.robustness import add_losses, split_grid
 from speechssl.report.scores import arrange
 from speechssl.results import Row
 

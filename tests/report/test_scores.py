@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 
 from speechssl.report.page import metric_grids
-from speechssl.report.scores import (
-    arrange,
-    conditions_of,
-    metrics_of,
-)
+from speechssl.report.scores import arrange
 from speechssl.results import Row
 
 
@@ -42,22 +38,6 @@ def test_rows_that_differ_in_their_seed_are_averaged_and_the_last_card_counts():
     (score,) = arrange([*seeds, replace(seeds[1], value=9.0, card="again")]).itertuples()
     assert (score.value, score.low, score.high, score.seeds) == (6.0, 2.0, 8.0, 2)
     assert score.text == "6.0\n[2.0, 8.0]"
-
-
-def test_systems_metrics_and_conditions_stand_in_their_order():
-    rows = [row("b", "wer", 1.0), row("b", "ff1", 1.0), row("dual", "ff1", 1.0, "reverb")]
-    rows += [row("dual", "ff1", 1.0, "pink", snr) for snr in (0.0, 20.0)]
-    rows += [row("dual", "ff1", 1.0, "reverb", encoder="other")]
-    scores = arrange(rows)
-    assert sorted(scores.label.unique()) == ["b", "dual · h", "dual · other"]
-    assert scores.label.iloc[-1] == "b"
-    assert metrics_of(scores) == ["ff1", "wer"]
-    assert conditions_of(scores) == [
-        "Clean",
-        "Pink noise, 20\u00a0dB",
-        "Pink noise, 0\u00a0dB",
-        "Reverberation",
-    ]
 
 
 @pytest.mark.parametrize(

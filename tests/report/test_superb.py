@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 
-from speechssl.report.build import Results, build_report, write_report
-from speechssl.report.options import Report
 from speechssl.report.superb import arrange_superb, is_superb, superb_grids
 from speechssl.report.superb_figures import (
     CLASSES,
@@ -27,8 +25,6 @@ from speechssl.results import (
     results_table,
     unit,
 )
-
-from ..files import refused
 
 # task, metric -> the clean score of the first encoder, of the second, what 5 dB of noise costs
 CLEAN = {
@@ -167,22 +163,6 @@ def test_what_a_run_left_is_read(run):
     assert sum(len(d.detail.confusion) for d in artefacts.details) == 2 * 6
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "field"),
-    [
-        ("heads/a/ks/seed-0/card.json", {"layer_weights": ["0.5", "0.5"]}, "layer_weights"),
-        ("details/a/ks.json", {"encoder": "a", "task": "ks"}, "detail"),
-    ],
-)
-def test_a_damaged_file_is_one_sentence_and_leaves_the_old_page(tmp_path, path, value, field):
-    append_rows(tmp_path / "results.jsonl", rows(1))
-    (tmp_path / "report.html").write_text("old")
-    put(tmp_path / path, value)
-    message = refused(re.escape(str(tmp_path / path)), write_report, Report(out=tmp_path))
-    assert field in message
-    assert (tmp_path / "report.html").read_text() == "old"
-
-
 def test_a_robustness_grid_is_not_taken_for_superb():
     grid = [
         row(t, "a", c, None, "acc", 50.0) for t in ("ks", "sid") for c in ("clean", "seen-pink")
@@ -193,13 +173,6 @@ def test_a_robustness_grid_is_not_taken_for_superb():
 
 
 # ---- tables
-
-
-def test_columns_of_clean_speech_stand_in_the_benchmarks_order():
-    columns, _ = read([*rows(1), row("ks", "x", "clean", None, "f1", 3.0)])["Clean speech"]
-    names = [column.replace("\u00a0", " ").replace("\n", " ") for column in columns]
-    assert names[:6] == ["Encoder", "PR PER ↓", "ASR WER ↓", "ASR WER+LM ↓", "KS Acc ↑", "KS F1 ↑"]
-    assert names[-3:] == ["SF F1 ↑", "SF CER ↓", "ER Acc ↑"] and len(names) == 14
 
 
 def test_clean_speech_is_the_mean_over_seeds_and_the_best_is_marked():
@@ -273,18 +246,3 @@ def test_cells_are_percent_of_the_truth():
     counts[40:, 0] += 1
     shares = confusion_shares(Confusion(list(range(100)), counts.tolist()))
     assert list(shares.index) == [0, *range(40, 40 + CLASSES - 1)]
-
-
-# ---- the page
-
-
-def test_rows_alone_make_a_page_with_escaped_names(tmp_path):
-    noisy = [row("asv", "<b>&x", "clean", None, "eer", 5.0)]
-    noisy.append(row("asv", "<b>&x", "babble", 5.0, "eer", 33.3))
-    noisy.append(Row("qa", "dual", "a", "clean", None, "ff1", 41.7, None, None, 9, 0, ""))
-    build_report(tmp_path / "r.html", Results(noisy))
-    page = (tmp_path / "r.html").read_text()
-    assert "with and without a transcript</title>" in page and "<b>&x" not in page
-    # other noises are shown as of any system
-    results = page[page.index(">Results<") : page.index("rows behind this page")]
-    assert "33.3" in results and "41.7" in results and "5.0" in page[: page.index(">Results<")]

@@ -54,18 +54,6 @@ def test_both_give_the_same(data, encoder, tmp_path, pooled):
     assert a.states.shape == ((3, 3, 32) if pooled else (3, 3, 24, 32))
 
 
-def test_unreadable_recordings_are_left_out(data, encoder, tmp_path):
-    for i in (0, 1):
-        (data.root / f"audio/dev-{i}.flac").write_bytes(b"nothing")
-    stored, online = loaders(data, encoder, tmp_path / "f", True)
-    dev = data.splits["dev"]
-    assert [u.id for u in online.batch(dev).utterances] == ["dev-2", "dev-3"]
-    assert online.batch(dev[:2]) is None
-    assert set(online.failed) == {"dev-0", "dev-1"}
-    assert [u.id for u in online.usable(dev)] == ["dev-2", "dev-3"]
-    assert [u.id for u in stored.usable(dev)] == ["dev-2", "dev-3"]
-
-
 def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_path, capsys):
     task = SimpleNamespace(data=data, pooled=True, wants_waves=False)
     small = FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6)

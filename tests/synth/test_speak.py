@@ -16,13 +16,7 @@ from speechssl.data.prepare import PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.synth import speak as speaking
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.speak import (
-    normalise,
-    read_aloud,
-    speak_drafts,
-    time_answer,
-    voices_of,
-)
+from speechssl.synth.speak import normalise, read_aloud, speak_drafts, time_answer, voices_of
 
 from ..files import contents, read_lines, remarks
 

@@ -214,15 +214,6 @@ def test_recordings_that_are_encoded_together_get_the_units_of_each_alone(
         assert contents(tmp_path / f"units-{workers}") == before
 
 
-def test_units_of_audio_that_is_away_are_kept(extractor, recordings, tmp_path):
-    out, listed = tmp_path / "units", list_recordings(recordings)
-    extract(extractor, listed, out)
-    before = contents(out)
-    recordings.rename(tmp_path / "away")
-    refused("there is no recording such as", extract, extractor, listed, out)
-    assert contents(out) == before
-
-
 def test_nothing_but_damage_is_an_error_that_leaves_the_reasons(extractor, recordings, tmp_path):
     for path in recordings.iterdir():
         path.write_bytes(b"no")

@@ -10,8 +10,7 @@ import torch
 import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.audio import read_audio, write_flac
-from speechssl.encoders.encoder import Chunking, SharedEncoder
-from speechssl.encoders.load import has_bf16, load_encoder
+from speechssl.encoders.encoder import Chunking
 from speechssl.timing import FrameGrid
 from speechssl.units.features import extractor_of, load_extractor, load_features
 from speechssl.units.measures import normalised_distance
@@ -120,16 +119,6 @@ def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
     )
 
 
-def test_an_encoder_that_remembers_gives_the_same_units(encoder, extractor):
-    shared, samples = extractor_of(SharedEncoder(encoder), extractor.codebook), noise(50_000)
-    assert (
-        np.array_equal(shared.frames(samples), extractor.frames(samples))
-        and shared.card == extractor.card
-    )
-    # from what it remembers
-    assert np.array_equal(shared.frames(samples), extractor.frames(samples))
-
-
 @pytest.mark.parametrize("card", [{"encoder": "0123456789abcdef"}, {"frame_rate": 25.0}])
 def test_a_codebook_of_another_encoder_is_refused(encoder, codebook_for, card):
     refused("was not fitted on .*; give that", extractor_of, encoder, codebook_for(encoder, **card))
@@ -143,46 +132,12 @@ def test_features_that_are_not_finite_give_no_units(extractor):
         replace(extractor, features=broken).frames(np.zeros(9_000, np.float32))
 
 
-def test_cards_tell_units_apart_and_an_extractor_is_loaded_in_the_precision_asked_for(
-    encoder, extractor, codebook_for, hubert_folder, tmp_path
-):
-    facts = {
-        "encoder": encoder.hash,
-        "layer": 1,
-        "smooth": 3,
-        "codebook": extractor.codebook.hash,
-        "precision": "fp32",
-    }
-    assert extractor.card == facts
-    for card in ({"seed": 1}, {"layer": 2}):
-        assert extractor_of(encoder, codebook_for(encoder, smooth=3, **card)).card != facts
+def test_an_extractor_is_loaded_in_the_precision_asked_for(extractor, hubert_folder, tmp_path):
     folder, book = str(hubert_folder("layer")), tmp_path / "book.safetensors"
     extractor.codebook.save(book)
     made = load_extractor(folder, book, "bf16")
     assert made.card == extractor.card | {"precision": "bf16"}
     assert np.mean(made.frames(noise(16_000)) == extractor.frames(noise(16_000))) > 0.8
-
-
-@pytest.mark.parametrize("has", [False, True])
-def test_auto_is_bf16_where_there_is_such_arithmetic_and_the_codebook_agrees(
-    has, extractor, hubert_folder, tmp_path, monkeypatch
-):
-    if has and not has_bf16(True):
-        pytest.skip("this processor has no bf16 arithmetic")
-    monkeypatch.setattr("speechssl.encoders.load.has_bf16", lambda on_cpu: has)
-    folder, found = str(hubert_folder("layer")), "bf16" if has else "fp32"
-    assert (
-        load_features(folder, 1, precision="auto").card["precision"]
-        == load_encoder(folder, "auto").precision
-        == found
-    )
-    for its, expected in {"fp32": "fp32", "bf16": found}.items():
-        book = replace(extractor.codebook, card=extractor.codebook.card | {"precision": its})
-        book.save(tmp_path / f"{its}.safetensors")
-        assert (
-            load_extractor(folder, tmp_path / f"{its}.safetensors", "auto").card["precision"]
-            == expected
-        )
 
 
 @pytest.mark.parametrize("width", [1, 5])

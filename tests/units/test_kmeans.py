@@ -14,7 +14,7 @@ from speechssl.units import nearest
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import smooth, smooth_stream
 from speechssl.units.kmeans import Reservoir, fit_kmeans, lloyd
-from speechssl.units.nearest import CentroidScores, Nearest
+from speechssl.units.nearest import Nearest
 
 from ..files import refused
 
@@ -262,21 +262,6 @@ def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatc
 
 
 HALF, FULL = torch.bfloat16, torch.float32
-
-
-@pytest.mark.parametrize("kind", ["normal", "close", "clusters", "far", "ints"])
-def test_every_product_leaves_the_nearest_among_its_candidates(kind):
-    centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
-    features = {
-        "normal": normal(1, 600, 32),
-        "close": centroids[rng.integers(0, 40, (600, 2))].mean(1),
-        "clusters": centroids[rng.integers(0, 40, 600)] + 0.3 * normal(1, 600, 32),
-        "far": 1e4 + normal(1, 600, 32),
-        "ints": rng.integers(-3, 4, (600, 32)).astype(np.float32),
-    }[kind]
-    find = Nearest(centroids)
-    find.products = [CentroidScores(centroids, find.device, dtype) for dtype in (HALF, FULL)]
-    assert np.array_equal(find(torch.from_numpy(features)), truth(features, centroids))
 
 
 def test_standardised_clusters_are_not_decided_by_one_dimension_of_huge_variance():

@@ -169,17 +169,6 @@ def test_jsonl_is_read_gaps_are_silence_and_small_overlaps_are_clipped(tmp_path)
     }
 
 
-def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
-    (tmp_path / "bad.TextGrid").write_text(SHORT.replace("0.25\n0.5\n", "0.1\n0.5\n"))
-    (tmp_path / "good.TextGrid").write_text(SHORT)
-    (tmp_path / "none.TextGrid").write_text("")
-    assert read_alignment(tmp_path) == {"good": PHONES}
-    err = capsys.readouterr().err
-    assert "set aside bad: " in err
-    assert "phones must be in order" in err
-    assert "2 recordings set aside" in err
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
