@@ -78,7 +78,10 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "draw_clips", lambda seed: draw_clips(seed, 4, 1.0))
         return parse_distortions(
-            "m+g+r+p+b+c+s+street", {"voices": folder, "street": folder}, probability=(1, 1)
+            "m+g+r+p+b+c+s+street",
+            {"voices": folder, "street": folder},
+            probability=(1, 1),
+            double=0.3,
         )
 
 
