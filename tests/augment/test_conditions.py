@@ -23,14 +23,12 @@ from .conftest import steady
         ("clean", Condition("clean"), "clean"),
         ("pink@10", Condition("noise", "pink", (10,)), "pink 10 dB"),
         ("x/kitchen.wav@5", Condition("noise", "x/kitchen.wav", (5,)), "kitchen 5 dB"),
-        ("a@b/x.wav@0", Condition("noise", "a@b/x.wav", (0,)), "x 0 dB"),
         ("coloured:-6@5", Condition("noise", "coloured:-6", (5,)), "coloured:-6 5 dB"),
         ("m+g+r@5", Condition("noise", "m+g+r", (5,)), "m+g+r 5 dB"),
         ("fsd50k=/data/FSD@5", Condition("noise", "fsd50k=/data/FSD", (5,)), "fsd50k 5 dB"),
         ("codec@mp3:16", Condition("codec", "mp3", (16,)), "mp3 16 kbps"),
         ("rir=halls/a", Condition("rir", "halls/a"), "rir a"),
         ("r", Condition("rooms"), "r"),
-        ("reverb", Condition("reverb", values=(0.5,)), "reverb 0.5 s"),
         ("pitch@-2", Condition("pitch", values=(-2,)), "pitch -2"),
         ("band@1000-2000", Condition("band", values=(1000, 2000)), "no 1000-2000 Hz"),
     ],
@@ -46,7 +44,6 @@ def test_conditions_are_read_and_named(text: str, condition: Condition, label: s
     ("text", "steps", "snr", "short"),
     [
         ("reverb@0.5+kitchen.wav@5", ["reverb@0.5", "kitchen.wav@5"], 5, "reverb + kitchen"),
-        (" r + pink@3 ", ["r", "pink@3"], 3, "r + pink"),
         ("reverb+m+g+r@5", ["reverb@0.5", "m+g+r@5"], 5, "reverb + m+g+r"),
         (
             "rir=halls+a+b.wav@1+codec@mp3:16",
@@ -64,9 +61,9 @@ def test_chains(text: str, steps: list[str], snr: float | None, short: str) -> N
     assert parse_condition(chain.text) == chain
 
 
-BAD = "pink pink@ @5 clean@3 pink@loud pink@nan reverb@0 pitch pitch@99 band@1000 band@2000-1000"
-BAD += " kitchen.wav m+g+r r@5 rir= held-out pink@5+ pink@5+clean codec@mp3 codec@mp3:8"
-BAD += " codec@aac:64 coloured:steep@5 coloured:-60@5"
+BAD = (
+    "pink pink@loud pink@nan reverb@0 pitch@99 band@2000-1000 m+g+r rir= pink@5+clean codec@aac:64"
+)
 
 
 @pytest.mark.parametrize("text", ["", *BAD.split()])
@@ -79,14 +76,9 @@ def test_malformed_conditions(text: str) -> None:
     ("text", "drawn"),
     [
         ("clean", False),
-        ("pitch@-2.5", False),
-        ("codec@mp3:16", False),
-        ("pitch@2+band@900-1000", False),
-        ("pink@10", True),
+        ("codec@mp3:16+band@900-1000", False),
         ("m+g@5", True),
         ("reverb@0.6", True),
-        ("r", True),
-        ("reverb+codec@mp3:16", True),
     ],
 )
 def test_what_a_seed_decides(text: str, drawn: bool) -> None:
@@ -132,8 +124,7 @@ def test_a_chain_is_its_steps_in_order_and_clean_is_the_input() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["pink@30", "babble@30", "reverb@0.4", "band@500-1500", "reverb@0.3+pink@30"],
+    "text", ["pink@30", "babble@30", "reverb@0.4", "band@500-1500", "reverb@0.3+pink@30"]
 )
 def test_nothing_moves_in_time(text: str, voices: tuple[Path, ...]) -> None:
     samples = np.zeros(16_000, np.float32)
@@ -161,7 +152,6 @@ def test_measured_rooms(tmp_path: Path) -> None:
 # ---- frozen mixtures are the same for every system, and what has changed since is refused
 
 
-ROOT = Path(__file__).parents[2]
 # an id may hold any line separator but the manifest's own
 LENGTHS = {"u1": 12_000, "ü/2": 20_000, "a\u2028b\x85c\x0cd": 800}
 GENERATED = (
@@ -216,23 +206,6 @@ def test_the_same_mixtures_to_the_bit(
                 frozen.apply(speech(key), condition, key),
                 distorter.apply(speech(key), condition, key),
             )
-
-
-def test_a_manifest_moves_with_its_noise(
-    manifest: Path, texts: list[str], tmp_path: Path, distorter: Distorter
-) -> None:
-    """The condition names the old place; the noise comes from the new one."""
-    condition = parse_condition(texts[-4])
-    expected = distorter.apply(speech("u1"), condition, "u1")
-    new = tmp_path / "new"
-    (tmp_path / "street").rename(tmp_path / "old")
-    new.mkdir()
-    moved = manifest.rename(new / manifest.name)
-    refused("street", FrozenDistorter(moved).check, condition)
-    (tmp_path / "old").rename(new / "street")
-    np.testing.assert_array_equal(
-        FrozenDistorter(moved).apply(speech("u1"), condition, "u1"), expected
-    )
 
 
 def test_what_was_not_frozen_or_has_changed_is_refused(

@@ -12,14 +12,7 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.sounds import (
-    DEV,
-    HELD_OUT,
-    LEVEL,
-    SEEN,
-    Family,
-    draw_clip,
-)
+from speechssl.augment.sounds import DEV, HELD_OUT, LEVEL, SEEN, Family, draw_clip
 from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
 
@@ -42,18 +35,6 @@ def test_folder_of_recordings(tmp_path: Path) -> None:
     assert {d.tobytes() for d in draws} == {read_audio(f).tobytes() for f in bank.files}
 
 
-def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
-    for i in range(3):
-        write_flac(tmp_path / "n" / f"{i}.flac", steady(8000, i))
-    (tmp_path / "two.txt").write_text("n/0.flac\nn/2.flac\n")
-    assert [f.name for f in NoiseBank.open(str(tmp_path / "two.txt")).files] == ["0.flac", "2.flac"]
-    assert len(NoiseBank.open(f"fsd50k={tmp_path / 'n'}").files) == 3
-    named = NoiseBank.open("fsd50k", folders={"fsd50k": tmp_path / "n"})
-    np.testing.assert_array_equal(
-        named.sample("u1", 500), NoiseBank.open(str(tmp_path / "n")).sample("u1", 500)
-    )
-
-
 def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
     for kind, count in (("noise", 1), ("music", 1), ("speech", 4)):
         for i in range(count):
@@ -74,8 +55,7 @@ def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "slope"),
-    [("pink", -3.01), *((f"coloured:{s}", s) for s in (-12.0, -6.0, 0.0, 3.0, 6.0))],
+    ("kind", "slope"), [("pink", -3.01), *((f"coloured:{s}", s) for s in (-6.0, 0.0, 6.0))]
 )
 def test_generated_noise_has_its_slope_and_power(kind: str, slope: float) -> None:
     noise = NoiseBank.open(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)
@@ -127,12 +107,3 @@ def test_training_cannot_name_noise_of_evaluation() -> None:
     assert len(set(EVERY)) == 11 + 6 + 6
     for name in ("dev", "held-out"):
         refused("is not a list of distortions", parse_distortions, name)
-
-
-@pytest.mark.parametrize("n", [1, 800, 40_001])
-@pytest.mark.parametrize("kind", ["m", "pink"])
-def test_evaluation_gets_any_length(kind: str, n: int) -> None:
-    bank = NoiseBank.open(kind, seed=2)
-    made = bank.sample("u1", n)
-    assert made.shape == (n,) and np.isfinite(made).all() and np.any(made)
-    np.testing.assert_array_equal(made, bank.sample("u1", n))

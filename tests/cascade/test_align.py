@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from speechssl.artifacts import read_json
 from speechssl.cascade import align
 from speechssl.cascade import align_corpus as verb
-from speechssl.cascade.align import (
-    GAP,
-    Alignment,
-    CtcAligner,
-    align_windows,
-    widen_words,
-)
+from speechssl.cascade.align import Alignment, CtcAligner, align_windows
 from speechssl.cascade.align_corpus import align_corpus, load_aligner
 from speechssl.cascade.align_whisper import assign_to_pieces, token_times
 from speechssl.cascade.model import CtcVocabulary, align_spans
@@ -182,19 +176,6 @@ def test_windows_find_what_the_whole_does(seed, longest):
     assert scores.sum() == pytest.approx(inside + outside, rel=1e-4)
 
 
-# ---- words
-
-
-def test_words_meet_in_the_middle_of_a_short_gap_and_stay_apart_in_a_long_one():
-    words = (Span("a", 0.04, 0.4), Span("b", 0.48, 0.8), Span("c", 2.0, 2.5))
-    found = widen_words(words, 2.5)
-    assert [(w.start, w.end) for w in found] == [
-        (0.02, 0.44),
-        (0.44, pytest.approx(0.8 + GAP)),
-        (2.0 - GAP, 2.5),
-    ]
-
-
 # ---- Whisper
 
 
@@ -221,9 +202,8 @@ def test_words_are_shared_out_by_what_is_recognised_in_every_piece():
 # ---- by name
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_ctc_checkpoint_aligns(ctc_folder, language):
-    aligner = load_aligner("people-en", str(ctc_folder), language)
+def test_a_ctc_checkpoint_aligns(ctc_folder):
+    aligner = load_aligner("people-en", str(ctc_folder), "en")
     # its vocabulary is A to H
     assert aligner.spells("bad face") == 1.0 and aligner.spells("you") == 0.0
     found = aligner.align(noise(45), ["a", "bad,", "face", "12"])
@@ -237,11 +217,9 @@ def test_a_ctc_checkpoint_aligns(ctc_folder, language):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("language", "words"), [("en", ["Ann", "is", "here."]), ("zh", list("安在這裡"))]
-)
-def test_a_whisper_checkpoint_aligns_with_its_own_attention(whisper_folder, language, words):
-    aligner = load_aligner("people-en", str(whisper_folder), language)
+def test_a_whisper_checkpoint_aligns_with_its_own_attention(whisper_folder):
+    words = list("安在這裡")
+    aligner = load_aligner("people-en", str(whisper_folder), "zh")
     found = aligner.align(noise(3), words)
     assert (
         [w.text for w in found.words] == words
@@ -350,13 +328,6 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     )
     step = SECONDS / len(words)
     found = {q.id: [(a.text, a.start, a.end) for a in q.answers] for q in made.questions}
-    assert [t for t, *_ in found["q0"] + found["q1"]] == [
-        "Rome",
-        "in Rome",
-        "born",
-        "Rome",
-        "Paris",
-    ]
     assert [times for _, *times in found["q1"][1:]] == [[None, None]] * 2
     timed = [times for _, *times in found["q0"] + found["q1"][:1]]
     assert np.array(timed) == pytest.approx(np.array([(9, 10), (4, 6), (3, 4)]) * step, abs=1e-4)
@@ -378,25 +349,6 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     assert not (out / "train/parts").exists()
 
 
-def test_what_has_times_keeps_them(corpus, aligner):
-    timed = {"answers": [{"text": "Ann", "start": 0.1, "end": 0.2, "char_start": 0}]}
-    passages = [
-        {"id": "a", "text": "Ann, who", "words": [["Ann,", 0.5, 1.0], ["who", 1.0, 1.5]]},
-        {"id": "b", "words": [["other", 0.0, 1.0]]},
-    ]
-    asked = [
-        {"id": "q0", "passage": "a"} | timed,
-        {"id": "q1", "passage": "a"} | answers(("who", 5)),
-        {"id": "q2", "passage": "b"} | answers(("who", 5)),
-    ]
-    out, _ = run(corpus(passages, asked))
-    made = load_corpus(out, "train")
-    assert made.passages["a"].words == (Span("Ann,", 0.5, 1.0), Span("who", 1.0, 1.5))
-    times = [(q.answers[0].start, q.answers[0].end) for q in made.questions]
-    assert times == [(0.1, 0.2), (1.0, 1.5), (None, None)]
-    assert aligner.seen == [("where",)] * 3  # only questions
-
-
 def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, aligner):
     passages = [
         {"id": "good"},
@@ -407,30 +359,22 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
         {"id": "blank", "text": " — "},
     ]
     asked = [{"id": f"q-{p['id']}", "passage": p["id"]} for p in passages]
-    asked += [
-        {"id": "q-wrong", "passage": "good", "text": "xx"},
-        {"id": "q-written", "passage": "good", "seconds": 0.0},
-    ]
+    asked.append({"id": "q-written", "passage": "good", "seconds": 0.0})
     root = corpus(passages, asked)
     (root / "train/audio/cut.flac").write_bytes(b"no audio")
     out, report = run(root)
     facts = report["splits"]["train"]
     assert facts["passages"] == {"read": 6, "kept": 1, "set_aside": 5}
-    assert facts["questions"] == {"read": 8, "kept": 2, "set_aside": 6}
+    assert facts["questions"] == {"read": 7, "kept": 2, "set_aside": 5}
     made = load_corpus(out, "train")
     assert list(made.passages) == ["good"] and [q.id for q in made.questions] == [
         "q-good",
         "q-written",
     ]
     lines = {line["id"]: line for line in read_lines(out / "set_aside.jsonl")}
-    reasons = {
-        name: line["reason"]
-        for name, line in lines.items()
-        if not name.startswith("q-") or name == "q-wrong"
-    }
+    reasons = {name: line["reason"] for name, line in lines.items() if not name.startswith("q-")}
     assert reasons == {
         "other": verb.OTHER_TEXT,
-        "q-wrong": verb.OTHER_TEXT,
         "long": verb.UNFIT,
         "cut": ("its recording cannot be used"),
         "silent": verb.NO_RECORDING,
@@ -459,16 +403,6 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, 
     with untouched(out):
         assert run(root) == (out, report) and len(aligner.seen) == seen
     refused(r"made from other inputs \(options.confidence differs\)", run, root, confidence=0.2)
-
-
-def test_a_corpus_a_split_or_its_manifest_may_be_given(corpus, aligner, tmp_path):
-    corpus([{"id": "p"}], [], "train")
-    root = corpus([{"id": "p"}], [], "dev")
-    assert sorted(run(root)[1]["splits"]) == ["dev", "train"]
-    for n, source in enumerate((root / "dev", root / "dev/passages.jsonl")):
-        out, report = run(source, tmp_path / f"out{n}")
-        assert list(report["splits"]) == ["dev"]
-        assert load_corpus(out, "dev").passages["p"].words
 
 
 BAD = [

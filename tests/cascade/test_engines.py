@@ -1,19 +1,14 @@
 """Hugging Face checkpoints: tiny ones with random weights, made here; nothing is fetched."""
 
-import json
 import shutil
 import zlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from speechssl.cascade.engines import (
-    FALLBACK,
-    HuggingFaceRecogniser,
-)
+from speechssl.cascade.engines import HuggingFaceRecogniser
 from speechssl.timing import FrameGrid
 
 from ..files import change_json, refused
@@ -72,118 +67,23 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     assert [(w.text, w.start, w.end) for w in ours.words] == expected
 
 
-@pytest.mark.parametrize(("delimiter", "lower"), [(" ", True), ("|", False)])
-def test_words_are_those_of_the_library_whatever_stands_between_them(
-    ctc_folder, tmp_path, delimiter, lower
-):
-    folder = shutil.copytree(ctc_folder, tmp_path / "mine")
-    tokens = [delimiter if token == "|" else token for token in TOKENS]
-    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    options = {
-        "word_delimiter_token": delimiter,
-        "do_lower_case": lower,
-        "bos_token": None,
-        "eos_token": None,
-    }
-    transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"), **options).save_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    recogniser = HuggingFaceRecogniser(folder)
-    torch.manual_seed(4)
-    weight = torch.randn(len(TOKENS), 16) * 3
-    weight[1:4] = 0  # the library spells out what is special
-    model = transformers.Wav2Vec2ForCTC.from_pretrained(folder)
-    for m in (model, recogniser.engine.model):
-        m.lm_head.weight.data.copy_(weight)
-    extractor = transformers.Wav2Vec2FeatureExtractor.from_pretrained(folder)
-    inputs = extractor(noise(4), sampling_rate=RATE, return_tensors="pt").input_values
-    (theirs,) = tokenizer.batch_decode(model(inputs).logits.argmax(-1))
-    words = [word.text for word in recogniser.transcribe(noise(4)).words]
-    assert words == theirs.split() and len(words) > 3
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "language, separator, seconds",
-    [("zh", "", 3.0), (None, " ", 40.0)],
-)
-def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, separator, seconds):
-    recogniser = HuggingFaceRecogniser(whisper_folder, language=language, separator=separator)
+def test_whisper_words_have_times_inside_the_audio(whisper_folder):
+    seconds = 40.0
+    recogniser = HuggingFaceRecogniser(whisper_folder)
     transcript = recogniser.transcribe(noise(seconds))
     assert transcript.words and recogniser.name == whisper_folder.name
     assert all(w.text == w.text.strip() != "" and np.isnan(w.confidence) for w in transcript.words)
     times = [0.0, *(t for w in transcript.words for t in (w.start, w.end)), seconds]
     # there are words after the first window
-    assert times == sorted(times) and (seconds < 30 or times[-2] > 15)
+    assert times == sorted(times)
+    assert times[-2] > 15
     assert recogniser.transcribe(noise(0)).words == ()
-
-
-@pytest.mark.parametrize(
-    ("separator", "wanted"),
-    [(" ", ["It", "has", "3,000.5", "pages."]), ("", ["It", "has", "3", ",000", ".5", "pages."])],
-)
-def test_what_transformers_cuts_off_a_word_of_whisper_is_put_back(
-    whisper_folder, separator, wanted
-):
-    pieces = [
-        ("It", 0, 1),
-        (" has", 1, 2),
-        (" 3", 2, 3),
-        (",000", 3, 4),
-        (".5", 4, 5),
-        (" ", 5, 5),
-        (" pages.", 5, 6),
-    ]
-    chunks = [{"text": text, "timestamp": (float(a), float(b))} for text, a, b in pieces]
-    engine = HuggingFaceRecogniser(whisper_folder, separator).engine
-    engine._pipeline = SimpleNamespace(postprocess=lambda outputs, **_: {"chunks": chunks})
-    words = engine.decode(noise(1))
-    assert [word.text for word in words] == wanted
-    assert (words[0].start, words[-1].end) == (0, 6) and (
-        not separator or (words[2].start, words[2].end) == (2, 5)
-    )
 
 
 @pytest.fixture
 def whisper(whisper_folder) -> HuggingFaceRecogniser:
     return HuggingFaceRecogniser(whisper_folder, language="en")
-
-
-def give_logits(
-    whisper: HuggingFaceRecogniser, first: dict[str, float], later: dict[str, float], other: float
-) -> None:
-    """Make the decoder give these logits to tokens, and `other` to all others, whatever it hears.
-
-    first: after <|startoftranscript|>, where Whisper tells whether there is speech; later: after
-    any other token.
-    """
-    model, tokenizer = whisper.engine.model, whisper.engine.tokenizer
-
-    def forward(hidden: torch.Tensor) -> torch.Tensor:
-        logits = torch.full((*hidden.shape[:2], model.config.vocab_size), other)
-        for values, places in ((later, slice(None)), (first, slice(int(hidden.shape[1] > 1)))):
-            for token, value in values.items():
-                logits[:, places, tokenizer.convert_tokens_to_ids(token)] = value
-        return logits
-
-    model.proj_out.forward = forward
-
-
-def test_a_whisper_that_repeats_itself_draws_other_words(whisper, monkeypatch):
-    give_logits(whisper, {}, {"a": 10.1, "b": 10.0, "<|0.00|>": 0.0}, -20.0)
-    heard = whisper.transcribe(noise(3)).text
-    monkeypatch.setitem(FALLBACK, "compression_ratio_threshold", 1000.0)
-    assert set(whisper.transcribe(noise(3)).text) == {"a"}
-    assert set(heard) == {"a", "b"}
-
-
-@pytest.mark.slow
-def test_a_whisper_says_nothing_where_it_hears_no_speech(whisper):
-    give_logits(whisper, {}, {}, 0.0)
-    assert whisper.transcribe(noise(3)).words  # it is unsure of the words, but hears speech
-    give_logits(whisper, {"<|nospeech|>": 20.0}, {}, 0.0)
-    assert whisper.transcribe(noise(3)).words == ()
-    give_logits(whisper, {"<|nospeech|>": 20.0}, {"a": 20.0, "<|0.00|>": 0.0}, -20.0)
-    assert whisper.transcribe(noise(3)).words  # it is sure of the words
 
 
 @pytest.mark.slow

@@ -4,15 +4,13 @@ answers, names, and refusals."""
 import math
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from speechssl.artifacts import hash_files, read_json
 from speechssl.cascade.options import ReaderOptions, TrainTextQa
-from speechssl.cascade.readers import cut_at_words, load_huggingface, load_text_qa
+from speechssl.cascade.readers import load_huggingface, load_text_qa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.checkpoints import MODELS, model_folder
 from speechssl.data.records import (
@@ -20,8 +18,6 @@ from speechssl.data.records import (
     Passage,
     Question,
     Span,
-    data_hash,
-    training_data,
     write_records,
 )
 from speechssl.dual.options import QaOptions
@@ -106,14 +102,6 @@ def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
     assert found.text in story.separator.join(
         w.text for w in story.words[found.first : found.last + 1]
     )
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "text"),
-    [(1, 4, "Anna"), (2, 3, "Anna"), (12, 13, "s"), (0, 0, ""), (15, 18, "1990"), (31, 34, "3.5")],
-)
-def test_an_answer_is_cut_at_words(start, end, text):
-    assert cut_at_words("(Anna) Anna's 1990s 90s Zürich 3.5", start, end, " ") == text
 
 
 @pytest.mark.parametrize("family", ["BERT", "T5"])
@@ -213,19 +201,15 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
     evaluated(corpus, tmp_path / "out", reader="someone/tiny-squad2")
     rows = evaluated(corpus, tmp_path / "out")  # beside the models' own
     assert {system for system, _ in rows} == {"text", "text+tiny-squad2"}
-    saved = read_predictions(tmp_path / "out/predictions/text+tiny-squad2/clean.parquet")
-    assert saved["card"]["reader"] == "someone/tiny-squad2" and saved["answers"]["q"]["text"]
-    assert saved["card"]["text_qa"] == hash_files([folder / "model.safetensors"])
     shutil.copytree(folder, tmp_path / "models/other/tiny-squad2")
     with pytest.raises(InputError, match=r"with another reader \(someone/tiny-squad2\)"):
         evaluated(corpus, tmp_path / "out", reader="other/tiny-squad2")
 
 
-@pytest.mark.parametrize("family", ["T5"])
 def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_threshold(
-    checkpoint, corpus, tmp_path, family
+    checkpoint, corpus, tmp_path
 ):
-    folder = checkpoint(family, QA)
+    folder = checkpoint("T5", QA)
     _, score, null, _ = by_transformers(folder, "what was lost", STORY, 384, 128, 30)
     for threshold, answers in (
         (None, True),
@@ -260,91 +244,45 @@ def test_what_answers_no_questions_is_refused(checkpoint, tmp_path, kind, file, 
     refused(reason, load_huggingface, folder, ReaderOptions())
 
 
-# ---- shifts between languages
+# ---- trained by us
+
+
+def train(bert, corpus, out, shift, steps):
+    """A reader from a tiny BERT, on the one question, whose schedule is that of four steps."""
+    training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
+    sizes = {"batch": 2, "window": 40, "stride": 20, "max_question": 20, "answer": 6}
+    qa = QaOptions(training, str(bert), split="test", characters=True, dropout=True, **sizes)
+    train_text_qa(TrainTextQa(corpus=corpus, out=out, shift=shift, qa=qa))
+
+
+@pytest.fixture
+def shifts(tmp_path):
+    """Files of two shifts between languages."""
+    files = [tmp_path / f"{name}.safetensors" for name in ("en", "zh")]
+    for file, number in zip(files, (0.5, -2.0), strict=True):
+        Shift(1, torch.linspace(-number, number, 32)).save(file)
+    return files
 
 
 def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(
-    checkpoint, corpus, tmp_path
+    checkpoint, corpus, tmp_path, shifts
 ):
-    for name, number in (("en", 0.5), ("zh", -2.0)):
-        Shift(1, torch.linspace(-number, number, 32)).save(tmp_path / f"{name}.safetensors")
-    training = TrainingOptions(steps=1, learning_rate=1e-3, warmup_steps=0, bf16=False)
-    options = QaOptions(
-        training,
-        str(checkpoint("BERT")),
-        split="test",
-        batch=1,
-        window=40,
-        stride=20,
-        max_question=20,
-        answer=6,
-    )
-    made = TrainTextQa(
-        corpus=corpus,
-        out=tmp_path / "set/text-qa",
-        shift=tmp_path / "en.safetensors",
-        qa=options,
-    )
-    train_text_qa(made)
+    train(checkpoint("BERT"), corpus, tmp_path / "set/text-qa", shifts[0], 1)
     own, other = (
-        load_text_qa(tmp_path / "set", ReaderOptions(shift=s))
-        for s in (None, tmp_path / "zh.safetensors")
+        load_text_qa(tmp_path / "set", ReaderOptions(shift=shift)) for shift in (None, shifts[1])
     )
-    hashes = [hash_files([tmp_path / f"{name}.safetensors"]) for name in ("en", "zh")]
-    assert [some.card["shift"]["hash"] for some in (own, other)] == hashes and (
-        own.suffix,
-        other.suffix,
-    ) == ("", "~zh")
+    assert (own.suffix, other.suffix) == ("", "~zh")
     item = [(transcript(QUESTION), transcript(STORY))]
-    assert own.reader.read(item)[0].score != pytest.approx(
-        other.reader.read(item)[0].score, abs=1e-4
-    )
-    with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
-        train_text_qa(replace(made, shift=tmp_path / "zh.safetensors"))
+    scores = [some.reader.read(item)[0].score for some in (own, other)]
+    assert scores[0] != pytest.approx(scores[1], abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"characters": True, "dropout": True},
-        {"start": True},
-    ],
-)
-def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, changes):
-    """As if it had been trained in one go, whose schedule is that of all steps (horizon)."""
-    Shift(1, torch.linspace(-1, 1, 32)).save(tmp_path / "en.safetensors")
-    changes = dict(changes)
-
-    def train(out, steps, start=None, **more):
-        training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
-        sizes = {
-            "split": "test",
-            "batch": 2,
-            "window": 40,
-            "stride": 20,
-            "max_question": 20,
-            "answer": 6,
-        }
-        options = QaOptions(training, str(checkpoint("BERT")), **sizes, **more)
-        shift = tmp_path / "en.safetensors"
-        train_text_qa(
-            TrainTextQa(corpus=corpus, out=tmp_path / out, start=start, shift=shift, qa=options)
-        )
-
-    if changes.pop("start", None):
-        train("start", 1)
-        changes["start"] = tmp_path / "start"
-    train("whole", 4, **changes)
-    train("more", 2, **changes)
-    short = (tmp_path / "more/model.safetensors").read_bytes()
-    refused("training.steps differs", train, "more", 1, **changes)
-    train("more", 4, **changes)
-    assert same_files(
-        tmp_path / "whole", tmp_path / "more", "model.safetensors", "config.json", "made_from.json"
-    )
-    assert (tmp_path / "more/model.safetensors").read_bytes() != short
-    assert read_json(tmp_path / "more/card.json")["training"]["steps"] == 4
-    card = read_json(tmp_path / "more/card.json")
-    assert training_data(card) == {data_hash(corpus, "test")} == {card["data"]} and (
-        "start_data" in card
-    ) == ("start" in changes)
+def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, shifts):
+    """As if it had been trained in one go."""
+    whole, more, bert = tmp_path / "whole", tmp_path / "more", checkpoint("BERT")
+    train(bert, corpus, whole, shifts[0], 4)
+    train(bert, corpus, more, shifts[0], 2)
+    short = (more / "model.safetensors").read_bytes()
+    train(bert, corpus, more, shifts[0], 4)
+    assert same_files(whole, more, "model.safetensors", "config.json")
+    assert (more / "model.safetensors").read_bytes() != short

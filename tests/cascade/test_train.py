@@ -15,7 +15,7 @@ from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, fit_ctc
 from speechssl.cascade.train_ngram import choose_ngram, spell
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import load_corpus
 from speechssl.dual.train import describe_best
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions
@@ -90,16 +90,13 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("language", "metric", "layer"), [("en", "wer", "1"), ("zh", "cer", "all")]
-)
 def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
-    mini_corpus, encoder, tmp_path, language, metric, layer
+    mini_corpus, encoder, tmp_path
 ):
-    words = [["go", 0.0, 0.4]] if language == "en" else [["你", 0.0, 0.2], ["好", 0.2, 0.4]]
-    root = with_words(mini_corpus(), words, language)
+    language, metric, layer = "zh", "cer", "all"
+    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], language)
     shutil.copytree(root / "train", root / "dev")
-    change_lines(root / "dev/passages.jsonl", {"text": "go" if language == "en" else "你好"})
+    change_lines(root / "dev/passages.jsonl", {"text": "你好"})
     eight = TrainingOptions(8, 3e-2, 1, save_every=3, log_every=1, bf16=False)
     made = options(training=eight, layer=layer, evaluation=EvalOptions(2, "dev", 4))
     best = train_head(root, encoder, tmp_path / "ctc", made)
@@ -137,31 +134,18 @@ def ngram_options(corpus, out, **changes):
 
 @pytest.mark.slow
 def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
-    corpus, encoder, tmp_path, capsys
+    corpus, encoder, tmp_path
 ):
     train_head(corpus, encoder, tmp_path / "ctc", options())
     assert load_recogniser(tmp_path, "ctc", encoder).decoder is None
-    assert "decodes greedily; `speechssl train ngram`" in capsys.readouterr().err
-
-    made = choose_ngram(
-        ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)),
-        encoder,
-    )
-    assert len(made["tried"]) == 4 and made["wer"] == min(row["wer"] for row in made["tried"])
-    assert {
-        "lm_weight": made["decoding"]["lm_weight"],
-        "word_score": made["decoding"]["word_score"],
-        "wer": made["wer"],
-    } in made["tried"]
-    assert made["data"] == data_hash(corpus, "train") and made["licences"]["trained_on"]
+    swept = {"lm_weights": (0.5, 2.0), "word_scores": (0.0, 1.0)}
+    made = choose_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
+    assert len(made["tried"]) == 4
+    assert made["wer"] == min(row["wer"] for row in made["tried"])
+    chosen = {name: made["decoding"][name] for name in ("lm_weight", "word_score")}
+    assert chosen | {"wer": made["wer"]} in made["tried"]
     with untouched(tmp_path / "ctc"):
-        choose_ngram(
-            ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)),
-            encoder,
-        )
-    refused(
-        "options.order", choose_ngram, ngram_options(corpus, tmp_path / "ctc", order=2), encoder
-    )
+        choose_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
 
     recogniser, greedy = (
         load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy")
@@ -172,9 +156,8 @@ def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
         for word in spell(record.text, recogniser.vocabulary).split()
     }
     assert set(recogniser.decoder.model.words) - set(SPECIAL) == known
-    assert greedy.decoder is None and (recogniser.name, greedy.name) == ("ctc", "ctc-greedy")
-    assert greedy.card["decoding"] == "greedy" and recogniser.card["decoding"] == made["decoding"]
-    assert recogniser.card["asr"] == greedy.card["asr"] and "ngram" not in greedy.card
+    assert greedy.decoder is None
+    assert recogniser.card["decoding"] == made["decoding"]
 
 
 def test_texts_are_spelt_with_what_a_head_can_write():

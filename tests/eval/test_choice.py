@@ -1,7 +1,6 @@
 """Multiple choice over systems and conditions: all is encoded once, baselines are exact, spoken end
 to end."""
 
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from speechssl.cli import main
 from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.eval.compare import compare, read_results
-from speechssl.eval.predict import read_items
 from speechssl.eval.spoken_qa import Setup, choose
 from speechssl.multiple_choice.system import Baseline, WrittenChoice
 from speechssl.report.comparison import run_comparison
@@ -23,7 +21,7 @@ from speechssl.report.options import Compare
 from speechssl.results import read_rows
 from speechssl.textlm.tokenizers import TextCodec
 
-from ..files import refused, write_corpus
+from ..files import write_corpus
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -132,17 +130,6 @@ def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpu
     assert found["other", "clean", None, "accuracy"] == (0, 3)
 
 
-def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
-    run([Listener(), Baseline("chance")], corpus, tmp_path / "out", ("pink@5",))
-    lines, _ = read_items(tmp_path / "out/scores/listener/pink-5-dB.parquet")
-    two = {"id": "q2", "passage": "p1", "voice": "s", "asker": "s", "type": "other"}
-    two |= {"set_accuracy": 0.0, "accuracy": None, "passage_errors": None, "passage_words": None}
-    two |= {"options": 4, "correct": [1, 3]}
-    assert lines[2] == two | {"chosen": [0, 1]}
-    chance, _ = read_items(tmp_path / "out/scores/chance/clean.parquet")
-    assert chance[2] == two | {"set_accuracy": pytest.approx(1 / 6), "chosen": None}
-
-
 @dataclass
 class Recogniser(Listener):
     """Writes two of the three words of every passage, wrong where it is noisy."""
@@ -184,36 +171,6 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(
     assert values(run([Listener()], corpus, tmp_path / "out"))[
         "listener", "clean", None, "set_accuracy"
     ] == (25, 4)
-
-
-def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_path):
-    corpus = make(tmp_path / "text", False)
-    refused("text only; prepare .* --speak", run, [Listener()], corpus, tmp_path / "out")
-
-    class Reads:
-        def score_many(self, items):
-            assert [len(i.options) for i in items] == [4] * 4 and len(items[0].passage) == 3
-            return [np.zeros(4)] * 4
-
-    class Codec:
-        def encode(self, words):
-            return np.arange(len(words)), np.arange(len(words))
-
-    text, given = (
-        WrittenChoice(name, s, Codec(), Reads(), {"s": s})
-        for name, s in (("text", "text"), ("cascade-given", "given"))
-    )
-    assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (
-        pytest.approx(100 / 3),
-        3,
-    )
-    refused("nothing written", run, [given], corpus, tmp_path / "out")
-
-
-def test_a_corpus_without_options_is_one_sentence(mini_corpus, tmp_path):
-    root = mini_corpus()
-    shutil.copytree(root / "train", root / "dev")
-    refused("no question with options", run, [Baseline("chance")], root, tmp_path / "out")
 
 
 # ---- the real questions

@@ -128,15 +128,6 @@ def test_p_values_are_adjusted_over_all_corpora(tmp_path):
     assert smallest.p_holm == pytest.approx(min(1, 2 * smallest.difference.p_value))
 
 
-def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep):
-    (c,) = compare(read_results([sweep]))
-    others = ["text", "cascade-simulated@30", "cascade-simulated@50", "cascade-simulated@80"]
-    assert [(t.first, t.second) for t in paired_tests([c])[0]] == [
-        ("dual", other) for other in others
-    ]
-    assert c.textless == ["dual"] and c.recognisers == []
-
-
 def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_path):
     pink = ("pink", 10.0)
     for name, facts in (("a", {}), ("b", {"snr_over": "signal"})):
@@ -194,28 +185,6 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
     else:
         assert (x.low, x.at, x.high) == (None, None, None)
         assert f"have {left}.0 and {right}.0 %" in crossing_text(x)
-
-
-@pytest.mark.parametrize(
-    ("points", "words"),
-    [
-        (
-            [(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.035, 0.0)],
-            "the cascade is ahead at 92.0 %, dual is ahead at 10.0, 30.0 %",
-        ),
-        ([(10, 0.5, 0.9), (30, 0.3, 0.3)], "dual is ahead at 10.0 %"),
-        (
-            [(10, 0.9, 0.5), (30, 0.3, 0.4), (40, 0.4, 0.3)],
-            "the cascade is ahead at 10.0, 40.0 %, dual is ahead at 30.0 %",
-        ),
-        ([(10, 0.5, 0.5), (30, 0.4, 0.4)], "they are equal"),
-    ],
-)
-def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(tmp_path, points, words):
-    write_points(tmp_path, points)
-    (x,) = crossings(compare(read_results([tmp_path]))[0])
-    assert x.at is None
-    assert words in crossing_text(x)
 
 
 @pytest.mark.parametrize(
@@ -290,18 +259,6 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
     assert "Left out, for they have none: choice-units." in printed
 
 
-def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_path):
-    for name, level in (("first", 0.8), ("second", 0.2)):
-        write(tmp_path / name / "dev", "dual", scored(level, 0))
-    one, other = tmp_path / "first/dev", tmp_path / "second/dev"
-    (c,) = compare(read_results([one, other, tmp_path / "second/../first/dev"]))
-    assert c.systems == ["dual (first/dev)", "dual (second/dev)"]
-    assert c.get(c.systems[0], CLEAN).value == pytest.approx(0.8, abs=0.05)
-    assert c.get(c.systems[1], CLEAN).value == pytest.approx(0.2, abs=0.05)
-    (c,) = compare(read_results([one, one]))
-    assert c.systems == ["dual"]
-
-
 def test_what_cannot_be_compared_is_named(tmp_path):
     refused("nowhere has no scores", read_results, [tmp_path / "nowhere"])
     write(tmp_path / "dev", "a", scored(0.5, 0))
@@ -335,19 +292,6 @@ def test_everything_is_written(sweep, tmp_path):
     assert page.count('src="data:image/svg+xml') == 1
     assert "://" not in page
     assert comparison(tmp_path / "again", sweep, pairs=("dual,text",))[2] == page
-
-
-def test_one_passage_has_no_interval_anywhere(tmp_path):
-    write_sweep(tmp_path, {"passage": "p0"})
-    printed, tables, _, (corpus,) = comparison(tmp_path / "out", tmp_path)
-    tables = tables.split("## Published")[0]
-    assert "dual | text | clean | -4" in tables
-    assert "[" not in tables + printed
-    (crossing,) = corpus["crossings"]
-    assert crossing["at"] == pytest.approx(0.4, abs=0.05)
-    assert crossing["share"] is None
-    for found in (*corpus["cells"], *corpus["tests"], crossing):
-        assert (found["low"], found["high"]) == (None, None)
 
 
 # ---- what intervals draw, as far as an evaluation tells it
@@ -406,13 +350,3 @@ def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("passage", 12)}
-
-
-def test_a_comparison_tells_which_p_cannot_be_reached(voiced, tmp_path):
-    for name, right in (("a", 24), ("b", 12), ("c", 0)):
-        answered(voiced, tmp_path / "out", name, right)
-    _, tables, _, (compared,) = comparison(tmp_path / "compared", tmp_path / "out", metric="em")
-    floor = "no p can be below 0.031, nor below 0.094 after Holm over 3 tests."
-    assert f"With 6 voices × askers {floor}" in tables
-    assert min(t["p_value"] for t in compared["tests"]) == 2 / 2**6
-    assert min(t["p_holm"] for t in compared["tests"]) == 3 * 2 / 2**6

@@ -78,21 +78,6 @@ def test_nothing_but_features_is_made_from_a_line(tmp_path: Path, kind: list[str
         FeatureStore(store.path, "x")
 
 
-def test_a_line_cut_short_is_left_out_and_other_inputs_keep_nothing(tmp_path: Path) -> None:
-    store = FeatureStore(tmp_path / "a", "x")
-    for n in range(4):
-        store.add(str(n), n)
-    store.path.write_bytes(store.path.read_bytes()[:-3])
-    again = FeatureStore(store.path, "x")
-    assert again.features == {"0": 0, "1": 1, "2": 2}
-    again.add("next", 5)
-    assert FeatureStore(store.path, "x").features == {"0": 0, "1": 1, "2": 2, "next": 5}
-    other = FeatureStore(store.path, "y")
-    assert other.features == {}
-    other.add("a", 1)
-    assert FeatureStore(store.path, "y").features == {"a": 1}
-
-
 def test_a_killed_run_goes_on_with_the_next_recording(tmp_path: Path) -> None:
     recordings = []
     for n in range(6):

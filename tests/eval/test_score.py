@@ -7,14 +7,7 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.data.records import Answer, Corpus, Passage, Question, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.eval.predict import read_items
-from speechssl.eval.score import (
-    ERRORS,
-    QuestionScore,
-    answer_type,
-    error_type,
-    question_lines,
-    write_scores,
-)
+from speechssl.eval.score import ERRORS, QuestionScore, answer_type, error_type, question_lines
 from speechssl.eval.spoken_qa import Setup, evaluate
 
 from ..files import write_corpus
@@ -78,25 +71,6 @@ def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
     timed = question("two cats", start=4.0, end=6.0)
     (line,) = question_lines([scored()], corpus(tmp_path, [timed], seconds=20.0), {})
     assert [line[name] for name in ("answer_seconds", "position", "type")] == [2, 0.25, "person"]
-
-
-def test_scores_have_a_card_of_their_corpus(tmp_path):
-    data = corpus(tmp_path / "mini", [question(name="a"), question("boat", name="b")])
-    lines = question_lines([scored("a"), scored("b", 1.0)], data, {"p": TEXT})
-    clean = parse_condition("clean")
-    write_scores(tmp_path / "out", "text", clean, lines, data, {"data": "0123"})
-    found, card = read_items(tmp_path / "out/scores/text/clean.parquet")
-    assert [(line["id"], line["f1"]) for line in found] == [("a", 0.5), ("b", 1)]
-    assert card == {
-        "condition": "clean",
-        "snr_db": None,
-        "corpus": "mini",
-        "data": "0123",
-        "languages": ["en"],
-        "split": "test",
-        "synthetic": "",
-        "system": "text",
-    }
 
 
 def test_evaluation_leaves_scores(tmp_path):

@@ -14,12 +14,11 @@ from recipes.superb.speed import compare_cached
 from speechssl.artifacts import read_json
 from speechssl.encoders.load import load_encoder
 from speechssl.eval.superb import run_superb
-from speechssl.eval.superb_plan import find_data, list_parts, name_encoders
+from speechssl.eval.superb_plan import find_data, name_encoders
 from speechssl.eval.superb_scores import combine_folds
-from speechssl.eval.superb_tables import superb_tables
 from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
-from speechssl.superb.data import FeatureCache, HeadEvaluation, Measure
+from speechssl.superb.data import HeadEvaluation, Measure
 from speechssl.superb.options import Data, Superb
 
 from ..files import change_lines, read_lines, refused
@@ -174,10 +173,6 @@ def test_in_noise_and_with_seeds(options, tmp_path):
     assert not any(key[4].endswith("_default") and key[2] != "clean" for key in rows)
     assert "clean | seen | unseen" in printed and (tmp_path / "out/noise.jsonl").is_file()
     assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
-    run_superb(changed(noisy, out=tmp_path / "again"))
-    assert {key: r.value for key, r in rows_of(tmp_path / "again").items()} == {
-        key: r.value for key, r in rows.items()
-    }
 
 
 @pytest.mark.slow
@@ -193,18 +188,16 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path)
 
 DAT = Adversary("multi", 0.3, domain_adversary_mode="alternating")
 TUNINGS = {
-    "tiny+finetuned": {"finetune": True},
     "tiny+distorted": {"finetune": True, "distort": "g+b"},
     "tiny+dat-multi-alternating-0.3": {"finetune": True, "distort": "g+b", "adversary": DAT},
-    "tiny+distorted-head": {"distort": "g+b"},
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny+dat-multi-alternating-0.3", "tiny+distorted-head"])
-def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, tmp_path, name):
+def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, tmp_path):
     """First on dev alone: no test recording is read. Then with the encoder that was trained with
     each head."""
+    name = "tiny+dat-multi-alternating-0.3"
     tuned = changed(
         options,
         out=tmp_path,
@@ -231,13 +224,11 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     }
     card = read_json(tmp_path / f"heads/{name}/ks/seed-0/card.json")
     own = set(card["upstreams"].values())
-    assert folders == own and bool(own) == ("head" not in name) and len(own) <= 2
-    if own:
-        hashes = [
-            load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash
-            for task in ("ks", "pr")
-        ]
-        assert hashes[0] != hashes[1]
+    assert folders == own
+    hashes = [
+        load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash for task in ("ks", "pr")
+    ]
+    assert hashes[0] != hashes[1]
     refused("settings.steps differ", run_superb, changed(tuned, steps=7))
 
 
@@ -254,23 +245,6 @@ def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes
     tuned = changed(options, data=some, **TUNINGS["tiny+distorted"], **changes)
     refused(message, run_superb, tuned)
     assert not (tmp_path / "out/heads").exists()
-
-
-@pytest.mark.slow
-def test_terms_are_searched_with_the_encoder_in_the_loop(options, data, tmp_path):
-    for room in (50.0, 1e-6):
-        terms = {"data": {"qbe": data["qbe"]}, "unseen": ("gaussian",), "snr": (5.0,)}
-        run_superb(changed(options, out=tmp_path / f"{room}", cache_gb=room, **terms))
-    cached, looped = (rows_of(tmp_path / name) for name in ("50.0", "1e-06"))
-    assert {k: r.value for k, r in cached.items()} == {k: r.value for k, r in looped.items()}
-    # documents, dev, test; nothing of what was noisy
-    assert len(list((tmp_path / "50.0/features/tiny").iterdir())) == 3
-
-
-def test_the_first_seed_tunes_for_all(options, data, tmp_path):
-    run_superb(changed(options, out=tmp_path, seed=(0, 1), data={"pr": data["pr"]}))
-    cards = [read_json(tmp_path / f"heads/tiny/pr/seed-{seed}/card.json") for seed in (0, 1)]
-    assert cards[0]["learning_rate"] == cards[1]["learning_rate"]
 
 
 def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
@@ -294,19 +268,6 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     )
 
 
-def test_tasks_on_the_same_recordings_share_their_states(data, texts, encoder, tmp_path):
-    (one,) = list_parts("pr", data["pr"], "small")
-    other = texts("asr", "text")
-    for split in ("train", "dev", "test"):
-        change_lines(
-            other / f"{split}.jsonl", lambda line: line | {"audio": f"../pr/{line['audio']}"}
-        )
-    (two,) = list_parts("asr", other, "small")
-    cache = FeatureCache(encoder, tmp_path / "features")
-    folders = [cache.folder(part.data, ("train", "dev"), False) for part in (one, two)]
-    assert folders[0] == folders[1] != cache.folder(one.data, ("train", "dev"), True)
-
-
 @pytest.mark.slow
 def test_folds_are_averaged(options, labelled, tmp_path):
     for fold in (1, 2):
@@ -320,15 +281,12 @@ def test_folds_are_averaged(options, labelled, tmp_path):
     assert row.n == 8
 
 
-@pytest.mark.parametrize("room", [50.0, 1e-6])
-def test_unreadable_recordings_are_reported_and_count_as_wrong(
-    options, data, tmp_path, capsys, room
-):
+def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys):
     ks = data["ks"]
     for name in ("train-3", "test-1"):
         (ks / f"audio/{name}.flac").write_bytes(b"nothing")
         change_lines(ks / f"{name.split('-')[0]}.jsonl", {"seconds": 0.5})
-    run_superb(changed(options, data={"ks": ks}, cache_gb=room))
+    run_superb(changed(options, data={"ks": ks}))
     assert "set aside test-1" in capsys.readouterr().err
     assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
 
@@ -343,16 +301,6 @@ def test_caching_is_timed_beside_the_loop(options, tmp_path):
         and ("encoder in the loop") in printed
     )
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
-
-
-@pytest.mark.slow
-def test_tables_tell_direction_units_and_seeds(options, data, tmp_path):
-    run_superb(changed(options, seed=(0, 1), data={"ks": data["ks"], "pr": data["pr"]}))
-    tables = superb_tables(read_rows(tmp_path / "out/results.jsonl"), ["tiny"], 5.0)
-    assert [t.title for t in tables] == ["SUPERB", "Learning rate tuned on dev / the task's own"]
-    assert [line[0] for line in tables[0].rows] == ["pr per ↓", "ks acc ↑"] and "2 seeds" in tables[
-        0
-    ].note
 
 
 # ---- what is typed
@@ -372,8 +320,6 @@ def test_data_is_found(data, tmp_path, capsys):
     [
         (("kws",), "sets", "there is no task 'kws'; choose from pr, asr, ks"),
         (("sid",), "sets", "there is no data for sid in .*sets; prepare it"),
-        (("ks=none",), "sets", "there is no data for ks in none"),
-        (("all",), "sets/ks", "there is no data for any task"),
         (("ks",), None, "there is no data for ks in None; .* --data the folder"),
     ],
 )

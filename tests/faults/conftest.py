@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -16,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from speechssl.cli import main
+
+from ..files import write_corpus
 
 THOROUGH = bool(os.environ.get("FAULTS"))
 
@@ -55,147 +56,49 @@ class Stages:
     encoder: Path
     text: Path
 
-    def commands(self, root: Path, steps: int = 4) -> dict[str, tuple[object, ...]]:
+    def commands(self, root: Path, steps: int = 4) -> dict[str, list[str]]:
         """The verb of every stage, whose folder lies in `root`."""
-        models = root / "models"
-        book, encoder = models / "units.safetensors", models / "encoder"
-        few = (
-            "--steps",
-            steps,
-            "--save-every",
-            2,
-            "--batch",
-            2,
-            "--precision",
-            "fp32",
-            "--warmup-steps",
-            1,
-        )
-        short = ("--window", 32, "--stride", 16, "--answer", 8, "--max-question", 32)
-        extract = (
-            "units",
-            "extract",
-            self.corpus,
-            encoder,
-            book,
-            root / "units",
-            "--shard-size",
-            1,
-            "--workers",
-            1,
-            "--split",
-        )
-        return {
-            "convert": ("convert", self.encoder, encoder, "--to", "huggingface"),
-            "units fit": (
-                "units",
-                "fit",
-                self.corpus,
-                encoder,
-                book,
-                "--layer",
-                1,
-                "--clusters",
-                8,
-                "--starts",
-                1,
-            ),
-            "units extract": (*extract, "train"),
-            "units extract, test": (*extract, "test"),
-            "train dual": (
-                *(
-                    "train",
-                    "dual",
-                    self.corpus,
-                    root / "units",
-                    models / "dual",
-                    "--text-encoder",
-                    self.text,
-                ),
-                *(*few, *short, "--dropout"),
-            ),
-            "evaluate qa": (
-                *(
-                    "evaluate",
-                    "qa",
-                    self.corpus,
-                    root / "qa",
-                    "--models",
-                    models,
-                    "--systems",
-                    "dual",
-                    "--split",
-                    "test",
-                ),
-                *("--conditions", "clean", "pink@5", "--workers", 1),
-            ),
+        models, corpus = root / "models", self.corpus
+        units = f"{models}/encoder {models}/units.safetensors"
+        few = f"--steps {steps} --save-every 2 --warmup-steps 1 --batch 2 --precision fp32"
+        short = "--window 32 --stride 16 --answer 8 --max-question 32 --dropout"
+        extract = f"units extract {corpus} {units} {root}/units --shard-size 1 --workers 1 --split"
+        qa = f"evaluate qa {corpus} {root}/qa --models {models} --systems dual --split test"
+        calls = {
+            "convert": f"convert {self.encoder} {models}/encoder --to huggingface",
+            "units fit": f"units fit {corpus} {units} --layer 1 --clusters 8 --starts 1",
+            "units extract": f"{extract} train",
+            "units extract, test": f"{extract} test",
+            "train dual": f"train dual {corpus} {root}/units {models}/dual "
+            f"--text-encoder {self.text} {few} {short}",
+            "evaluate qa": f"{qa} --conditions clean pink@5 --workers 1",
         }
+        return {stage: call.split() for stage, call in calls.items()}
 
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder: a corpus of two splits of three passages (`corpus`), recordings in a folder
     (`audio`), a codebook of MFCCs."""
-    import numpy as np
+    import shutil
 
-    from speechssl.audio import write_flac
-
-    root, rng = tmp_path_factory.mktemp("workshop"), np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("workshop")
+    words = [["a", 0.0, 0.1], ["red", 0.1, 0.3], ["boat", 0.3, 0.5]]
+    answer = {"text": "boat", "start": 0.3, "end": 0.5, "char_start": 6}
     for split in ("train", "test"):
         passages, questions = [], []
         for i in range(3):
-            common = {"speaker": f"{split}{i}", "language": "en"}
-            passages.append(
-                {
-                    "id": f"p{i}",
-                    "audio": f"{split}/audio/p{i}.flac",
-                    "seconds": 0.5,
-                    "text": "a red boat",
-                }
-                | common
-            )
-            passages[-1] |= {
-                "words": [["a", 0.0, 0.1], ["red", 0.1, 0.3], ["boat", 0.3, 0.5]],
-                "phones": [["AA", 0.0, 0.5]],
-            }
-            asked = {
-                "id": f"q{i}",
-                "audio": f"{split}/audio/q{i}.flac",
-                "seconds": 0.3,
-                "text": "what is red",
-                "passage": f"p{i}",
-            }
-            questions.append(
-                asked
-                | common
-                | {"answers": [{"text": "boat", "start": 0.3, "end": 0.5, "char_start": 6}]}
-            )
-        for record in (*passages, *questions):
-            samples = rng.uniform(-0.5, 0.5, round(record["seconds"] * 16_000))
-            for path in (
-                root / "corpus" / record["audio"],
-                root / "audio" / f"{record['id']}.flac",
-            ):
-                write_flac(path, samples)
-        for name, records in (("passages", passages), ("questions", questions)):
-            (root / f"corpus/{split}/{name}.jsonl").write_text(
-                "".join(json.dumps(r) + "\n" for r in records)
-            )
-    (root / "corpus/card.json").write_text(json.dumps({"corpus": "invented", "licence": "CC0"}))
-    assert (
-        command(
-            "units",
-            "fit",
-            root / "audio",
-            "mfcc",
-            root / "mfcc.safetensors",
-            "--clusters",
-            4,
-            "--starts",
-            1,
-        ).code
-        == 0
-    )
+            who = {"speaker": f"{split}{i}"}
+            said = {"id": f"p{i}", "seconds": 0.5, "text": "a red boat", "words": words}
+            asked = {"id": f"q{i}", "seconds": 0.3, "text": "what is red", "passage": f"p{i}"}
+            passages.append(said | who)
+            questions.append(asked | who | {"answers": [answer]})
+        write_corpus(root / "corpus", split, passages=passages, questions=questions)
+    (root / "corpus/card.json").write_text('{"corpus": "invented", "licence": "CC0"}')
+    shutil.copytree(root / "corpus/train/audio", root / "audio")
+    book = root / "mfcc.safetensors"
+    fitted = f"units fit {root}/audio mfcc {book} --clusters 4 --starts 1"
+    assert command(*fitted.split()).code == 0
     return root
 
 

@@ -1,15 +1,12 @@
-"""What others' files could be: damaged, leading out of their folder, code, markup; and a machine that
-refuses."""
+"""What others' files could be: damaged, leading out of their folder, or code."""
 
 from __future__ import annotations
 
 import ast
 import io
 import json
-import os
 import shutil
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,20 +28,9 @@ PACKAGE = Path(speechssl.__file__).parent
 @pytest.mark.parametrize(
     ("name", "content", "answer"),
     [
-        ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1 names ../q0.flac, which leads out of"),
-        (
-            "m.jsonl",
-            '{"audio": "x/../../q0.flac"}',
-            "m.jsonl:1 names x/../../q0.flac, which leads out of",
-        ),
-        ("m.txt", "in.flac\n../q0.flac", "m.txt:2 names ../q0.flac, which leads out of"),
-        (
-            "m.tsv",
-            "INNER\nin.flac\t1\n../q0.flac\t1",
-            "m.tsv:3 names ../q0.flac, which leads out of",
-        ),
-        ("m.tsv", "..\nq0.flac\t1", "m.tsv:1 names .., which leads out of"),
-        ("m.tsv", "OUTER\nq0.flac\t1", ""),
+        ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1"),
+        ("m.txt", "in.flac\n../q0.flac", "m.txt:2"),
+        ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv:3"),
         ("m.jsonl", '{"audio": "x/../in.flac"}', ""),
         ("m.txt", "OUTER/q0.flac", ""),  # an absolute path is meant
     ],
@@ -56,17 +42,12 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
     (inner / "x").mkdir(parents=True)
     shutil.copyfile(workshop / "audio/q0.flac", tmp_path / "q0.flac")
     shutil.copyfile(workshop / "audio/q1.flac", inner / "in.flac")
-    (inner / name).write_text(
-        content.replace("{{", "{")
-        .replace("}}", "}")
-        .replace("INNER", str(inner))
-        .replace("OUTER", str(tmp_path))
-    )
-    said = command(
-        "units", "extract", inner / name, "mfcc", workshop / "mfcc.safetensors", tmp_path / "out"
-    )
+    content = content.replace("INNER", str(inner)).replace("OUTER", str(tmp_path))
+    (inner / name).write_text(content)
+    book = workshop / "mfcc.safetensors"
+    said = command("units", "extract", inner / name, "mfcc", book, tmp_path / "out")
     if answer:
-        check_refusal(said, answer)
+        check_refusal(said, answer, "../q0.flac")
     else:
         assert said.code == 0, said
 
@@ -78,28 +59,12 @@ def test_a_corpus_leads_out_of_its_folder_by_absolute_paths_alone(
     shutil.copytree(workshop / "corpus", root)
     shutil.copyfile(root / "test/audio/p0.flac", tmp_path / "p0.flac")
     path = root / "test/passages.jsonl"
-    whole = path.read_text()
-    for audio, allowed in (
-        ("../p0.flac", False),
-        ("../test/audio/p0.flac", True),
-        (str(tmp_path / "p0.flac"), True),
-    ):
-        path.write_text(whole.replace("test/audio/p0.flac", audio))
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        said = command(
-            "units",
-            "extract",
-            root,
-            "mfcc",
-            workshop / "mfcc.safetensors",
-            tmp_path / "out",
-            "--split",
-            "test",
-        )
-        if allowed:
-            assert said.code == 0, said
-        else:
-            check_refusal(said, "passages.jsonl:1", "leads out of")
+    whole, out = path.read_text(), tmp_path / "out"
+    extract = f"units extract {root} mfcc {workshop}/mfcc.safetensors {out} --split test"
+    path.write_text(whole.replace("test/audio/p0.flac", "../p0.flac"))
+    check_refusal(command(*extract.split()), "passages.jsonl:1", "leads out of")
+    path.write_text(whole.replace("test/audio/p0.flac", str(tmp_path / "p0.flac")))
+    assert command(*extract.split()).code == 0
 
 
 def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path) -> None:
@@ -126,58 +91,6 @@ def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path) -> None:
     assert (tmp_path / "made/unpacked/a.zip/in/side.txt").is_file()
     assert all(tmp_path / "made" in (p, *p.parents) and not p.is_symlink() for p in new)
     assert not Path("/tmp/speechssl-out.txt").exists()
-
-
-EVIL = "<img src=x onerror=alert(1)>\"'</script><script>alert(2)</script>"
-
-
-def test_a_page_shows_names_and_texts_as_text(workshop: Path, tmp_path: Path) -> None:
-    """Ids, texts, answers, speakers, cards, names of systems, and whatever rows of results may
-    hold."""
-    corpus, out, name = tmp_path / "corpus", tmp_path / "out", EVIL.replace("/", "")
-    shutil.copytree(workshop / "corpus", corpus)
-    for path in corpus.glob("test/*.jsonl"):
-        lines = [
-            json.loads(line) | {"speaker": EVIL, "text": f"a {EVIL} boat"}
-            for line in path.read_text().splitlines()
-        ]
-        for line in lines:
-            line |= {key: line[key] + EVIL for key in ("id", "passage") if key in line}
-            line |= (
-                {"words": [["a", 0.0, 0.1], [EVIL, 0.1, 0.3], ["boat", 0.3, 0.5]]}
-                if "words" in line
-                else {}
-            )
-            line |= (
-                {"answers": [{"text": EVIL, "start": 0.1, "end": 0.3, "char_start": 2}]}
-                if "answers" in line
-                else {}
-            )
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (corpus / "card.json").write_text(
-        json.dumps(dict.fromkeys(("corpus", "licence", "made_by", "synthetic"), EVIL))
-    )
-    answers = {f"q{i}{EVIL}": {"text": EVIL, "start": 0.1, "end": 0.3} for i in range(3)}
-    (tmp_path / "answers.json").write_text(json.dumps(answers))
-    said = command(
-        "evaluate", "predictions", corpus, out, tmp_path / "answers.json", "--name", name
-    )
-    assert said.code == 0, said
-    rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    evil = [row | dict.fromkeys(("system", "encoder", "condition"), EVIL) for row in rows]
-    (out / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (*rows, *evil)))
-    said = command("report", out, corpus)
-    assert said.code == 0, said
-    assert command("compare", out, "--out", tmp_path / "compared").code == 0
-    for page in (
-        (out / "report.html").read_text(),
-        (tmp_path / "compared/compare.html").read_text(),
-    ):
-        assert (
-            "<img src=x" not in page
-            and "<script>alert" not in page
-            and page.count("&lt;img src=x") > 10
-        )
 
 
 UNSAFE = {
@@ -233,14 +146,10 @@ def test_no_pickle_is_loaded_unrestricted() -> None:
         unsafe(
             ast.parse("import torch\ntorch.load(x)\npickle.loads(y)\nAutoModel.from_pretrained(z)")
         )
-    ) == [
-        "torch.load in line 2",
-        "pickle.loads in line 3",
-        "AutoModel.from_pretrained in line 4",
-    ]
+    ) == ["torch.load in line 2", "pickle.loads in line 3", "AutoModel.from_pretrained in line 4"]
 
 
-@pytest.mark.parametrize("kind", ["evil", "hubert", "whisper"])
+@pytest.mark.parametrize("kind", ["evil", "whisper"])
 def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
     kind: str, workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,55 +181,8 @@ def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
     assert not ran.exists()
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "seteuid") or os.geteuid() != 0,
-    reason=("only root can become somebody without permission"),
-)
-@pytest.mark.parametrize("place", ["out", "audio"])
-def test_without_permission_it_is_one_sentence(place: str, workshop: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        shutil.copytree(workshop / "audio", root / "audio")
-        for path in workshop.glob("mfcc.*"):
-            shutil.copyfile(path, root / path.name)
-        (root / "out").mkdir()
-        (root / place).chmod(0o700 if place == "audio" else 0o755)
-        os.seteuid(65534)
-        try:
-            said = command(
-                "units", "extract", root / "audio", "mfcc", root / "mfcc.safetensors", root / "out"
-            )
-        finally:
-            os.seteuid(0)
-    check_refusal(said, f"{root / place}", "ermission")
-
-
 # ---- damaged files of others: used, or refused in one sentence that names the file
 
-TEXTGRID = """File type = "ooTextFile"
-Object class = "TextGrid"
-
-xmin = 0
-xmax = 0.5
-tiers? <exists>
-size = 1
-item []:
-    item [1]:
-        class = "IntervalTier"
-        name = "phones"
-        xmin = 0
-        xmax = 0.5
-        intervals: size = 2
-        intervals [1]:
-            xmin = 0
-            xmax = 0.2
-            text = "AA"
-        intervals [2]:
-            xmin = 0.2
-            xmax = 0.5
-            text = "B"
-"""
 LISTS = {
     "m.jsonl": '{"audio": "AUDIO/q0.flac"}\n{"audio": "AUDIO/q1.flac"}\n',
     "m.csv": "audio,id\nAUDIO/q0.flac,a\nAUDIO/q1.flac,b\n",
@@ -328,14 +190,11 @@ LISTS = {
     "m.tsv": "AUDIO\nq0.flac\t4800\nq1.flac\t4800\n",
 }
 SPOKEN = "audio,text,speaker,group\nAUDIO/q0.flac,a,s0,g\nAUDIO/q1.flac,b,s1,g\n"
-FORMATS = ("wav", "flac", "aiff", "au", "ogg", "mp3")
+FORMATS = ("wav", "flac", "mp3")
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda content: b"",
     "cut": lambda content: content[: len(content) // 2],
-    "head gone": lambda content: content[9:],
-    "bytes gone": lambda content: content[:20] + content[28:],
     "not UTF-8": lambda content: content[:30] + b"\xff\xfe\x00" + content[30:],
-    "deep": lambda content: b"[" * 100_000,
 }
 
 
@@ -345,9 +204,7 @@ def write_sound(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize(
-    "name", [*LISTS, *(f"q0.{name}" for name in FORMATS), "p0.TextGrid", "s.csv", "a.json"]
-)
+@pytest.mark.parametrize("name", [*LISTS, *(f"q0.{name}" for name in FORMATS), "s.csv", "a.json"])
 def test_a_damaged_file_is_used_or_refused_in_one_sentence(
     name: str, damage: str, workshop: Path, tmp_path: Path
 ) -> None:
@@ -359,10 +216,6 @@ def test_a_damaged_file_is_used_or_refused_in_one_sentence(
         path.write_text(json.dumps({"q0": "boat", "q1": [0.3, 0.5], "q2": {"text": "red"}}))
         arguments = ("evaluate", "predictions", workshop / "corpus", tmp_path / "out", path)
         arguments += ("--name", "mine")
-    elif name == "p0.TextGrid":
-        path.write_text(TEXTGRID)
-        arguments = ("units", "evaluate", audio / "p0.flac", "mfcc", book, "--alignment", path)
-        arguments += ("--conditions",)
     elif name == "s.csv":
         path.write_text(SPOKEN.replace("AUDIO", str(audio)))
         arguments = ("units", "evaluate", path, "mfcc", book, "--conditions")

@@ -4,8 +4,6 @@ import pytest
 import torch
 from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
-from speechssl.encoders.load import load_checkpoint, save_encoder
-from speechssl.finetuning import add_modules
 from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
 from speechssl.pretrain.options import Contrast, Convolutions
 from speechssl.pretrain.presets import PRESETS, fill_in
@@ -57,16 +55,3 @@ def wav2vec2(tmp_path_factory):
         folder,
     )
     return str(folder)
-
-
-@pytest.fixture
-def adapted(tmp_path):
-    """A function (folder of an encoder) -> the folder of the same one with adapters."""
-
-    def make(start):
-        model = load_checkpoint(start).model
-        add_modules(model, {"adapters": 4})
-        save_encoder(model, tmp_path / "adapted")
-        return str(tmp_path / "adapted")
-
-    return make

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch.nn import functional
 from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
@@ -27,9 +26,6 @@ from speechssl.pretrain.model import (
     Wav2Vec2Pretraining,
     draw_negatives,
     final_states,
-    load_pretraining,
-    restore_label_head,
-    save_label_head,
     save_pretraining,
     temperature,
 )
@@ -127,41 +123,11 @@ def test_frames_without_a_label_do_not_count(quiet):
 # ---- the encoder that ships
 
 
-class Model(nn.Module):
-    """As much of a `HubertPretraining` as has to do with it."""
-
-    def __init__(self, clusters=5, width=4, seed=0):
-        super().__init__()
-        torch.manual_seed(seed)
-        self.project, self.labels = nn.Linear(8, width), nn.Parameter(torch.randn(clusters, width))
-
-
 def same(a, b):
     return all(
         torch.equal(x, y)
         for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
     )
-
-
-@pytest.fixture
-def start(tmp_path):
-    save_label_head(Model(), tmp_path, "cafe")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("clusters", "width", "codebook"),
-    [(5, 4, "cafe"), (7, 4, "cafe"), (5, 4, "beef"), (5, 6, "cafe")],
-    ids=["same", "clusters", "codebook", "width"],
-)
-def test_the_head_of_the_same_codebook_goes_on_and_another_is_made_anew(
-    start, clusters, width, codebook
-):
-    model, restored = Model(clusters, width, seed=1), (clusters, width, codebook) == (5, 4, "cafe")
-    assert restore_label_head(model, str(start), codebook) is restored
-    assert same(model, Model() if restored else Model(clusters, width, seed=1))
-    assert all(weight.requires_grad for weight in model.parameters())
-    assert restore_label_head(Model(), str(start / "nothing"), "cafe") is False
 
 
 FIVE = contrast(codebooks=2, entries=5, width=16, dropout=0.0)
@@ -457,32 +423,6 @@ def test_transformers_reads_what_is_saved(model, folder):
     assert load_encoder(folder).normalise is False
 
 
-# (4, 3): as many entries in all
-@pytest.mark.parametrize("shape", [(2, 6, 12), (4, 3, 12), (2, 6, 8)])
-def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_anew(
-    model, folder, capsys, shape
-):
-    codebooks, entries, width = shape
-    changed = replace(SIX, codebooks=codebooks, entries=entries, width=width)
-    again = load_pretraining(folder, changed, CONVOLUTIONS)
-    assert same(again.encoder, model.encoder)
-    assert again.normalise is False
-    assert all(weight.requires_grad for weight in again.parameters())
-    assert again.training
-    err = capsys.readouterr().err
-    assert again.quantizer.codevectors.shape == (1, codebooks * entries, width // codebooks)
-    if changed == SIX:
-        assert same(again, model)
-        assert "quantizer, project_q, project_hid of pre-training as trained" in err
-    elif width == 12:
-        assert same(again.project_q, model.project_q)
-        assert same(again.project_hid, model.project_hid)
-        assert "saved: project_q, project_hid of pre-training as trained" in err
-    else:
-        assert again.project_hid.out_features == 8
-        assert "saved: no head of pre-training as trained" in err
-
-
 # ---- auxiliary losses: a teacher that is no part of the student, and an adversary whose gradient
 # makes a domain unlearnt
 
@@ -606,37 +546,3 @@ def test_hidden_frames_do_not_count(quiet):
     nothing.backward()
     assert nothing == 0
     assert student[2].grad.abs().max() == 0
-
-
-def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monkeypatch):
-    """Two processes with unequal numbers of seen frames, played one after the other until what they
-    tell each other stands."""
-    mask = HIDDEN.clone()
-    mask[1, 2:18] = True
-    teacher, student = CleanTeacher(quiet()), [x.detach() for x in states(quiet(), speech(1))]
-
-    def play(rows):
-        own = [x[rows].clone().requires_grad_() for x in student]
-        loss = teacher(own, mask[rows], {"clean_samples": speech()[rows]})["loss"]
-        return loss, torch.autograd.grad(loss, own[2])[0]
-
-    whole, expected = play(slice(0, 2))
-    sent, halves = [[], []], [None, None]
-
-    def mean(number, calls):
-        def of_both(value):
-            place = next(calls)
-            sent[number][place:] = [value.detach().float().clone(), *sent[number][place + 1 :]]
-            other = sent[1 - number]
-            return (value + other[place]) / 2 if place < len(other) else value.float()
-
-        return of_both
-
-    monkeypatch.setattr("speechssl.pretrain.model.processes", lambda: 2)
-    for number in (0, 1) * 4:  # each round makes one more of the three numbers right
-        monkeypatch.setattr(
-            "speechssl.pretrain.model.mean_of_processes", mean(number, iter(range(9)))
-        )
-        halves[number] = play(slice(number, number + 1))
-    torch.testing.assert_close((halves[0][0] + halves[1][0]) / 2, whole)
-    torch.testing.assert_close(torch.cat([halves[0][1], halves[1][1]]) / 2, expected)

@@ -195,39 +195,6 @@ def test_a_click_plays_the_answer_that_is_aimed_at(page):
     assert page.evaluate("window.played")[1] == labels[0]
 
 
-def test_a_span_sounds_and_ends_where_it_ends(page):
-    example = page.locator(".example").first
-    # the first unit, a second long
-    example.locator(".strip.coloured .block").nth(0).dispatch_event("click")
-    audio = example.locator(".passage")
-    page.wait_for_function("a => !a.paused && a.currentTime > 0.1", arg=audio.element_handle())
-    page.wait_for_function("a => a.paused", arg=audio.element_handle(), timeout=5000)
-    assert audio.evaluate("a => a.currentTime") == pytest.approx(1.0, abs=0.05)
-
-
-def test_units_and_phones_are_drawn_in_time(page):
-    example = page.locator(".example").first
-    assert example.locator(".names > span").all_inner_texts()[-2:] == ["Phones", "Units"]
-    units = example.locator(".strip.coloured .block")
-    assert units.locator("text").all_text_contents() == ["7", "63", "7"]
-    wave = example.locator(".answers").bounding_box()
-    second = units.nth(1).locator("rect").bounding_box()
-    share = FrameGrid(16_000, 320, 400).seconds(50) / SECONDS
-    assert second["x"] - wave["x"] == pytest.approx(wave["width"] * share, abs=1)
-    example.get_by_role("button", name="Zoom in to phones and units").click()
-    wide = example.locator(".answers").bounding_box()["width"]
-    assert wide == pytest.approx(360 * SECONDS, abs=1)
-    assert example.locator(".phone text").nth(1).is_visible()
-
-
-def test_closed_rows_say_their_condition_and_a_link_opens_them(page):
-    closed = page.locator(".example:not([open])")
-    conditions = [row.locator(".badge").first.inner_text() for row in closed.all()]
-    assert conditions == ["Clean", "Pink noise, 0\u00a0dB", "Pink noise, 0\u00a0dB"]
-    page.goto(page.url + "#" + closed.last.get_attribute("id"))
-    assert page.locator(".example").last.get_attribute("open") is not None
-
-
 def test_tables_are_exported_as_shown(page):
     name, text = exported(page, ".grid:has(h3:text-is('FF1'))", "csv")
     lines = list(csv.reader(text.splitlines()))
@@ -248,18 +215,3 @@ def test_tables_are_exported_as_shown(page):
     assert lines[0]["Question"] == 'What, "exactly", is 100% so_odd?'
     _, text = exported(page, ".predictions", "tex")
     assert "red \\& 50\\% boat\\_\\#1" in text
-
-
-def test_a_narrow_screen_scrolls_in_its_tables_alone(page):
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.locator("details.all > summary").click()
-    page.get_by_role("button", name="Zoom in").first.click()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    assert page.locator("[name=system]").is_visible()
-
-
-def test_print_shows_what_can_be_read_on_paper(page):
-    page.emulate_media(media="print")
-    for control in (".players", ".filters", ".exports", ".zoom", ".more", ".example:not([open])"):
-        assert not any(found.is_visible() for found in page.locator(control).all()), control
-    assert page.locator(".example[open] .strip").first.is_visible()

@@ -12,15 +12,12 @@ import soundfile
 
 from speechssl.report.build import Results, build_report
 from speechssl.report.listening import (
-    WIDTH,
     Lane,
     ListeningExample,
     cut_at,
     encode_audio,
     envelope,
-    outline,
     region,
-    ticks,
 )
 from speechssl.results import Row, Table
 
@@ -148,40 +145,6 @@ def test_what_has_no_data_is_left_out_and_the_same_input_gives_the_same_bytes(tm
     text = page(tmp_path, [], [example()])
     assert re.findall("<h2[^>]*>(.*?)</h2>", text) == ["Listen"] and 'class="all"' not in text
     refused("nothing to report", page, tmp_path)
-
-
-def test_spans_are_drawn_where_they_are(tmp_path):
-    text = page(tmp_path, [], [example()])
-    times = r'data-start="([\d.]+)" data-end="([\d.]+)"'
-    drawn = times + r'.*?class="pill" x="([\d.]+)" y="\d+" width="([\d.]+)"'
-    gold, dual = re.findall(drawn, text)
-    # a passage of 4 seconds, 1000 units wide
-    assert [float(v) for v in gold] == [1.0, 2.0, 250.0, 250.0]
-    assert [float(v) for v in dual] == [1.0, 1.5, 250.0, 125.0]
-    assert 'data-seconds="4.0"' in text
-    # an empty prediction has a score and no span
-    assert "Play cascade-ctc" not in text and "FF1 of cascade-ctc: </span>0</span>" in text
-    assert re.search(r'he red a <mark style="--c: var\(--s\d\)">boo</mark>', text)
-    # an answer without times is not scored by them
-    read = Lane("text", (), ("He read ", "a book", "."), None, 0.9)
-    text = page(tmp_path, [], [example(lanes=(read,))])
-    assert "<b>–</b>" in text and "<b>0</b>" not in text and "what it read" in text
-
-
-def test_envelopes_regions_and_ticks():
-    samples = np.zeros(1000, np.float32)
-    samples[250], samples[999] = -0.5, 0.25
-    assert envelope(samples, 4) == (0.0, 1.0, 0.0, 0.5)
-    assert envelope(np.zeros(7), 600) == (0.0,) * 7 and len(envelope(tone())) == 600
-    xs = [float(x) for x in re.findall(r"L([\d.]+) ", outline((0.0, 1.0, 0.0, 0.5)))]
-    assert xs == [125, 375, 625, 875, 1000, 875, 625, 375, 125]
-    # a region outside the passage is cut and a short one visible
-    assert region(3.5, 9.0, 4.0)[:4:3] == (875.0, 4.0)
-    short = region(3.9999, 4.0, 4.0)
-    assert short.width >= 3 and short.x + short.width <= WIDTH
-    for seconds in (0.4, 2.0, 23.5, 300.0, 5000.0):
-        marks = ticks(seconds)
-        assert 2 <= len(marks) <= 9 and marks[0] == (0.0, "0 s") and marks[-1][0] <= 100
 
 
 def test_encoded_audio_is_in_time_and_small():

@@ -1,14 +1,7 @@
 """The rows of a robustness grid on the page: what is lost, tables and figures."""
 
-import pytest
-
-from speechssl.report.build import Results, build_report
-from speechssl.report.robustness import (
-    add_losses,
-    robustness_section,
-    split_grid,
-)
-from speechssl.report.scores import arrange, assign_slots
+from speechssl.report.robustness import add_losses, split_grid
+from speechssl.report.scores import arrange
 from speechssl.results import Row
 
 SCORES = {  # task, metric, encoder -> clean, seen 5 dB, seen 0 dB, unseen 5 dB, unseen 0 dB
@@ -51,32 +44,3 @@ def test_losses_point_the_same_way_for_scores_and_for_errors():
     found = losses(rows()).set_index(["system", "encoder", "condition", "snr_db"]).loss
     assert found["ks", "zeta", "unseen-hum", 5.0] == 25
     assert found["asr", "zeta", "unseen-hum", 5.0] == 25
-
-
-def test_figures_need_what_they_show():
-    def titles(some):
-        scores = arrange(some, by="encoder")
-        section = robustness_section(scores, assign_slots(scores.label), "t")
-        return [drawing.title for drawing in section.drawings if drawing]
-
-    heat, curves = (
-        "What noise costs, task by task",
-        "Scores against the signal-to-noise ratio (SNR)",
-    )
-    assert titles(rows()) == [heat, curves]
-    assert titles([r for r in rows() if r.condition == "clean"]) == []
-
-
-@pytest.mark.parametrize(
-    ("more", "title"),
-    [
-        ([], "Speech encoders in noise"),
-        (PLAIN, "Spoken question answering with and without a transcript"),
-    ],
-)
-def test_the_page_has_a_table_a_task(tmp_path, more, title):
-    build_report(tmp_path / "r.html", Results([*rows(), *more]))
-    page = (tmp_path / "r.html").read_text()
-    assert f"<title>{title}</title>" in page
-    for name in ("KS (keywords), accuracy", "ASR (CTC), WER", "dual, FF1", "cascade-ctc, FF1"):
-        assert f"<h3>{name}</h3>" in page

@@ -1,22 +1,14 @@
 """The long table of scores: means over seeds, names, order and the best; tables pivoted from it;
 figures that need two points."""
 
-import math
 import re
 from dataclasses import replace
 
 import pytest
 
-from speechssl.report.figures import draw_over_snr
-from speechssl.report.page import metric_grids, text_grid
-from speechssl.report.scores import (
-    arrange,
-    assign_slots,
-    conditions_of,
-    metrics_of,
-)
-from speechssl.report.spoken_qa import draw_against_errors
-from speechssl.results import Row, Table, table_of
+from speechssl.report.page import metric_grids
+from speechssl.report.scores import arrange
+from speechssl.results import Row
 
 
 def row(system, metric, value, condition="clean", snr=None, **other):
@@ -48,22 +40,6 @@ def test_rows_that_differ_in_their_seed_are_averaged_and_the_last_card_counts():
     assert score.text == "6.0\n[2.0, 8.0]"
 
 
-def test_systems_metrics_and_conditions_stand_in_their_order():
-    rows = [row("b", "wer", 1.0), row("b", "ff1", 1.0), row("dual", "ff1", 1.0, "reverb")]
-    rows += [row("dual", "ff1", 1.0, "pink", snr) for snr in (0.0, 20.0)]
-    rows += [row("dual", "ff1", 1.0, "reverb", encoder="other")]
-    scores = arrange(rows)
-    assert sorted(scores.label.unique()) == ["b", "dual · h", "dual · other"]
-    assert scores.label.iloc[-1] == "b"
-    assert metrics_of(scores) == ["ff1", "wer"]
-    assert conditions_of(scores) == [
-        "Clean",
-        "Pink noise, 20\u00a0dB",
-        "Pink noise, 0\u00a0dB",
-        "Reverberation",
-    ]
-
-
 @pytest.mark.parametrize(
     ("metric", "more", "best"),
     [
@@ -91,34 +67,3 @@ def test_a_table_has_a_line_a_system_and_a_column_a_condition():
     assert "Percent; higher is better. In brackets: 95 % intervals." in first.note
     assert "lower is better" in wer.note and "In brackets" not in wer.note
     assert first.note.endswith("Synthetic speech.")
-
-
-def test_tables_keep_the_decimals_that_matter_and_equal_names():
-    rows = (("base", 64, 0.6034, None), ("large", 128, 0.6421, math.nan))
-    grid = text_grid(Table("Units", ("Codebook", "K", "n", "n"), rows, "On dev."))
-    assert ">0.603<" in grid.html and ">64<" in grid.html and grid.html.count(">–<") == 2
-    with pytest.raises(ValueError, match="not every row"):
-        table_of({"title": "Ragged", "columns": ["a", "b"], "rows": [[1]]})
-
-
-def test_a_figure_over_the_snr_needs_noise():
-    def draw(rows):
-        scores = arrange(rows)
-        return draw_over_snr("t", "c", {"FF1": scores}, assign_slots(scores.label))
-
-    assert draw([row("dual", "ff1", 40.0)]) is None
-    assert draw(in_pink("ff1", "dual", {10: 30.0, 0: 20.0})).svg.startswith("<svg")
-    assert draw(CROSSING[:3]) == draw(CROSSING[:3])
-
-
-def test_the_crossing_figure_needs_a_system_without_a_transcript_and_two_conditions():
-    def draw(rows):
-        scores = arrange(rows)
-        return draw_against_errors(scores, assign_slots(scores.label))
-
-    assert draw(CROSSING).title == "FF1 against the recognition errors of the cascade"
-    assert draw([r for r in CROSSING if r.system != "dual"]) is None
-    assert draw([r for r in CROSSING if r.metric != "wer"]) is None
-    assert draw([r for r in CROSSING if r.condition == "clean"]) is None
-    chinese = [replace(r, metric="cer") if r.metric == "wer" else r for r in CROSSING]
-    assert draw(chinese)

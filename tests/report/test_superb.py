@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 
-from speechssl.report.build import Results, build_report, write_report
-from speechssl.report.options import Report
 from speechssl.report.superb import arrange_superb, is_superb, superb_grids
 from speechssl.report.superb_figures import (
     CLASSES,
@@ -16,7 +14,6 @@ from speechssl.report.superb_figures import (
     Head,
     confusion_shares,
     deviate,
-    draw_layers,
     read_artefacts,
 )
 from speechssl.results import (
@@ -28,8 +25,6 @@ from speechssl.results import (
     results_table,
     unit,
 )
-
-from ..files import refused
 
 # task, metric -> the clean score of the first encoder, of the second, what 5 dB of noise costs
 CLEAN = {
@@ -168,32 +163,6 @@ def test_what_a_run_left_is_read(run):
     assert sum(len(d.detail.confusion) for d in artefacts.details) == 2 * 6
 
 
-def test_missing_files_are_left_out_and_folds_are_heads_of_their_task(tmp_path):
-    # no seed: another's
-    put(tmp_path / "heads/a/ks/card.json", {"layer_weights": "of the robustness grid"})
-    assert not read_artefacts(tmp_path)
-    for folder in ("mine/ks/seed-7", "mine/er/fold-1/seed-0", "mine/er/fold-2/seed-0"):
-        put(tmp_path / f"heads/{folder}/card.json", {"layer_weights": [0.25, 0.75]})
-    found = [(h.encoder, h.task, h.seed) for h in read_artefacts(tmp_path).heads]
-    assert found == [("mine", "er", 0), ("mine", "er", 0), ("mine", "ks", 7)]
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "field"),
-    [
-        ("heads/a/ks/seed-0/card.json", {"layer_weights": ["0.5", "0.5"]}, "layer_weights"),
-        ("details/a/ks.json", {"encoder": "a", "task": "ks"}, "detail"),
-    ],
-)
-def test_a_damaged_file_is_one_sentence_and_leaves_the_old_page(tmp_path, path, value, field):
-    append_rows(tmp_path / "results.jsonl", rows(1))
-    (tmp_path / "report.html").write_text("old")
-    put(tmp_path / path, value)
-    message = refused(re.escape(str(tmp_path / path)), write_report, Report(out=tmp_path))
-    assert field in message
-    assert (tmp_path / "report.html").read_text() == "old"
-
-
 def test_a_robustness_grid_is_not_taken_for_superb():
     grid = [
         row(t, "a", c, None, "acc", 50.0) for t in ("ks", "sid") for c in ("clean", "seen-pink")
@@ -204,13 +173,6 @@ def test_a_robustness_grid_is_not_taken_for_superb():
 
 
 # ---- tables
-
-
-def test_columns_of_clean_speech_stand_in_the_benchmarks_order():
-    columns, _ = read([*rows(1), row("ks", "x", "clean", None, "f1", 3.0)])["Clean speech"]
-    names = [column.replace("\u00a0", " ").replace("\n", " ") for column in columns]
-    assert names[:6] == ["Encoder", "PR PER ↓", "ASR WER ↓", "ASR WER+LM ↓", "KS Acc ↑", "KS F1 ↑"]
-    assert names[-3:] == ["SF F1 ↑", "SF CER ↓", "ER Acc ↑"] and len(names) == 14
 
 
 def test_clean_speech_is_the_mean_over_seeds_and_the_best_is_marked():
@@ -267,22 +229,7 @@ def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db():
     assert {line[0][0] for line in lines} == {"a"}
 
 
-def test_tuned_and_default_learning_rates_have_a_table():
-    made = [row("asv", "a", "clean", None, m, v) for m, v in (("eer", 5.0), ("eer_default", 8.0))]
-    head = Head(learning_rate=1e-3, encoder="a", task="asv")
-    grids = superb_grids(arrange_superb(made), Artefacts(heads=(head,)))
-    columns, ((_, *line),) = tables_of(grids)["Tuned and default learning rate"]
-    assert columns[1:] == ["lr", "tuned", "default lr"]
-    assert [text.split("\n")[0] for text in line] == ["0.001", "5.0", "8.0"]
-
-
 # ---- figures
-
-
-def test_layers_need_two_states():
-    one, two = (Head(w, encoder="a", task="ks") for w in ([1.0], [0.2, 0.8]))
-    assert draw_layers(Artefacts(heads=(one,)), {"a": 0}) is None
-    assert draw_layers(Artefacts(heads=(one, two)), {"a": 0})
 
 
 def test_det_axes_are_normal_deviates():
@@ -299,45 +246,3 @@ def test_cells_are_percent_of_the_truth():
     counts[40:, 0] += 1
     shares = confusion_shares(Confusion(list(range(100)), counts.tolist()))
     assert list(shares.index) == [0, *range(40, 40 + CLASSES - 1)]
-
-
-# ---- the page
-
-
-@pytest.mark.slow
-def test_the_page_is_superbs_and_holds_all_that_it_shows(run):
-    write_report(Report(out=run))
-    page = (run / "report.html").read_text()
-    assert "<title>SUPERB: what speech encoders are good for</title>" in page
-    titles = re.findall("<h[23][^>]*>(.*?)</h[23]>", page)
-    for title in (
-        "Clean speech",
-        "Published encoders, on the published sets",
-        "Clean, seen and unseen noise",
-        "Which layers the tasks use",
-        "What was taken for what: KS (keywords)",
-        "Speaker verification: misses against false alarms",
-        "Tuned and default learning rate",
-        "In noise, task by task",
-        "What noise costs, task by task",
-        "What noise costs, in decibels",
-        "Scores against the signal-to-noise ratio (SNR)",
-    ):
-        assert title in titles
-    # no number is called percent that is none
-    notes = dict(re.findall(r'<h3>([^<]*)</h3>\s*<p class="note">([^<]*)', page))
-    assert notes["SS (separation), SI-SDRi"].startswith("Decibels; higher is better")
-    assert notes["SE (enhancement), PESQ"].startswith("On its own scale")
-    assert notes["ASV (verification), EER"].startswith("Percent; lower is better")
-
-
-def test_rows_alone_make_a_page_with_escaped_names(tmp_path):
-    noisy = [row("asv", "<b>&x", "clean", None, "eer", 5.0)]
-    noisy.append(row("asv", "<b>&x", "babble", 5.0, "eer", 33.3))
-    noisy.append(Row("qa", "dual", "a", "clean", None, "ff1", 41.7, None, None, 9, 0, ""))
-    build_report(tmp_path / "r.html", Results(noisy))
-    page = (tmp_path / "r.html").read_text()
-    assert "with and without a transcript</title>" in page and "<b>&x" not in page
-    # other noises are shown as of any system
-    results = page[page.index(">Results<") : page.index("rows behind this page")]
-    assert "33.3" in results and "41.7" in results and "5.0" in page[: page.index(">Results<")]

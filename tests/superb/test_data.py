@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.data.superb import Utterance, load_labelled
+from speechssl.data.superb import load_labelled
 from speechssl.superb.data import (
     TRAINING,
     Batch,
@@ -18,7 +18,6 @@ from speechssl.superb.data import (
     OnlineLoader,
     cache_states,
     list_split_recordings,
-    pad_batch,
     random_crops,
 )
 
@@ -55,32 +54,12 @@ def test_both_give_the_same(data, encoder, tmp_path, pooled):
     assert a.states.shape == ((3, 3, 32) if pooled else (3, 3, 24, 32))
 
 
-def test_unreadable_recordings_are_left_out(data, encoder, tmp_path):
-    for i in (0, 1):
-        (data.root / f"audio/dev-{i}.flac").write_bytes(b"nothing")
-    stored, online = loaders(data, encoder, tmp_path / "f", True)
-    dev = data.splits["dev"]
-    assert [u.id for u in online.batch(dev).utterances] == ["dev-2", "dev-3"]
-    assert online.batch(dev[:2]) is None
-    assert set(online.failed) == {"dev-0", "dev-1"}
-    assert [u.id for u in online.usable(dev)] == ["dev-2", "dev-3"]
-    assert [u.id for u in stored.usable(dev)] == ["dev-2", "dev-3"]
-
-
 def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_path, capsys):
     task = SimpleNamespace(data=data, pooled=True, wants_waves=False)
     small = FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6)
     assert isinstance(small.loader(task), OnlineLoader)
     assert "--cache-gb" in capsys.readouterr().err
     assert isinstance(FeatureCache(encoder, tmp_path / "b").loader(task), CachedLoader)
-
-
-def test_padding_is_zero():
-    utterances = [Utterance("a", "x", 1.0), Utterance("b", "x", 1.0)]
-    batch = pad_batch(utterances, [torch.ones(5, 2, 3), torch.ones(2, 2, 3)], ())
-    assert batch.states.shape == (2, 2, 5, 3)
-    assert batch.states[1, :, 2:].abs().sum() == 0
-    assert batch.lengths.tolist() == [5, 2]
 
 
 def batch(*lengths):

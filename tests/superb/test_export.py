@@ -1,14 +1,11 @@
 """An encoder handed to s3prl: the folder, and what s3prl's upstreams make of it."""
 
-import json
 import subprocess
 
 import numpy as np
 import pytest
 import torch
-import transformers
 import yaml
-from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.encoders.load import load_encoder
 from speechssl.superb.export import TASKS, export_encoder
@@ -53,34 +50,6 @@ def test_every_task_has_its_published_settings_and_a_function(exported):
         named = ("train_batch_size", "train_batchsize", "batch_size")
         batch = next(sizes[name] for name in named if name in sizes)
         assert batch * config["runner"]["gradient_accumulate_steps"] == task.settings.batch
-
-
-def test_a_second_time_only_what_is_missing_is_written(exported, hubert_folder):
-    out, card = exported
-    (out / "run.sh").write_text("# mine\n")
-    (out / "configs/ic.yaml").unlink()
-    assert export(hubert_folder("layer"), out) == card
-    assert (out / "run.sh").read_text() == "# mine\n"
-    assert (out / "configs/ic.yaml").is_file()
-    (out / "run.sh").unlink()
-    export(hubert_folder("layer"), out)
-
-
-@pytest.mark.slow
-def test_s3prls_own_upstream_is_named_where_it_reads_the_encoder(hubert_folder, tmp_path):
-    config = json.loads((hubert_folder("layer") / "config.json").read_text())
-    names = "hidden_size num_hidden_layers num_attention_heads intermediate_size conv_dim".split()
-    names += ["num_conv_pos_embeddings", "num_conv_pos_embedding_groups"]
-    sizes = transformers.WavLMConfig(**{name: config[name] for name in names})
-    transformers.WavLMModel(sizes).save_pretrained(tmp_path / "WavLM")
-    extractor = Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True)
-    extractor.save_pretrained(tmp_path / "WavLM")
-    assert export(tmp_path / "WavLM", tmp_path / "out")["upstreams"] == ["speechssl"]
-    assert "no upstream of its own" in (tmp_path / "out/README.md").read_text()
-    faster = hubert_folder("group", conv_stride=(5, 2, 2, 2, 2, 2, 1))
-    card = export(faster, tmp_path / "faster")
-    # which s3prl's own would misstate
-    assert (card["upstreams"], card["encoder"]["hop"]) == (["speechssl"], 160)
 
 
 # ---- in s3prl

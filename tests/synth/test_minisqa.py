@@ -30,7 +30,7 @@ from speechssl.synth.minisqa import (
 )
 from speechssl.synth.options import MiniSqa
 
-from ..files import contents, read_lines, refused
+from ..files import contents, read_lines
 
 CODES = tuple(LANGUAGES)
 WHICH = {"index": st.integers(0, 10**6), "seed": st.integers(-5, 10**6)}
@@ -316,11 +316,3 @@ def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(
     assert not (root / "card.json").exists()
     prepare_minisqa(options(root, reference=True))
     assert contents(root) == contents(corpora["en"])
-
-
-def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_refused(corpora, monkeypatch):
-    before = contents(corpora["en"])
-    monkeypatch.setattr(speech, "speak", lambda *_: pytest.fail("this was spoken before"))
-    assert prepare_minisqa(options(corpora["en"], reference=True))["settings"]["seed"] == 3
-    refused("made from other inputs", prepare_minisqa, options(corpora["en"], seed=4))
-    assert contents(corpora["en"]) == before

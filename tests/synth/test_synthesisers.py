@@ -16,7 +16,7 @@ from speechssl.errors import InputError
 from speechssl.synth import synthesisers
 from speechssl.synth.minisqa import generate_passage, prepare_minisqa, speakers
 from speechssl.synth.options import MiniSqa
-from speechssl.synth.synthesisers import Voice, pronounce, speak, speak_phones, voices
+from speechssl.synth.synthesisers import Voice, pronounce, speak, voices
 
 from ..files import refused
 
@@ -117,11 +117,10 @@ def test_marks_cover_every_word_in_order(voice, text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_same_text_is_the_same_samples_whatever_came_between(language):
+def test_the_same_text_is_the_same_samples_whatever_came_between():
     """All voices, then all again in another order: some draw breath noise from the C library's
     generator."""
-    everybody = [voice for split in ("train", "dev", "test") for voice in speakers(language, split)]
+    everybody = [voice for split in ("dev", "test") for voice in speakers("en", split)]
     first = {voice.name: digest(speak("the baker 一月 is old", voice)) for voice in everybody}
     again = {
         voice.name: digest(speak("the baker 一月 is old", voice)) for voice in reversed(everybody)
@@ -135,19 +134,6 @@ def test_words_are_pronounced_one_by_one_without_a_sound():
     assert owl == pronounce(["owl"], "en-us")[0] != there
     with pytest.raises(ValueError, match="no voice 'xx'"):
         pronounce(["a"], "xx")
-
-
-def test_a_word_from_its_phones_sounds_like_the_word() -> None:
-    voice = Voice("x", "en-us", "m3")
-    (phones,) = pronounce(["garden"], "en-us", stress=True)
-    assert any(phone.startswith("'") for phone in phones) and pronounce(["garden"], "en-us")[0] == [
-        p.lstrip("'") for p in phones
-    ]
-    assert speak_phones(phones, voice).samples.tolist() == speak("garden", voice).samples.tolist()
-    other = speak_phones(["k", *phones[1:]], voice)
-    assert (
-        other.all_phones[0] == "k" and other.all_phones[1:] == speak("garden", voice).all_phones[1:]
-    )
 
 
 @pytest.mark.slow

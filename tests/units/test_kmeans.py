@@ -1,8 +1,6 @@
 """Codebooks: assignment against brute force, the reservoir against chance, files against
 tampering."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -15,8 +13,8 @@ from speechssl.checkpoints import SHIPPED
 from speechssl.units import nearest
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import smooth, smooth_stream
-from speechssl.units.kmeans import MANY, Reservoir, fit_kmeans, lloyd
-from speechssl.units.nearest import CentroidScores, Nearest
+from speechssl.units.kmeans import Reservoir, fit_kmeans, lloyd
+from speechssl.units.nearest import Nearest
 
 from ..files import refused
 
@@ -84,19 +82,6 @@ def test_a_reservoir_does_not_depend_on_how_the_stream_is_cut(budget, sizes, see
         assert np.array_equal(kept(budget, [sum(sizes)], seed), expected)
 
 
-@pytest.mark.slow
-def test_every_frame_is_as_likely_as_every_other():
-    budget, sizes, runs = 10, (3, 9, 1, 20, 7), 4_000
-    counts = np.bincount(
-        np.concatenate([kept(budget, sizes, seed) for seed in range(runs)]), minlength=40
-    )
-    expected = runs * budget / 40
-    spread = (expected * (1 - budget / 40)) ** 0.5
-    assert np.abs(counts - expected).max() < 4.5 * spread
-    # chi-square, 39 degrees of freedom: p = 0.0005
-    assert ((counts - expected) ** 2 / spread**2).sum() < 75
-
-
 # ---- fitting
 
 
@@ -158,22 +143,6 @@ def test_passes_over_all_frames_end_within_a_hundredth_of_scikit_learn():
     assert np.array_equal(centroids, again) and not np.array_equal(centroids, other)
 
 
-def test_many_clusters_may_be_as_many_as_frames_and_frames_may_be_equal():
-    frames = np.repeat(normal(5, 40, 3), 2, axis=0)
-    centroids, inertia = lloyd(frames, 80, 0, 1)
-    assert (
-        centroids.shape == (80, 3)
-        and np.isfinite(centroids).all()
-        and inertia == pytest.approx(0, abs=1e-5)
-    )
-
-
-def test_a_thousand_clusters_are_fitted_by_passes_and_the_card_says_so():
-    book = fit_kmeans([normal(6, 1_500, 4)], MANY, CARD, starts=1)
-    assert book.size == MANY and np.isfinite(book.centroids).all()
-    assert book.card["algorithm"] == "Lloyd's, from the best of 1 starts"
-
-
 # ---- files
 
 
@@ -198,8 +167,8 @@ def test_a_codebook_comes_back_as_it_was(saved):
     ("damage", "message"),
     [
         ("changed", "book.safetensors does not match its card; fit it again"),
-        ("no hash", "book.safetensors does not match its card"),
-        *((damage, r"book\.") for damage in ("cut", "gone", "no card", "other tensors")),
+        ("gone", r"book\."),
+        ("other tensors", r"book\."),
     ],
 )
 def test_damaged_and_changed_files_are_named(saved, damage, message):
@@ -208,14 +177,10 @@ def test_damaged_and_changed_files_are_named(saved, damage, message):
         centroids = load_file(path)["centroids"]
         centroids[2, 1] += 1e-4
         save_file({"centroids": centroids}, path)
-    elif damage == "no hash":
-        path.with_suffix(".card.json").write_text(json.dumps(CARD))
-    elif damage == "cut":
-        path.write_bytes(path.read_bytes()[:-4])
     elif damage == "other tensors":
         save_file({"weights": np.zeros(3)}, path)
     else:
-        (path if damage == "gone" else path.with_suffix(".card.json")).unlink()
+        path.unlink()
     refused(message, load_codebook, path)
 
 
@@ -249,16 +214,6 @@ def normal(seed, *shape):
 def test_it_is_the_argmin_of_float64(seed, offset, scale, clusters):
     centroids = (offset + scale * normal(seed, clusters, 24)).astype(np.float32)
     features = (offset + scale * normal(seed + 1, 150, 24)).astype(np.float32)
-    assert np.array_equal(
-        Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids)
-    )
-
-
-def test_of_centroids_that_are_equally_near_it_is_the_first():
-    """Of small integers all arithmetic is exact, and ties are frequent."""
-    features, centroids = (
-        np.random.default_rng(n).integers(-2, 3, (n, 3)).astype(np.float32) for n in (300, 20)
-    )
     assert np.array_equal(
         Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids)
     )
@@ -307,55 +262,6 @@ def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatc
 
 
 HALF, FULL = torch.bfloat16, torch.float32
-
-
-@pytest.mark.parametrize("dtypes", [[FULL], [HALF], [HALF, FULL]])
-@pytest.mark.parametrize("kind", ["normal", "close", "clusters", "far", "ints"])
-def test_every_product_leaves_the_nearest_among_its_candidates(dtypes, kind):
-    centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
-    features = {
-        "normal": normal(1, 600, 32),
-        "close": centroids[rng.integers(0, 40, (600, 2))].mean(1),
-        "clusters": centroids[rng.integers(0, 40, 600)] + 0.3 * normal(1, 600, 32),
-        "far": 1e4 + normal(1, 600, 32),
-        "ints": rng.integers(-3, 4, (600, 32)).astype(np.float32),
-    }[kind]
-    find = Nearest(centroids)
-    find.products = [CentroidScores(centroids, find.device, dtype) for dtype in dtypes]
-    assert np.array_equal(find(torch.from_numpy(features)), truth(features, centroids))
-
-
-def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear():
-    centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
-    product = CentroidScores(centroids, torch.device("cpu"), torch.bfloat16)
-    vague = torch.from_numpy(normal(1, 2_000, 32))
-    assert (product._score(vague).argmax(1).numpy() != truth(vague, centroids)).any()
-    clear = torch.from_numpy(centroids[rng.integers(0, 40, 600)] + normal(1, 600, 32))
-    frames, _ = product.find_candidates(clear, clear.norm(dim=1))
-    assert (np.bincount(frames) == 1).mean() > 0.8
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.backends.mkldnn, "matmul"),
-    reason=("torch before 2.9 has one precision for all devices"),
-)
-def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
-    centroids, features = normal(0, 40, 32), torch.from_numpy(normal(1, 500, 32))
-    exact = torch.from_numpy(centroids - centroids.astype(np.float64).mean(0)).float()
-    find, expected = Nearest(centroids), truth(features, centroids)
-    find.products = find.products[-1:]
-
-    def rounded(self, block):
-        return torch.addmm(self.bias, block.bfloat16().float(), exact.bfloat16().float().T)
-
-    monkeypatch.setattr(CentroidScores, "_score", rounded)
-    assert not np.array_equal(find(features), expected)
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    try:
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
-        assert np.array_equal(find(features), expected)
-    finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 def test_standardised_clusters_are_not_decided_by_one_dimension_of_huge_variance():

@@ -100,27 +100,3 @@ def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):
     (folder / "part-00002.parquet").unlink()
     assert next(stream).id == "a"
     refused("part-00002.parquet", next, stream)
-
-
-def test_a_folder_without_its_card_is_no_corpus(tmp_path):
-    folder = write(tmp_path / "units", [("a", 1.0, [1])])
-    (folder / "_card.json").unlink()
-    refused(r"card\.json", load_units, folder)
-
-
-def test_a_part_that_was_changed_is_refused(tmp_path):
-    folder = write(tmp_path / "units", [("a", 1.0, [1])])
-    path = folder / "part-00000.parquet"
-    path.write_bytes(encode(Part(utterances([("a", 1.0, [2])]), {"K": 4})))
-    refused(r"part-00000\.parquet", load_units, folder)
-
-
-def test_a_change_within_the_rows_is_noticed_without_the_card(tmp_path):
-    rows = [(f"name {i}", 1.0, [i % 3] * i + [3]) for i in range(20)]
-    content = encode(Part(utterances(rows), {}))
-    metadata = pq.read_metadata(write(tmp_path / "units", rows) / "part-00000.parquet")
-    column = metadata.row_group(0).column(3)
-    middle = column.data_page_offset + column.total_compressed_size - 5
-    damaged = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    with pytest.raises(ValueError, match="not a whole Parquet file"):
-        decode(damaged)

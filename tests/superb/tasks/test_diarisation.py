@@ -62,16 +62,6 @@ def test_frames_to_seconds_and_back(grid, frames, seed):
     assert not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
 
 
-def test_labels_by_hand():
-    found = active_frames(
-        [Turn("bob", 0.0, 0.03), Turn("ann", 0.02, 0.06), Turn("ann", 0.5, 9.0)], GRID, 5
-    )
-    assert found.T.tolist() == [
-        [0, 1, 1, 0, 0],
-        [1, 0, 0, 0, 0],
-    ]  # middles at 0.01, 0.0325, 0.0525 s: bob has not half of the second
-
-
 @pytest.mark.filterwarnings("ignore:kernel_size exceeds")
 @given(st.integers(1, 60), st.integers(1, 3), st.sampled_from([1, 3, 11, 51]), st.integers(0, 99))
 def test_the_filter_is_scipys(frames, speakers, median, seed):
@@ -127,10 +117,8 @@ def head_of(states=3, width=6, speakers=2, hidden=8):
     return head
 
 
-@pytest.mark.parametrize("lengths", [[1], [2, 1], [37], [5, 31, 17], [1, 40]])
-@pytest.mark.parametrize(
-    ("width", "hidden", "speakers"), [(6, 8, 2), (1, 3, 3), (13, 5, 4), (2, 1, 1)]
-)
+@pytest.mark.parametrize("lengths", [[1], [5, 31, 17]])
+@pytest.mark.parametrize(("width", "hidden", "speakers"), [(6, 8, 2), (1, 3, 3)])
 def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers):
     """`downstream/diarization`: logits, loss and gradients."""
     from s3prl.downstream.diarization.model import Model
@@ -169,21 +157,6 @@ def test_who_is_who_does_not_matter_nor_what_is_beyond_a_length(outputs, speaker
         logits[i, n:], truth[i, n:] = float("nan"), 1
     assert torch.allclose(permutation_free_loss(logits, truth[..., order], frames), loss, atol=1e-5)
     assert loss >= 0
-
-
-def test_the_loss_by_hand():
-    truth = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1]]])
-    logits = 200 * truth[..., [1, 0]] - 100
-    # the third is left out
-    assert permutation_free_loss(logits, truth, torch.tensor([4])) == pytest.approx(0, abs=1e-4)
-    truth, two = torch.tensor([[[1.0], [0]]]), torch.tensor([2])
-    logits = torch.tensor([[[-100.0, 100, -100], [-100, -100, -100]]])
-    assert permutation_free_loss(logits, truth, two) == pytest.approx(0, abs=1e-4)
-    # that must be silent
-    noisy = permutation_free_loss(logits + torch.tensor([200.0, 0, 0]), truth, two)
-    assert noisy == pytest.approx(200 / 6, rel=1e-4)
-    nobody = permutation_free_loss(logits, torch.zeros(1, 2, 0), two)
-    assert nobody == pytest.approx(100 / 6, rel=1e-4)
 
 
 @st.composite

@@ -129,9 +129,8 @@ def expert_of(module, task, head, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hop", [320, 160])
 @pytest.mark.parametrize(
-    ("name", "folder"), [("se", "enhancement_stft2"), ("ss", "separation_stft2")]
+    ("name", "folder", "hop"), [("se", "enhancement_stft2", 320), ("ss", "separation_stft2", 160)]
 )
 def test_it_is_s3prls(s3prl, tmp_path, monkeypatch, name, folder, hop):
     """Loss of a batch, and the estimates one by one. Theirs are silent after the last whole hop,
@@ -241,7 +240,7 @@ def test_bad_sets_and_grids(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stft", [Stft(512, 400, 160), Stft(1024, 1024, 320)])
-@pytest.mark.parametrize("samples", [1, 159, 1601, 4999])
+@pytest.mark.parametrize("samples", [1, 1601])
 @pytest.mark.filterwarnings("ignore:n_fft")
 def test_spectra_are_librosas_and_go_back(stft, samples):
     rng = np.random.default_rng(samples)

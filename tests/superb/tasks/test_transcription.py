@@ -140,7 +140,7 @@ def test_bad_data_is_refused(name):
 
 # ---- heads beside s3prl's
 
-LENGTHS = [[1], [37], [50, 1, 23], [8, 9, 10, 2]]
+LENGTHS = [[1], [50, 1, 23]]
 
 
 def rnns(projection, hidden, symbols, rate=320):
@@ -196,7 +196,7 @@ def assert_same(head, projector, model, lengths, states, width):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("sizes", [(3, 8, 16, 12, 9), (1, 5, 7, 3, 2), (13, 33, 1, 1, 31)])
+@pytest.mark.parametrize("sizes", [(3, 8, 16, 12, 9), (1, 5, 7, 3, 2)])
 def test_the_recurrent_head_of_asr_and_sf_is_s3prls(s3prl, lengths, sizes):
     head = head_of(*sizes)
     for rate in (320, 160):
@@ -204,7 +204,7 @@ def test_the_recurrent_head_of_asr_and_sf_is_s3prls(s3prl, lengths, sizes):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("sizes", [(3, 8, 16, 9), (1, 5, 256, 71), (13, 1, 1, 2)])
+@pytest.mark.parametrize("sizes", [(3, 8, 16, 9), (1, 5, 256, 71)])
 def test_the_linear_head_of_pr_is_s3prls(s3prl, lengths, sizes):
     states, width, projection, symbols = sizes
     from s3prl.downstream.model import FrameLevel
@@ -266,7 +266,7 @@ def damaged(rng, text):
     return " ".join(words)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_metrics_are_s3prls_on_random_predictions(s3prl, seed):
     from s3prl.downstream.ctc import metric
     from s3prl.metric import slot_filling
@@ -318,7 +318,7 @@ def s3prls_masks(options):
 @pytest.mark.parametrize(
     "options", [SpecAugment(), SpecAugment(warp=0), SpecAugment(3, 10, 10, 10, 10)]
 )
-@pytest.mark.parametrize("shape", [(60, 768), (10, 33), (11, 80), (200, 7), (1234, 60)])
+@pytest.mark.parametrize("shape", [(60, 768), (10, 33)])
 def test_a_single_recording_is_masked_as_by_s3prl(s3prl, options, shape):
     for seed in range(5):
         features = torch.randn(1, *shape, generator=torch.Generator().manual_seed(seed)) + 3

@@ -96,7 +96,7 @@ def test_data_that_cannot_be_learnt_from_is_refused_at_once(made, train):
 
 
 # frames; one more than 15, of which s3prl's deviation is NaN
-ODD = [[16], [17, 40, 23], [31, 31], [399], [16, 90]]
+ODD = [[16], [17, 40, 23]]
 
 
 def head_of(states=3, width=6, speakers=5, projection=7, last=11, seed=0):
@@ -131,9 +131,7 @@ def s3prls_model(head):
 
 
 @pytest.mark.parametrize("lengths", ODD)
-@pytest.mark.parametrize(
-    ("width", "projection", "last", "speakers"), [(6, 7, 11, 5), (1, 2, 3, 2), (13, 32, 9, 40)]
-)
+@pytest.mark.parametrize(("width", "projection", "last", "speakers"), [(6, 7, 11, 5), (1, 2, 3, 2)])
 def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
     """`downstream/sv_voxceleb1`: embeddings, loss and gradients, of every recording by itself:
     their pooling takes padding in."""
@@ -156,7 +154,7 @@ def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
         assert torch.allclose(mine, his, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("frames", [1, 2, 13, 14, 15])
+@pytest.mark.parametrize("frames", [1, 14])
 def test_a_short_recording_is_repeated(frames):
     head = head_of()
     states, lengths = states_of([frames])
