@@ -381,21 +381,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         if is_wav and file.subtype == "MPEG_LAYER_III":
             yield stack.enter_context(_through_ffmpeg(path))
             return
-        if file.format == "MP3":
-            seconds, is_cut = _scan_mp3(path)
-            # joined, counted wrongly, or of a variable bit rate without a count
-            holds_more = seconds * file.samplerate > file.frames + MP3_PADDING
-        elif file.format == "OGG":
-            # libsndfile finds a page of another stream at the end
-            is_open = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
-            holds_more = is_open is not None and _ends_a_stream(path)
-            is_cut = is_open is not None and not holds_more
-        elif file.format == "FLAC":
-            is_cut = False  # which decoding says
-            holds_more = file.frames < UNKNOWN_FRAMES and _flac_goes_on(file, path)
-        else:
-            is_cut = _states_more(file)
-            holds_more = is_wav and _holds_more(file, path)
+        is_cut, holds_more = _compare_with_header(file, path)
         if is_cut:
             raise InputError(CUT_OFF.format(path))
         if not holds_more:
@@ -408,6 +394,24 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
                 f"holds {whole.frames / whole.samplerate:.2f} s; all of it is read"
             )
         yield whole
+
+
+def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, bool]:
+    """Return whether a file visibly ends before its header says, and whether it goes on behind what
+    libsndfile reads."""
+    if file.format == "MP3":
+        seconds, is_cut = _scan_mp3(path)
+        # joined, counted wrongly, or of a variable bit rate without a count
+        return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
+    if file.format == "OGG":
+        # libsndfile finds a page of another stream at the end
+        if not re.search("lacks an end-of-stream|Junk after the last page", file.extra_info):
+            return False, False
+        goes_on = _ends_a_stream(path)
+        return not goes_on, goes_on
+    if file.format == "FLAC":  # decoding says whether it is cut
+        return False, file.frames < UNKNOWN_FRAMES and _flac_goes_on(file, path)
+    return _states_more(file), file.format in ("WAV", "WAVEX") and _holds_more(file, path)
 
 
 def _scan_mp3(path: Path) -> tuple[float, bool]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 
-def shown_length(seconds: float) -> str:
+def format_length(seconds: float) -> str:
     """Write a length of audio for people: "12.3 s" below two minutes, "3.4 min" below an hour,
     "2.50 h"."""
     if seconds < 120:

@@ -50,7 +50,7 @@ from speechssl.data.records import (
 )
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import answer_tokens, language_of
-from speechssl.timing import shown_length
+from speechssl.timing import format_length
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
@@ -652,7 +652,7 @@ def format_report(report: Mapping[str, Any]) -> str:
             if "published" in counts:
                 line += f"; published {counts['published']:,}"
                 line += "" if counts["agrees"] else " (DIFFERENT)"
-            line += f"; {shown_length(3600 * hours)}" if hours else "; no audio"
+            line += f"; {format_length(3600 * hours)}" if hours else "; no audio"
             lines.append(line)
         for remark in facts["found"]:
             lines.append(f"    {remark['what']}: {remark['count']:,}; {remark['done']}")

@@ -111,7 +111,7 @@ def rename(
     return renamed
 
 
-def brief(names: Iterable[str]) -> str:
+def list_first(names: Iterable[str]) -> str:
     """List the first names, for a message."""
     listed = sorted(names)
     return ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
@@ -374,13 +374,7 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     """
     where = weights.where
     stated = overrides.override(weights.stated)
-    names = set(weights.state)
-    # the names tell, but not those of one convolution, which has the same in both
-    norm = stated.norm
-    if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
-        norm = "layer"
-    elif names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
-        norm = "layer" if CONV + "1.layer_norm.weight" in names else "group"
+    norm = _norm_of(set(weights.state), stated.norm)
     state = _split_projections(weights.state)
     state = rename(state, weights.kind, norm or "group")
     # fairseq has no projection between equal widths
@@ -408,6 +402,16 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
             "or make it again"
         ) from error
     return model.eval().requires_grad_(False), normalise, guesses + filled
+
+
+def _norm_of(names: set[str], stated: str | None) -> str | None:
+    """Return the norm of the front end, group or layer: the names of the weights tell it, but for
+    a front end of one convolution, which has the same names with both."""
+    if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
+        return "layer"
+    if names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
+        return "layer" if CONV + "1.layer_norm.weight" in names else "group"
+    return stated
 
 
 def _split_projections(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -464,15 +468,7 @@ def read_bundle(name: str) -> Weights:
 def read_file(path: Path) -> Weights:
     """Read a fairseq checkpoint or a torchaudio state dict; its names say which."""
     content = read_pt(path) if path.suffix != ".safetensors" else {}
-    settings = None
-    state: Any = content if isinstance(content, Mapping) else {}
-    if isinstance(state.get("model"), Mapping):  # fairseq's
-        state, settings = state["model"], state.get("cfg") or state.get("args")
-    elif isinstance(state.get("model_weight"), Mapping):  # s3prl's copies of fairseq's
-        settings = {"model": state.get("model_cfg"), "task": state.get("task_cfg")}
-        state = state["model_weight"]
-    elif isinstance(state.get("state_dict"), Mapping):  # Lightning's
-        state = state["state_dict"]
+    state, settings = _unwrap(content if isinstance(content, Mapping) else {})
     named = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
     weights = _without_prefix(state) if named else {}
     kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in weights) else "fairseq"
@@ -480,8 +476,8 @@ def read_file(path: Path) -> Weights:
     if not known or len(state) != len(weights):
         raise InputError(
             f"{path} holds no encoder, or more than one, under torchaudio's or fairseq's names "
-            f"({brief(map(str, state)) or 'it has none'}); give a HuBERT or a wav2vec 2.0 of these "
-            "libraries, or the folder of a Hugging Face model"
+            f"({list_first(map(str, state)) or 'it has none'}); give a HuBERT or a wav2vec 2.0 of "
+            "these libraries, or the folder of a Hugging Face model"
         )
     state, left_out = _without_extras(weights)
     card_file = path.with_suffix(".card.json")
@@ -491,21 +487,35 @@ def read_file(path: Path) -> Weights:
         if "label_embs_concat" in left_out:
             stated = replace(stated, model_type=stated.model_type or "hubert")
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
-    # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's arguments
-    # and a card
-    stated = Architecture()
-    arguments = path.with_suffix(".json")
-    if arguments.is_file():
-        remedy = "give the arguments of wav2vec2_model, or delete the file"
-        values = convert(read_json(arguments), TorchaudioArguments, arguments, remedy)
-        stated = values.architecture()
-    stated = convert(dict(card), Architecture, card_file).override(stated)
+    stated = convert(dict(card), Architecture, card_file).override(_read_arguments(path))
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:
         embedding = torch.tensor(card[MASK], dtype=torch.float32)
         state = state | {"mask_generator.mask_embedding": embedding}
     return Weights(path.name, str(path), kind, state, left_out, stated, card)
+
+
+def _unwrap(content: Any) -> tuple[Any, Any]:
+    """Return the weights, and fairseq's settings or None, of what a trainer saved around them."""
+    if isinstance(content.get("model"), Mapping):  # fairseq's
+        return content["model"], content.get("cfg") or content.get("args")
+    if isinstance(content.get("model_weight"), Mapping):  # s3prl's copies of fairseq's
+        settings = {"model": content.get("model_cfg"), "task": content.get("task_cfg")}
+        return content["model_weight"], settings
+    if isinstance(content.get("state_dict"), Mapping):  # Lightning's
+        return content["state_dict"], None
+    return content, None
+
+
+def _read_arguments(path: Path) -> Architecture:
+    """Read the arguments of torchaudio's factory, which `speechssl convert` writes beside its
+    weights."""
+    arguments = path.with_suffix(".json")
+    if not arguments.is_file():
+        return Architecture()
+    remedy = "give the arguments of wav2vec2_model, or delete the file"
+    return convert(read_json(arguments), TorchaudioArguments, arguments, remedy).architecture()
 
 
 def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -130,10 +130,6 @@ class SpeechEncoder:
 
         Raises ValueError for samples that are not finite, or fewer than one receptive field.
         """
-        return _tensor(self._array(samples))
-
-    def _array(self, samples: np.ndarray) -> np.ndarray:
-        """Return `wave` as an array, of more than `LONG` samples in a file."""
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
             raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
@@ -142,18 +138,11 @@ class SpeechEncoder:
                 f"{len(samples)} samples are fewer than the {self.grid.receptive} "
                 "that one frame needs"
             )
-        total = squares = 0.0  # in float64, the same on any number of threads
-        for first in range(0, len(samples), BLOCK):
-            block = samples[first : first + BLOCK].astype(np.float64)
-            total += float(block.sum())
-            squares += float(np.square(block, out=block).sum())
-        count = max(len(samples), 1)  # some upstreams of s3prl have a frame without samples
-        mean = total / count
-        square = squares / count
+        mean, square = _moments(samples)
         if not np.isfinite(square):
             raise ValueError("the samples hold numbers that are not finite, or are far too large")
         if not self.normalise:
-            return samples if samples.dtype == np.float32 else samples.astype(np.float32)
+            return _tensor(samples)
         # as transformers' feature extractor does it
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
 
@@ -161,8 +150,8 @@ class SpeechEncoder:
             return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
 
         if len(samples) <= LONG:
-            return normalise(samples)
-        return collect(map(normalise, in_blocks(samples)))
+            return _tensor(normalise(samples))
+        return _tensor(collect(map(normalise, in_blocks(samples))))  # which lies in a file
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, layers: Sequence[int]) -> Iterator[list[torch.Tensor]]:
@@ -187,6 +176,18 @@ class SpeechEncoder:
             # float() copies bf16; clone, lest a view keep the context alive
             states = self.engine.states(piece, statistics, layers)
             yield [x[inner].clone().float() for x in states]
+
+
+def _moments(samples: np.ndarray) -> tuple[float, float]:
+    """Return the means of samples (N,) and of their squares, in float64 and block by block: the
+    same on any number of threads."""
+    total = squares = 0.0
+    for first in range(0, len(samples), BLOCK):
+        block = samples[first : first + BLOCK].astype(np.float64)
+        total += float(block.sum())
+        squares += float(np.square(block, out=block).sum())
+    count = max(len(samples), 1)  # some upstreams of s3prl have a frame without samples
+    return total / count, squares / count
 
 
 def _tensor(samples: np.ndarray) -> torch.Tensor:

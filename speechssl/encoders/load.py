@@ -26,9 +26,8 @@ from speechssl.encoders.checkpoints import (
     MASK,
     NO_MASK,
     Architecture,
-    Weights,
-    brief,
     is_extra,
+    list_first,
     read_weights,
     translate,
 )
@@ -229,7 +228,17 @@ def load_checkpoint(
             break
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
-        loaded = _load_weights(read_weights(name), overrides)
+        weights = read_weights(name)
+        model, normalise, guesses = translate(weights, overrides)
+        loaded = Checkpoint(
+            name=weights.name,
+            model=model,
+            normalise=normalise,
+            card=weights.card,
+            kind=weights.kind,
+            left_out=tuple(weights.left_out),
+            guesses=tuple(guesses),
+        )
     elif overrides != Architecture():
         raise InputError(
             f"{name} is a Hugging Face model, whose config.json states strides, heads and "
@@ -240,7 +249,7 @@ def load_checkpoint(
         loaded = _load_huggingface(local, str(name), weights_alone)
     if loaded.left_out:
         count = len(loaded.left_out)
-        note = f"left out {count} weights of no encoder ({brief(loaded.left_out)})"
+        note = f"left out {count} weights of no encoder ({list_first(loaded.left_out)})"
         tqdm.write(f"{loaded.name}: {note}", file=sys.stderr)
     if loaded.guesses:
         note = f"does not state all settings; assumed: {', '.join(loaded.guesses)}"
@@ -251,14 +260,6 @@ def load_checkpoint(
             )
         tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
-
-
-def _load_weights(weights: Weights, overrides: Architecture) -> Checkpoint:
-    model, normalise, guesses = translate(weights, overrides)
-    left_out = tuple(weights.left_out)
-    return Checkpoint(
-        weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses)
-    )
 
 
 def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
@@ -396,7 +397,7 @@ def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], 
     if missing or rest:
         raise InputError(
             f"the checkpoint {folder} does not have the weights of its config (missing: "
-            f"{brief(missing)}; too many: {brief(rest)}); fetch or make the encoder again"
+            f"{list_first(missing)}; too many: {list_first(rest)}); fetch or make the encoder again"
         )
     return model, tuple(sorted(left_out)), MASK not in info["missing_keys"]
 
@@ -409,7 +410,7 @@ def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor])
     loaded = model.load_state_dict(adapters, strict=False)
     missing = [name for name in loaded.missing_keys if ".adapter." in name]
     if missing:
-        raise ValueError(f"{len(missing)} weights of adapters are missing ({brief(missing)})")
+        raise ValueError(f"{len(missing)} weights of adapters are missing ({list_first(missing)})")
     return set(adapters)
 
 

@@ -56,93 +56,6 @@ from speechssl.encoders.load import hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
 
-Effects = Sequence[Sequence[str]]
-
-
-def stand_in_for_programs() -> None:
-    """Let s3prl's downstream experts be imported and run: what they want beside upstreams, in this
-    process, where it is missing.
-
-    torchaudio 2.9 dropped sox's effects and reads files only through torchcodec; torch 2.6 reads no
-    checkpoint with argparse's options in it, as s3prl's runner writes them; `catalyst` and `sox`
-    are imported for names that are not called on one device,
-    and `editdistance` for one function.
-    """
-    import torchaudio
-
-    if find_spec("torchcodec") is None:
-        torchaudio.load = load
-    # in its place since `import_hub`, where torchaudio has none
-    effects: Any = torchaudio.sox_effects
-    if not hasattr(effects, "__file__"):
-        effects.apply_effects_file = apply_effects_file
-        effects.apply_effects_tensor = apply_effects_tensor
-    torch.serialization.add_safe_globals([argparse.Namespace])
-    _stand_in_module("editdistance", "eval", lambda a, b: int(Levenshtein.distance(a, b)))
-    _stand_in_module("sox", "Transformer", _raising("sox.Transformer"))
-    sampler = "DistributedSamplerWrapper"
-    _stand_in_module("catalyst.data.sampler", sampler, _raising(f"catalyst.{sampler}"))
-
-
-def load(
-    uri: str | Path, frame_offset: int = 0, num_frames: int = -1, *_: Any, **__: Any
-) -> tuple[torch.Tensor, int]:
-    """Do what `torchaudio.load` does, through libsndfile: (C, N) float32 and the rate in Hz."""
-    samples, rate = read_channels(uri, frame_offset, num_frames)
-    return torch.from_numpy(np.ascontiguousarray(samples)), rate
-
-
-def apply_effects_file(
-    path: str | Path, effects: Effects, *_: Any, **__: Any
-) -> tuple[torch.Tensor, int]:
-    """Do what `torchaudio.sox_effects.apply_effects_file` does: (C, N) float32 and the rate."""
-    return apply_effects_tensor(*load(path), effects)
-
-
-def apply_effects_tensor(
-    tensor: torch.Tensor, sample_rate: int, effects: Effects, *_: Any
-) -> tuple[torch.Tensor, int]:
-    """Do what `torchaudio.sox_effects.apply_effects_tensor` does. tensor: (C, N).
-
-    channels 1, rate and gain are computed here (soxr is the resampler of sox, so that samples
-    differ in their last bits); whatever else s3prl asks for (silence, in ASV) by the program sox,
-    which keeps rate and channels.
-    """
-    samples, rate = tensor.numpy(), sample_rate
-    for effect in effects:
-        match list(effect):
-            case ["channels", "1"]:
-                samples = samples.mean(0, keepdims=True)
-            case ["rate", other]:
-                samples = np.stack([resample(channel, rate, int(other)) for channel in samples])
-                rate = int(other)
-            case ["gain", decibels]:
-                samples = samples * np.float32(10 ** (float(decibels) / 20))
-            case _:
-                raw = f"-t f32 -r {rate} -c {len(samples)} -".split()
-                content = samples.T.astype("<f4").tobytes()
-                command = ["sox", *raw, *raw, *effect]
-                done = subprocess.run(command, input=content, capture_output=True, check=True)
-                samples = np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
-    return torch.from_numpy(np.ascontiguousarray(samples, np.float32)), rate
-
-
-def _stand_in_module(path: str, name: str, value: Any) -> None:
-    """Make a module with one name in it, and packages around it, where there is none."""
-    parts = path.split(".")
-    if parts[0] in sys.modules or find_spec(parts[0]) is not None:
-        return
-    parent: Any = None
-    for i, part in enumerate(parts):
-        full = ".".join(parts[: i + 1])
-        module: Any = types.ModuleType(full)
-        sys.modules[full] = module
-        if parent is not None:
-            setattr(parent, part, module)
-        parent = module
-    setattr(parent, name, value)
-
-
 PREFIX = "s3prl:"
 _ONE_AT_A_TIME = threading.Lock()  # an upstream's hooks gather the layers in a list of the upstream
 
@@ -414,6 +327,95 @@ def main(arguments: Sequence[str]) -> None:
     stand_in_for_programs()
     sys.argv = list(arguments)
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+# ---- what s3prl's programs want of other packages
+
+Effects = Sequence[Sequence[str]]
+
+
+def stand_in_for_programs() -> None:
+    """Let s3prl's downstream experts be imported and run: what they want beside upstreams, in this
+    process, where it is missing.
+
+    torchaudio 2.9 dropped sox's effects and reads files only through torchcodec; torch 2.6 reads no
+    checkpoint with argparse's options in it, as s3prl's runner writes them; `catalyst` and `sox`
+    are imported for names that are not called on one device,
+    and `editdistance` for one function.
+    """
+    import torchaudio
+
+    if find_spec("torchcodec") is None:
+        torchaudio.load = load
+    # in its place since `import_hub`, where torchaudio has none
+    effects: Any = torchaudio.sox_effects
+    if not hasattr(effects, "__file__"):
+        effects.apply_effects_file = apply_effects_file
+        effects.apply_effects_tensor = apply_effects_tensor
+    torch.serialization.add_safe_globals([argparse.Namespace])
+    _stand_in_module("editdistance", "eval", lambda a, b: int(Levenshtein.distance(a, b)))
+    _stand_in_module("sox", "Transformer", _raising("sox.Transformer"))
+    sampler = "DistributedSamplerWrapper"
+    _stand_in_module("catalyst.data.sampler", sampler, _raising(f"catalyst.{sampler}"))
+
+
+def load(
+    uri: str | Path, frame_offset: int = 0, num_frames: int = -1, *_: Any, **__: Any
+) -> tuple[torch.Tensor, int]:
+    """Do what `torchaudio.load` does, through libsndfile: (C, N) float32 and the rate in Hz."""
+    samples, rate = read_channels(uri, frame_offset, num_frames)
+    return torch.from_numpy(np.ascontiguousarray(samples)), rate
+
+
+def apply_effects_file(
+    path: str | Path, effects: Effects, *_: Any, **__: Any
+) -> tuple[torch.Tensor, int]:
+    """Do what `torchaudio.sox_effects.apply_effects_file` does: (C, N) float32 and the rate."""
+    return apply_effects_tensor(*load(path), effects)
+
+
+def apply_effects_tensor(
+    tensor: torch.Tensor, sample_rate: int, effects: Effects, *_: Any
+) -> tuple[torch.Tensor, int]:
+    """Do what `torchaudio.sox_effects.apply_effects_tensor` does. tensor: (C, N).
+
+    channels 1, rate and gain are computed here (soxr is the resampler of sox, so that samples
+    differ in their last bits); whatever else s3prl asks for (silence, in ASV) by the program sox,
+    which keeps rate and channels.
+    """
+    samples, rate = tensor.numpy(), sample_rate
+    for effect in effects:
+        match list(effect):
+            case ["channels", "1"]:
+                samples = samples.mean(0, keepdims=True)
+            case ["rate", other]:
+                samples = np.stack([resample(channel, rate, int(other)) for channel in samples])
+                rate = int(other)
+            case ["gain", decibels]:
+                samples = samples * np.float32(10 ** (float(decibels) / 20))
+            case _:
+                raw = f"-t f32 -r {rate} -c {len(samples)} -".split()
+                content = samples.T.astype("<f4").tobytes()
+                command = ["sox", *raw, *raw, *effect]
+                done = subprocess.run(command, input=content, capture_output=True, check=True)
+                samples = np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
+    return torch.from_numpy(np.ascontiguousarray(samples, np.float32)), rate
+
+
+def _stand_in_module(path: str, name: str, value: Any) -> None:
+    """Make a module with one name in it, and packages around it, where there is none."""
+    parts = path.split(".")
+    if parts[0] in sys.modules or find_spec(parts[0]) is not None:
+        return
+    parent: Any = None
+    for i, part in enumerate(parts):
+        full = ".".join(parts[: i + 1])
+        module: Any = types.ModuleType(full)
+        sys.modules[full] = module
+        if parent is not None:
+            setattr(parent, part, module)
+        parent = module
+    setattr(parent, name, value)
 
 
 if __name__ == "__main__":

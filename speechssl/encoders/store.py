@@ -142,16 +142,7 @@ def store_features(
     recording can be used.
     """
     folder = Path(folder)
-    shards: dict[Path, list[str]] = {}
-    names: list[str] = []
-    size = math.inf
-    for name in recordings:
-        if size >= shard_mb * 1e6:
-            names = []
-            size = 0.0
-            shards[folder / f"shard-{len(shards):05d}.safetensors"] = names
-        names.append(name)
-        size += sizes[name]
+    shards = _plan_shards(folder, sizes, recordings, shard_mb * 1e6)
     with stage(folder, made_from, wait=True) as step, main_first():
         if is_main():
             # a shard is done with all its recordings: those that could not be read may have been
@@ -164,19 +155,7 @@ def store_features(
             todo = [name for ids in missing.values() for name in ids]
             if todo:
                 needed = sum(sizes[name] for name in todo) / 1e9
-                free = shutil.disk_usage(folder).free / 1e9
-                work = f"{what} of {len(todo)} recordings"
-                tqdm.write(
-                    f"{work}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr
-                )
-                if needed > min(free, limit_gb):
-                    short = f"the limit is {limit_gb:g} GB"
-                    if needed > free:
-                        short = f"{free:.3g} GB are free"
-                    raise InputError(
-                        f"{work} in {folder} need {needed:.3g} GB and {short}; take "
-                        "fewer recordings or another disk"
-                    )
+                _check_room(folder, f"{what} of {len(todo)} recordings", needed, limit_gb)
             bar = tqdm(todo, what, unit="file", disable=not todo)
             with bar, single_threaded(workers or torch.get_num_threads()) as pool:
                 for path, ids in missing.items():
@@ -192,11 +171,41 @@ def store_features(
         report_set_aside(store.failed, what)
         if not store.places:
             first = next((f" (the first, {name}: {why})" for name, why in store.failed.items()), "")
-            remedy = "mend that and give the same command"
             raise InputError(
-                f"no recording of {len(recordings)} can be used for {what}{first}; {remedy}"
+                f"no recording of {len(recordings)} can be used for {what}{first}; mend that and "
+                "give the same command"
             )
     return store
+
+
+def _plan_shards(
+    folder: Path, sizes: Mapping[str, int], names: Iterable[str], most: float
+) -> dict[Path, list[str]]:
+    """Give every recording a shard, in order; a shard is closed when it has `most` bytes."""
+    shards: dict[Path, list[str]] = {}
+    size = math.inf
+    for name in names:
+        if size >= most:
+            shard = folder / f"shard-{len(shards):05d}.safetensors"
+            shards[shard] = []
+            size = 0.0
+        shards[shard].append(name)
+        size += sizes[name]
+    return shards
+
+
+def _check_room(folder: Path, work: str, needed: float, limit: float) -> None:
+    """Report the gigabytes that are needed on stderr. Raises InputError where they are more than
+    are free or allowed."""
+    free = shutil.disk_usage(folder).free / 1e9
+    tqdm.write(f"{work}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
+    if needed <= min(free, limit):
+        return
+    short = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit:g} GB"
+    raise InputError(
+        f"{work} in {folder} need {needed:.3g} GB and {short}; take fewer recordings or another "
+        "disk"
+    )
 
 
 def _write_shard(

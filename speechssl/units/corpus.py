@@ -40,7 +40,7 @@ from speechssl.data.files import digest
 from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, make_printable, report_set_aside
-from speechssl.timing import RunLength, shown_length
+from speechssl.timing import RunLength, format_length
 from speechssl.units.codebook import PADDING
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.options import Extract
@@ -90,7 +90,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     report_set_aside(failed, f"{out / FAILED}")
     amount = count_noun(card["recordings"], "recording")
     parts = count_noun(len(card["parts"]), "part")
-    length = shown_length(card["seconds"])
+    length = format_length(card["seconds"])
     print(f"{out}: units of {amount} ({length}) in {parts}; {len(failed)} set aside")
     return {"out": str(out), "card": card, "failed": failed}
 

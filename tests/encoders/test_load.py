@@ -19,7 +19,6 @@ from speechssl.checkpoints import SHIPPED
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import (
     Architecture,
-    architecture_of_fairseq,
     fairseq_settings,
     rename,
     torchaudio_arguments,
@@ -95,11 +94,8 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
         path = tmp_path / f"{name}.pt"
         fakes.write_fairseq(path, renamed(model, "fairseq"), cfg, style, zipped, extras=extras)
         found, expected = load_encoder(path), saved(model, tmp_path / name)
-        assert (found.hash, found.grid, found.normalise) == (
-            expected.hash,
-            expected.grid,
-            name == "large",
-        )
+        assert (found.hash, found.grid) == (expected.hash, expected.grid)
+        assert found.normalise == (name == "large")
         assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
         assert load_checkpoint(path).model.config.model_type == model.config.model_type
         message = capsys.readouterr().err
@@ -107,52 +103,23 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
         assert "base.pt does not state" not in message
 
 
-@pytest.mark.parametrize("prefix", ["w2v_encoder.w2v_model.", ""])
-@pytest.mark.parametrize("inner", ["dict", "namespace", "none"])
-def test_a_fine_tuned_fairseq_checkpoint_has_its_settings_further_in(
-    base, fakes, tmp_path, prefix, inner
-):
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_fine_tuned_fairseq_checkpoint_has_its_settings_further_in(base, fakes, tmp_path, flat):
     cfg = fairseq_settings(base.config, False)
-    flat = {k: v for k, v in (cfg["model"] | cfg["task"]).items() if k != "_name"} | {
-        "arch": "hubert"
-    }
-    model = {"_name": "hubert_ctc", "layer_norm_first": "??"} | {
-        "w2v_args": {"dict": cfg, "namespace": flat, "none": None}[inner]
-    }
-    if inner == "none":
-        model = cfg["model"]
+    before = cfg
+    if flat:
+        before = cfg["model"] | cfg["task"] | {"arch": "hubert"}
+        del before["_name"]
+    model = {"_name": "hubert_ctc", "layer_norm_first": "??", "w2v_args": before}
+    settings = {"model": model, "task": cfg["task"]}
     extras = {"w2v_encoder.proj.weight": torch.ones(3, 3), "w2v_encoder.proj.bias": torch.ones(3)}
-    path = tmp_path / "x.pt"
-    fakes.write_fairseq(
-        path,
-        renamed(base, "fairseq"),
-        {"model": model, "task": cfg["task"]},
-        "omegaconf",
-        True,
-        prefix,
-        extras,
-    )
+    path, prefix = tmp_path / "x.pt", "w2v_encoder.w2v_model."
+    state = renamed(base, "fairseq")
+    fakes.write_fairseq(path, state, settings, "omegaconf", True, prefix, extras)
     checkpoint = load_checkpoint(path)
-    assert (
-        checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight")
-        and checkpoint.guesses == ()
-    )
+    assert checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight")
+    assert checkpoint.guesses == ()
     assert checkpoint.model.config.model_type == "hubert" and checkpoint.normalise is False
-
-
-@pytest.mark.parametrize(
-    ("text", "strides"),
-    [
-        ("[(512,10,5)] + [(512,3,2)] * 2 + [(256,2,2)]", (5, 2, 2, 2)),
-        ("[(512, 10, 5), (8, 4, 4)]", (5, 4)),
-        ("[(512,10,5)]*3", (5, 5, 5)),
-        ("__import__('os').system('true')", None),
-        (None, None),
-    ],
-)
-def test_fairseqs_expression_of_convolutions_is_read_not_run(text, strides):
-    found = architecture_of_fairseq({"model": {"conv_feature_layers": text}}, "x")
-    assert found.strides == strides
 
 
 def test_s3prls_copies_of_fairseqs_and_half_precision_are_read(base, tmp_path):
@@ -192,28 +159,19 @@ def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
         assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
 
 
-def test_what_is_given_wins(base, fakes, tmp_path):
-    path, given = tmp_path / "x.pt", Architecture((5, 2, 2, 2, 2, 2, 1), 4, True)
-    fakes.write_fairseq(path, renamed(base, "fairseq"), fairseq_settings(base.config, False))
-    config = load_checkpoint(path, given).model.config
-    found = (config.conv_stride, config.num_attention_heads, config.do_stable_layer_norm)
-    assert found == (given.strides, given.heads, given.pre_norm)
-
-
 # ---- torchaudio
 
 
-@pytest.mark.parametrize("prefix", ["", "model.", "wav2vec2.", "model.wav2vec2."])
+@pytest.mark.parametrize("prefix", ["", "model.wav2vec2."])
 def test_torchaudios_own_state_dict_is_read(large, tmp_path, prefix):
     """Made by torchaudio's factory, not by us; the layers are torchaudio's."""
     torch.manual_seed(0)
     model = torchaudio.models.wav2vec2_model(
         **torchaudio_arguments(large.config) | {"aux_num_out": 7}
     ).eval()
-    state = {
-        (prefix + name if not name.startswith("aux") else name): tensor
-        for name, tensor in model.state_dict().items()
-    }
+    state = {}
+    for name, tensor in model.state_dict().items():
+        state[name if name.startswith("aux") else prefix + name] = tensor
     torch.save(state, tmp_path / "x.pth")
     checkpoint = load_checkpoint(
         tmp_path / "x.pth", Architecture(heads=4, pre_norm=True, normalise=False)
@@ -245,11 +203,8 @@ def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
     assert "relative positions up to 800 frames" in capsys.readouterr().err
     samples = noise(400 + 48 * 320)
     wave = torch.from_numpy(samples)
-    wave = (
-        (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7)
-        if encoder.normalise
-        else wave
-    )
+    if encoder.normalise:
+        wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7)
     with torch.inference_mode():
         expected = [x[0] for x in original.extract_features(wave[None])[0]]
     assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
@@ -279,11 +234,8 @@ def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, k
     monkeypatch.setattr(type(bundle), "_get_state_dict", lambda self, dl_kwargs: state)
     checkpoint = load_checkpoint(f"torchaudio:{name}")
     config = checkpoint.model.config
-    assert (config.model_type, config.num_attention_heads, checkpoint.normalise) == (
-        kind,
-        8,
-        normalise,
-    )
+    assert (config.model_type, config.num_attention_heads) == (kind, 8)
+    assert checkpoint.normalise == normalise
     assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
     assert len(checkpoint.guesses) == 1 and "mask embedding" in checkpoint.guesses[0]
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
@@ -321,9 +273,7 @@ def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
     ("family", "head"),
     [
         ("Hubert", "ForCTC"),
-        ("Hubert", "ForSequenceClassification"),
         ("Wav2Vec2", "ForPreTraining"),
-        ("Wav2Vec2", "ForXVector"),
         ("WavLM", "ForCTC"),
         ("Data2VecAudio", "ForCTC"),
     ],
@@ -537,28 +487,17 @@ def test_longer_audio_is_read_in_overlapping_windows_of_30_seconds(whisper):
 # ---- wrong input
 
 
-def damaged(folder, change):
-    path = folder / "model.safetensors"
+def test_weights_that_do_not_fit_are_named(copied):
+    path = copied / "model.safetensors"
     weights = load_file(path)
-    if change == "cut off":
-        path.write_bytes(path.read_bytes()[:1_000])
-    elif change == "a layer less":
-        kept = {n: w for n, w in weights.items() if "layers.1.attention" not in n}
-        save_file(kept, path, {"format": "pt"})
-    elif change == "another width":
-        name = "feature_projection.projection.weight"
-        save_file(weights | {name: torch.zeros(32, 17)}, path, {"format": "pt"})
-    elif change == "fewer layers in the config":
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    return folder
-
-
-@pytest.mark.parametrize(
-    "change", ["cut off", "a layer less", "another width", "fewer layers in the config"]
-)
-def test_weights_that_do_not_fit_are_named(copied, change):
-    refused("copied", load_encoder, damaged(copied, change))
+    kept = {n: w for n, w in weights.items() if "layers.1.attention" not in n}
+    save_file(kept, path, {"format": "pt"})
+    refused("copied", load_encoder, copied)
+    wider = {"feature_projection.projection.weight": torch.zeros(32, 17)}
+    save_file(weights | wider, path, {"format": "pt"})
+    refused("copied", load_encoder, copied)
+    path.write_bytes(path.read_bytes()[:1_000])
+    refused("copied", load_encoder, copied)
 
 
 @pytest.mark.parametrize(
@@ -578,16 +517,6 @@ def test_what_is_no_encoder_is_named(name, message):
 def test_a_file_of_something_else_is_named(tmp_path, content):
     torch.save(content, tmp_path / "x.pt")
     refused("x.pt holds no encoder", load_encoder, tmp_path / "x.pt")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"conv_kernel": (10, 3, 3, 3, 3, 2, 3)}, {"hidden_size": 96, "num_attention_heads": 4}],
-)
-def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes):
-    state = renamed(family_of("Hubert", feat_extract_norm="group", **changes), "torchaudio")
-    torch.save(state, tmp_path / "x.pt")
-    refused("give --strides and --heads", load_encoder, tmp_path / "x.pt")
 
 
 @pytest.mark.parametrize(
