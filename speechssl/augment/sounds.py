@@ -71,6 +71,17 @@ def normalise(sound: np.ndarray) -> np.ndarray:
     return sound / np.sqrt(power) if power > 0 else sound
 
 
+def blend(sound: np.ndarray, share: float, other: np.ndarray) -> np.ndarray:
+    """Add a share of another sound to a sound; both are scaled to power 1 before."""
+    return normalise(sound) + share * normalise(other)
+
+
+def add_faint_bed(sound: np.ndarray, rng: Generator, share: float) -> np.ndarray:
+    """Add faint noise at this share of the sound's peak, so that no pause is silent."""
+    bed = share * normalise(tilt_noise(len(sound), rng, -3, 0))
+    return sound + bed * max(float(np.abs(sound).max()), 1e-3)
+
+
 def gain(decibels: float | np.ndarray) -> float | np.ndarray:
     return 10 ** (decibels / 20)
 
@@ -239,9 +250,10 @@ def gusts(n: int, rng: Generator) -> np.ndarray:
     rate, depth = draw_rate(rng, 0.2, 8), rng.uniform(3, 12)
     swell = wander(n, rng, rate)
     low, high = (tilt_noise(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
-    return normalise(low) * 10 ** (depth * swell / 20) + rng.uniform(0, 1) * normalise(
-        high
-    ) * 10 ** (1.5 * depth * swell / 20)
+    share = rng.uniform(0, 1)
+    return normalise(low) * gain(depth * swell) + share * normalise(high) * gain(
+        1.5 * depth * swell
+    )
 
 
 def hum(n: int, rng: Generator) -> np.ndarray:
@@ -249,24 +261,22 @@ def hum(n: int, rng: Generator) -> np.ndarray:
     noise."""
     f0 = rng.uniform(40, 130) * (1 + 0.003 * wander(n, rng, 0.5))
     heights = rng.exponential(1, 40) * np.arange(1, 41.0) ** -rng.uniform(0.5, 2)
-    return normalise(harmonics(f0, heights, rng)) + rng.uniform(0.05, 0.7) * normalise(
-        tilt_noise(n, rng, rng.uniform(-9, 0), 4)
-    )
+    tone = harmonics(f0, heights, rng)
+    return blend(tone, rng.uniform(0.05, 0.7), tilt_noise(n, rng, rng.uniform(-9, 0), 4))
 
 
 def engine(n: int, rng: Generator) -> np.ndarray:
     """Generate motors, mixers, vacuum cleaners, drills: a drifting harmonic series through
     resonances, and noise that turns with it."""
-    f0 = draw_pitch(rng, 18, 350) * 2 ** (
-        rng.uniform(0, 0.25) * wander(n, rng, rng.uniform(0.2, 2))
-    )
+    pitch = draw_pitch(rng, 18, 350)
+    drift = rng.uniform(0, 0.25) * wander(n, rng, rng.uniform(0.2, 2))  # octaves
+    f0 = pitch * 2**drift
     numbers = np.arange(1, 61) * float(f0.mean())
     body = resonances(numbers, rng.uniform(100, 4500, 5), rng.uniform(80, 900, 5))
     tone = harmonics(f0, body * rng.exponential(1, 60) * numbers ** -rng.uniform(0, 1), rng)
     turning = 1 + rng.uniform(0, 0.9) * np.sin(phase(f0 / rng.integers(1, 4)))
-    return normalise(tone) + rng.uniform(0.1, 1.5) * normalise(
-        tilt_noise(n, rng, rng.uniform(-8, 3), 5) * turning
-    )
+    share = rng.uniform(0.1, 1.5)
+    return blend(tone, share, tilt_noise(n, rng, rng.uniform(-8, 3), 5) * turning)
 
 
 def impacts(n: int, rng: Generator) -> np.ndarray:
@@ -277,19 +287,11 @@ def impacts(n: int, rng: Generator) -> np.ndarray:
         times = draw_times(n, rng, draw_rate(rng, 0.3, 6))
         flurry = np.repeat(times, rng.integers(1, 6)) + rng.integers(0, round(0.15 * SAMPLE_RATE))
         times = np.minimum(flurry + rng.integers(0, 2000, len(flurry)), n - 1)
-        hit = strike_object(
-            rng,
-            draw_pitch(rng, 120, 4000),
-            int(rng.integers(4, 24)),
-            rng.uniform(0.05, 1.2),
-        )
+        centre, modes = draw_pitch(rng, 120, 4000), int(rng.integers(4, 24))
+        hit = strike_object(rng, centre, modes, rng.uniform(0.05, 1.2))
         click = rng.standard_normal(len(hit)) * np.exp(-np.arange(len(hit)) / rng.uniform(20, 400))
-        total += repeat_at(
-            n,
-            times,
-            rng.exponential(1, len(times)),
-            normalise(hit) + rng.uniform(0, 1) * normalise(click),
-        )
+        heights = rng.exponential(1, len(times))
+        total += repeat_at(n, times, heights, blend(hit, rng.uniform(0, 1), click))
     return total
 
 
@@ -299,15 +301,10 @@ def footsteps(n: int, rng: Generator) -> np.ndarray:
     times = np.arange(int(rng.integers(period)), n, period)
     times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
     thud = strike_object(rng, rng.uniform(60, 500), 10, rng.uniform(0.05, 0.3))
-    scuff = tilt_noise(len(thud), rng, rng.uniform(-6, 3), 4) * attack_decay(
-        len(thud), 0.005, rng.uniform(0.03, 0.2)
-    )
-    return repeat_at(
-        n,
-        times,
-        rng.uniform(0.5, 1.5, len(times)),
-        normalise(thud) + rng.uniform(0, 2) * normalise(scuff),
-    )
+    scuff = tilt_noise(len(thud), rng, rng.uniform(-6, 3), 4)
+    scuff *= attack_decay(len(thud), 0.005, rng.uniform(0.03, 0.2))
+    heights = rng.uniform(0.5, 1.5, len(times))
+    return repeat_at(n, times, heights, blend(thud, rng.uniform(0, 2), scuff))
 
 
 def scrapes(n: int, rng: Generator) -> np.ndarray:
@@ -316,13 +313,11 @@ def scrapes(n: int, rng: Generator) -> np.ndarray:
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
         centre = draw_pitch(rng, 300, 6500)
-        noise = tilt_noise(
-            n, rng, 0, 5, (centre / rng.uniform(1.2, 3), min(centre * rng.uniform(1.2, 3), 8000))
-        )
+        low, high = centre / rng.uniform(1.2, 3), centre * rng.uniform(1.2, 3)
+        noise = tilt_noise(n, rng, 0, 5, (low, min(high, 8000)))
         grain = np.abs(wander(n, rng, draw_rate(rng, 15, 200))) ** rng.uniform(0.5, 3)
-        total += normalise(noise * grain) * on_and_off(
-            n, rng, rng.uniform(0.1, 1.5), rng.uniform(0.1, 2)
-        )
+        bursts = on_and_off(n, rng, rng.uniform(0.1, 1.5), rng.uniform(0.1, 2))
+        total += normalise(noise * grain) * bursts
     return total
 
 
@@ -331,12 +326,10 @@ def crackle(n: int, rng: Generator) -> np.ndarray:
     noise."""
     times = draw_times(n, rng, draw_rate(rng, 20, 600))
     click = rng.standard_normal(200) * np.exp(-np.arange(200) / rng.uniform(2, 40))
-    heights = rng.pareto(rng.uniform(1.2, 3), len(times)).clip(0, 50) * rng.choice(
-        [-1, 1], len(times)
-    )
-    return normalise(repeat_at(n, times, heights, click)) + rng.uniform(0.1, 1) * normalise(
-        tilt_noise(n, rng, rng.uniform(-6, 3), 4)
-    )
+    heights = rng.pareto(rng.uniform(1.2, 3), len(times)).clip(0, 50)
+    heights *= rng.choice([-1, 1], len(times))
+    clicks = repeat_at(n, times, heights, click)
+    return blend(clicks, rng.uniform(0.1, 1), tilt_noise(n, rng, rng.uniform(-6, 3), 4))
 
 
 def beeps(n: int, rng: Generator) -> np.ndarray:
@@ -369,21 +362,18 @@ def music(n: int, rng: Generator) -> np.ndarray:
         for degree in degrees:
             pitch = root * 2 ** ((scale[degree % 7] + 12 * (degree // 7)) / 12)
             vibrato = 1 + 0.004 * np.sin(2 * np.pi * 5.5 * np.arange(length) / SAMPLE_RATE)
-            total[start : start + length] += harmonics(
-                pitch * vibrato, heights, rng
-            ) * attack_decay(length, 0.01, pluck)
+            note = harmonics(pitch * vibrato, heights, rng) * attack_decay(length, 0.01, pluck)
+            total[start : start + length] += note
     played, drums = normalise(total[:n]), np.zeros(n)
     if rng.random() >= PERCUSSION:
         return played
     # samples between hits, tilt in dB an octave, seconds of decay
     for step, slope, decay in ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06)):
-        hit = tilt_noise(round(0.3 * SAMPLE_RATE), rng, slope, 3) * attack_decay(
-            round(0.3 * SAMPLE_RATE), 0.001, decay
-        )
+        length = round(0.3 * SAMPLE_RATE)
+        hit = tilt_noise(length, rng, slope, 3) * attack_decay(length, 0.001, decay)
         times = np.arange(int(rng.integers(2)) * beat, n, step)
-        drums += rng.uniform(0.2, 1) * normalise(
-            repeat_at(n, times, rng.uniform(0.6, 1, len(times)), hit)
-        )
+        share, heights = rng.uniform(0.2, 1), rng.uniform(0.6, 1, len(times))
+        drums += share * normalise(repeat_at(n, times, heights, hit))
     return played + drums
 
 
@@ -393,14 +383,11 @@ def talkers(n: int, rng: Generator) -> np.ndarray:
     total = np.zeros(n)
     for _ in range(rng.integers(2, 8)):
         f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
-        voiced = _formants(
-            normalise(harmonics(f0, np.arange(1, 45.0) ** -1.0, rng)), rng, rng.uniform(3, 6)
-        )
+        buzz = normalise(harmonics(f0, np.arange(1, 45.0) ** -1.0, rng))
+        voiced = _formants(buzz, rng, rng.uniform(3, 6))
         syllables = np.maximum(wander(n, rng, rng.uniform(3, 7)) + 0.4, 0)
         hisses = tilt_noise(n, rng, 3, 3, (2000, 8000)) * np.maximum(wander(n, rng, 4) - 0.8, 0)
-        voice = (normalise(voiced * syllables) + 0.3 * normalise(hisses)) * on_and_off(
-            n, rng, 2.5, 0.6
-        )
+        voice = blend(voiced * syllables, 0.3, hisses) * on_and_off(n, rng, 2.5, 0.6)
         total += normalise(voice) * rng.uniform(0.4, 1)
     return total
 
@@ -415,10 +402,9 @@ def _formants(source: np.ndarray, rng: Generator, rate: float) -> np.ndarray:
         piece = np.zeros(2 * step)
         piece[: len(source[start : start + 2 * step])] = source[start : start + 2 * step]
         centres = rng.uniform([250, 800, 2200], [850, 2300, 3400])
-        gain = resonances(frequency, centres, rng.uniform(60, 250, 3)) / (
-            1 + (frequency / 3500) ** 2
-        )
-        total[start : start + 2 * step] += fft.irfft(fft.rfft(piece * window) * gain, 2 * step)
+        throat = resonances(frequency, centres, rng.uniform(60, 250, 3))
+        throat /= 1 + (frequency / 3500) ** 2
+        total[start : start + 2 * step] += fft.irfft(fft.rfft(piece * window) * throat, 2 * step)
     return total[: len(source)]
 
 
@@ -435,13 +421,11 @@ def droplets(n: int, rng: Generator) -> np.ndarray:
         pitch = draw_pitch(rng, 400, 5000)
         length = draw_length(rng, 0.01, 0.09)
         rise = 1 + rng.uniform(0.1, 1) * np.arange(length) / length
-        drop = np.sin(phase(np.minimum(pitch * rise, 7600))) * attack_decay(
-            length, 0.001, length / SAMPLE_RATE
-        )
+        drop = np.sin(phase(np.minimum(pitch * rise, 7600)))
+        drop *= attack_decay(length, 0.001, length / SAMPLE_RATE)
         times = draw_times(n, rng, draw_rate(rng, 0.3, 30))
-        total += repeat_at(
-            n, times, rng.exponential(1, len(times)) * rng.choice([-1, 1], len(times)), drop
-        )
+        heights = rng.exponential(1, len(times)) * rng.choice([-1, 1], len(times))
+        total += repeat_at(n, times, heights, drop)
     return total
 
 
@@ -451,9 +435,8 @@ def sirens(n: int, rng: Generator) -> np.ndarray:
     total = np.zeros(n)
     for _ in range(rng.integers(1, 3)):
         time, rate = np.arange(n) / SAMPLE_RATE, draw_rate(rng, 0.15, 6)
-        sweep = signal.sawtooth(
-            2 * np.pi * (rate * time + rng.random()), rng.choice([0.5, 0.9, 0.1])
-        )
+        turns = rate * time + rng.random()
+        sweep = signal.sawtooth(2 * np.pi * turns, rng.choice([0.5, 0.9, 0.1]))
         frequency = rng.uniform(500, 1800) * 2 ** (rng.uniform(0.3, 1.2) * sweep)
         tone = np.tanh(rng.uniform(0.5, 4) * np.sin(phase(np.minimum(frequency, 3500))))
         total += normalise(tone) * gain(4 * wander(n, rng, 0.3)) * rng.uniform(0.3, 1)
@@ -468,15 +451,12 @@ def crowd(n: int, rng: Generator) -> np.ndarray:
     for centre in rng.uniform(300, 2500, 5):
         band = normalise(tilt_noise(n, rng, -6, 3, (centre / 2, centre * 1.5)))
         for _ in range(voices // 5):
-            total += (
-                np.maximum(wander(n, rng, rng.uniform(4, 8)), 0)
-                * rng.uniform(0.3, 1)
-                * np.roll(band, rng.integers(n))
-            )
+            syllables = np.maximum(wander(n, rng, rng.uniform(4, 8)), 0) * rng.uniform(0.3, 1)
+            total += syllables * np.roll(band, rng.integers(n))
     claps = draw_times(n, rng, rng.uniform(5, 60))
     clap = tilt_noise(1200, rng, 0, 3, (700, 3500)) * attack_decay(1200, 0.001, 0.05)
     applause = repeat_at(n, claps, rng.uniform(0.2, 1, len(claps)), clap) * on_and_off(n, rng, 2, 4)
-    return normalise(total) + rng.uniform(0, 0.5) * normalise(applause)
+    return blend(total, rng.uniform(0, 0.5), applause)
 
 
 def typing(n: int, rng: Generator) -> np.ndarray:
@@ -485,21 +465,14 @@ def typing(n: int, rng: Generator) -> np.ndarray:
     total = np.zeros(n)
     gate = on_and_off(n, rng, rng.uniform(0.5, 3), rng.uniform(0.2, 1))
     for _ in range(8):
-        key = tilt_noise(
-            320, rng, rng.uniform(0, 6), 6, (rng.uniform(500, 2500), 8000)
-        ) * attack_decay(320, 0.0005, 0.012)
+        key = tilt_noise(320, rng, rng.uniform(0, 6), 6, (rng.uniform(500, 2500), 8000))
+        key *= attack_decay(320, 0.0005, 0.012)
         times = draw_times(n, rng, rng.uniform(0.5, 2))
         times = times[gate[times] > 0.5]
         up = np.minimum(times + rng.integers(800, 2000, len(times)), n - 1)
-        total += repeat_at(
-            n,
-            np.r_[times, up],
-            np.r_[rng.uniform(0.5, 1, len(times)), rng.uniform(0.1, 0.5, len(up))],
-            key,
-        )
-    return total + 0.01 * normalise(tilt_noise(n, rng, -3, 0)) * max(
-        float(np.abs(total).max()), 1e-3
-    )
+        heights = np.r_[rng.uniform(0.5, 1, len(times)), rng.uniform(0.1, 0.5, len(up))]
+        total += repeat_at(n, np.r_[times, up], heights, key)
+    return add_faint_bed(total, rng, 0.01)
 
 
 def printer(n: int, rng: Generator) -> np.ndarray:
@@ -508,17 +481,15 @@ def printer(n: int, rng: Generator) -> np.ndarray:
     step = draw_length(rng, 0.1, 0.5)
     speeds = np.exp2(rng.uniform(np.log2(150), np.log2(1200), 6))
     speed = np.resize(np.repeat(rng.choice(speeds, 64), step), n)
-    motor = signal.square(phase(speed), rng.uniform(0.1, 0.5)) * np.resize(
-        np.repeat(rng.random(64) < 0.7, step), n
-    )
+    motor = signal.square(phase(speed), rng.uniform(0.1, 0.5))
+    motor *= np.resize(np.repeat(rng.random(64) < 0.7, step), n)
     band = [rng.uniform(200, 600), rng.uniform(2000, 5000)]
     casing = signal.butter(2, band, "band", fs=SAMPLE_RATE, output="sos")
     motor = signal.sosfilt(casing, motor)
     teeth = np.arange(int(rng.integers(400)), n, draw_length(rng, 0.015, 0.05))
     tooth = tilt_noise(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
-    return normalise(motor) + rng.uniform(0.3, 1.5) * normalise(
-        repeat_at(n, teeth, rng.uniform(0.5, 1, len(teeth)), tooth)
-    )
+    share, heights = rng.uniform(0.3, 1.5), rng.uniform(0.5, 1, len(teeth))
+    return blend(motor, share, repeat_at(n, teeth, heights, tooth))
 
 
 def birdsong(n: int, rng: Generator) -> np.ndarray:
@@ -530,18 +501,15 @@ def birdsong(n: int, rng: Generator) -> np.ndarray:
         for _ in range(rng.integers(2, 7)):  # syllables
             length = draw_length(rng, 0.04, 0.25)
             time = np.arange(length) / length
-            glide = rng.uniform(-0.8, 0.8) * time + rng.uniform(0, 0.15) * np.sin(
-                2 * np.pi * rng.uniform(2, 12) * time
-            )
-            whistle = np.sin(
-                phase(np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, 7600))
-            ) * np.hanning(length)
+            glide = rng.uniform(-0.8, 0.8) * time  # octaves
+            depth = rng.uniform(0, 0.15)
+            glide += depth * np.sin(2 * np.pi * rng.uniform(2, 12) * time)
+            frequency = np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, 7600)
+            whistle = np.sin(phase(frequency)) * np.hanning(length)
             song = np.r_[song, whistle, np.zeros(draw_length(rng, 0.01, 0.1))]
         times = draw_times(n, rng, rng.uniform(0.3, 1.2))
         total += repeat_at(n, times, rng.uniform(0.4, 1, len(times)), song) * rng.uniform(0.3, 1)
-    return total + 0.02 * normalise(tilt_noise(n, rng, -3, 0)) * max(
-        float(np.abs(total).max()), 1e-3
-    )
+    return add_faint_bed(total, rng, 0.02)
 
 
 # ---- DEV: sounds for choosing settings
@@ -551,31 +519,26 @@ def rotor(n: int, rng: Generator) -> np.ndarray:
     """Generate a helicopter, a washing drum, a flapping flag: thuds of low noise 4 to 22 times a
     second, without a tone."""
     turn = phase(rng.uniform(4, 22) * 2 ** (0.1 * wander(n, rng, 0.3))) + rng.uniform(0, 2 * np.pi)
-    blade = np.exp(rng.uniform(2, 25) * (np.cos(turn) - 1)) * (
-        1 + rng.uniform(0, 0.5) * np.cos(turn / 2)
-    )
+    blade = np.exp(rng.uniform(2, 25) * (np.cos(turn) - 1))
+    blade *= 1 + rng.uniform(0, 0.5) * np.cos(turn / 2)
     low = tilt_noise(n, rng, rng.uniform(-9, -3), 4, (40, rng.uniform(400, 2500)))
     air = tilt_noise(n, rng, rng.uniform(-3, 3), 4, (800, 7000))
     distance = gain(5 * wander(n, rng, 0.2))
-    return (
-        normalise(low * blade)
-        + rng.uniform(0.05, 0.6) * normalise(air * np.roll(blade, int(rng.integers(2000))))
-    ) * distance
+    share, delay = rng.uniform(0.05, 0.6), int(rng.integers(2000))
+    return blend(low * blade, share, air * np.roll(blade, delay)) * distance
 
 
 def sawing(n: int, rng: Generator) -> np.ndarray:
     """Generate a hand saw, a file, sandpaper: strokes to and fro; the teeth pass as fast as the
     hand moves, and slow down at its turns."""
-    stroke = phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0))) + rng.uniform(
-        0, 2 * np.pi
-    )
+    stroke = phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0)))
+    stroke += rng.uniform(0, 2 * np.pi)
     speed = np.abs(np.sin(stroke)) * np.where(np.sin(stroke) > 0, 1.0, rng.uniform(0.3, 1))
     teeth = 0.5 + 0.5 * signal.sawtooth(phase(rng.uniform(60, 500) * speed))
     wood = rng.uniform([300, 1200, 3000], [1200, 3000, 6500])
     at = np.geomspace(20, 8000, 120)
-    noise = shape_noise(
-        n, rng, 20 * np.log10(resonances(at, wood, rng.uniform(150, 1500, 3)) + 0.02), at
-    )
+    board = resonances(at, wood, rng.uniform(150, 1500, 3))
+    noise = shape_noise(n, rng, 20 * np.log10(board + 0.02), at)
     rests = on_and_off(n, rng, rng.uniform(2, 8), rng.uniform(0.2, 1))
     return noise * teeth ** rng.uniform(1, 4) * speed ** rng.uniform(0.7, 2) * (0.02 + rests)
 
@@ -587,17 +550,13 @@ def insects(n: int, rng: Generator) -> np.ndarray:
     for _ in range(rng.integers(1, 5)):
         centre = draw_pitch(rng, 2000, 7000)
         band = tilt_noise(n, rng, 0, 0, (centre * 0.97, min(centre * 1.03, 7900)))
-        wings = np.maximum(
-            np.sin(phase(rng.uniform(15, 250) * (1 + 0.02 * wander(n, rng, 1)))), 0
-        ) ** rng.uniform(0.5, 3)
+        beat = phase(rng.uniform(15, 250) * (1 + 0.02 * wander(n, rng, 1)))
+        wings = np.maximum(np.sin(beat), 0) ** rng.uniform(0.5, 3)
         turn = phase(rng.uniform(0.6, 4) * 2 ** (0.1 * wander(n, rng, 0.5)))
         chirps = signal.square(turn, rng.uniform(0.15, 0.7)) > 0
         singing = chirps if rng.random() < 0.6 else np.ones(n)
-        total += (
-            normalise(band * wings * (0.02 + singing))
-            * gain(3 * wander(n, rng, 0.3))
-            * rng.uniform(0.2, 1)
-        )
+        song = normalise(band * wings * (0.02 + singing)) * gain(3 * wander(n, rng, 0.3))
+        total += song * rng.uniform(0.2, 1)
     return total
 
 
@@ -615,12 +574,10 @@ def barks(n: int, rng: Generator) -> np.ndarray:
         f0 = rng.uniform(180, 900) * 2 ** (rng.uniform(0.3, 1) * arch)
         f0 = f0 * (1 + rng.uniform(0.01, 0.08) * wander(length, rng, 300))
         numbers = np.arange(1, 31) * float(f0.mean())
-        throat = resonances(
-            numbers, rng.uniform([400, 1200], [1100, 3200]), rng.uniform(200, 900, 2)
-        )
-        rough = normalise(harmonics(f0, throat, rng)) + rng.uniform(0.1, 0.7) * normalise(
-            tilt_noise(length, rng, -3, 3, (300, 5000))
-        )
+        centres = rng.uniform([400, 1200], [1100, 3200])
+        throat = resonances(numbers, centres, rng.uniform(200, 900, 2))
+        tone, share = harmonics(f0, throat, rng), rng.uniform(0.1, 0.7)
+        rough = blend(tone, share, tilt_noise(length, rng, -3, 3, (300, 5000)))
         call = normalise(rough * attack_decay(length, 0.01, 1.5 * length / SAMPLE_RATE))
         total += repeat_at(n, times, heights, call) * rng.uniform(0.3, 1)
     return total
@@ -632,15 +589,13 @@ def squeaks(n: int, rng: Generator) -> np.ndarray:
     total = np.zeros(n)
     for time in draw_times(n, rng, rng.uniform(0.6, 3)):
         length = draw_length(rng, 0.06, 0.9)
-        glide = rng.uniform(-0.7, 0.7) * np.linspace(0, 1, length) + rng.uniform(
-            0.02, 0.2
-        ) * wander(length, rng, 12)
+        glide = rng.uniform(-0.7, 0.7) * np.linspace(0, 1, length)  # octaves
+        glide += rng.uniform(0.02, 0.2) * wander(length, rng, 12)
         f0 = np.clip(draw_pitch(rng, 200, 2800) * 2**glide, 100, 3800)
         # each slip comes a little early or late
         f0 = f0 * (1 + rng.uniform(0.005, 0.06) * wander(length, rng, 400))
-        tone = harmonics(
-            f0, np.arange(1, 21.0) ** -rng.uniform(0.3, 1.5) * rng.uniform(0.2, 1, 20), rng
-        )
+        heights = np.arange(1, 21.0) ** -rng.uniform(0.3, 1.5) * rng.uniform(0.2, 1, 20)
+        tone = harmonics(f0, heights, rng)
         grip = np.hanning(length) ** 0.5 * (1 + 0.6 * np.tanh(wander(length, rng, 40)))
         squeak = (normalise(tone * grip) * rng.uniform(0.3, 1))[: n - time]
         total[time : time + len(squeak)] += squeak
@@ -650,25 +605,21 @@ def squeaks(n: int, rng: Generator) -> np.ndarray:
 def breath(n: int, rng: Generator) -> np.ndarray:
     """Generate snores, a diver's regulator, panting: a rattle of 20 to 80 pulses a second breathed
     in through a throat, air breathed out."""
-    cycle = phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5))) + rng.uniform(
-        0, 2 * np.pi
-    )
+    cycle = phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5)))
+    cycle += rng.uniform(0, 2 * np.pi)
     inwards, outwards = np.maximum(np.sin(cycle), 0), np.maximum(-np.sin(cycle), 0)
     f0 = rng.uniform(20, 80) * 2 ** (0.2 * wander(n, rng, 3))
     numbers = np.arange(1, 61) * float(f0.mean())
-    throat = resonances(
-        numbers, rng.uniform([150, 500, 1500], [500, 1500, 3200]), rng.uniform(60, 500, 3)
-    )
-    rattle = harmonics(f0, throat * rng.uniform(0.3, 1, 60), rng) * (
-        1 + 0.5 * np.tanh(wander(n, rng, 25))
-    )
+    centres = rng.uniform([150, 500, 1500], [500, 1500, 3200])
+    throat = resonances(numbers, centres, rng.uniform(60, 500, 3))
+    rattle = harmonics(f0, throat * rng.uniform(0.3, 1, 60), rng)
+    rattle *= 1 + 0.5 * np.tanh(wander(n, rng, 25))
     air_in, air_out = (
         tilt_noise(n, rng, rng.uniform(-6, 0), 5, (rng.uniform(150, 600), rng.uniform(2500, 7000)))
         for _ in range(2)
     )
-    inhaled = normalise(rattle * inwards) * rng.uniform(0.2, 1) + rng.uniform(0.1, 1) * normalise(
-        air_in * inwards
-    )
+    inhaled = normalise(rattle * inwards) * rng.uniform(0.2, 1)
+    inhaled += rng.uniform(0.1, 1) * normalise(air_in * inwards)
     return inhaled + rng.uniform(0.2, 1) * normalise(air_out * outwards**2)
 
 
