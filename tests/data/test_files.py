@@ -352,6 +352,15 @@ def test_a_quotation_mark_that_is_not_closed_is_refused(texts: Any, tmp_path: Pa
     refused("list.csv, line .* is no whole CSV", read_csv, tmp_path / "list.csv")
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("texts", [{1: '"one', 2: 'two"'}, {1: '"one, and more', 3: 'three"'}])
+def test_a_quotation_mark_that_would_swallow_rows_is_refused(
+    texts: dict[int, str], delimiter: str, tmp_path: Path
+) -> None:
+    (tmp_path / "list.csv").write_text(joined(LIST, delimiter, texts))
+    refused("list.csv, row 1 has", read_csv, tmp_path / "list.csv", delimiter)
+
+
 @pytest.mark.parametrize(
     "texts", [{1: '"one', 2: 'two"'}, {1: '"one'}, {1: ('"one" and more')}, {2: '5"', 3: '"'}]
 )
