@@ -312,7 +312,13 @@ class TrainingOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raise MissingExtra for a --report-to that is not installed."""
+        """Raise InputError for betas that AdamW cannot have, MissingExtra for a --report-to that
+        is not installed."""
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise InputError(
+                f"AdamW cannot have the betas {self.adam_betas}; give two numbers "
+                "from 0 to below 1 (--adam-betas)"
+            )
         for name in self.report_to:
             if importlib.util.find_spec(name) is None:
                 raise MissingExtra(f"--report-to {name}", name)

@@ -60,10 +60,13 @@ def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
     return segments
 
 
-def enter(recordings: dict[Key, Path], key: Key, path: Path) -> None:
-    """Enter a recording under its key. Raises InputError where another file has the same name."""
+def enter(recordings: dict[Key, Path], key: Key, path: Path, copies: bool = False) -> None:
+    """Enter a recording under its key. Raises InputError where another file has the same name.
+
+    copies: one of the same contents may lie elsewhere; the first counts.
+    """
     other = recordings.setdefault(key, path)
-    if other != path:
+    if other != path and not (copies and digest(other) == digest(path)):
         raise InputError(
             f"{other} and {path} are both called {path.stem}; rename or remove one of them"
         )

@@ -30,6 +30,7 @@ from speechssl.data.files import (
     SEGMENT,
     SUFFIXES,
     check_shards,
+    enter,
     files_below,
     group_segments,
     safe_name,
@@ -173,7 +174,8 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
     """Find the files of every split that has a table; recordings and TextGrids lie in a folder that
     is named after their split.
 
-    only: the one table that was asked for. Raises InputError for two tables of a split.
+    only: the one table that was asked for. Raises InputError for two tables of a split, and for two
+    recordings of one name whose contents differ.
     """
     splits = {split: Files() for split in PUBLISHED}
     sounds = (*SUFFIXES, ".textgrid")
@@ -188,9 +190,9 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
         if kind == ".parquet":
             files.parquet.append(path)
         elif kind == ".textgrid":
-            files.grids.setdefault(path.stem, path)
+            enter(files.grids, path.stem, path, copies=True)
         elif kind in SUFFIXES:
-            files.recordings.setdefault(path.stem, path)
+            enter(files.recordings, path.stem, path, copies=True)
         elif kind == ".csv":
             names = set(read_header(path))
             if "hash" in names:
@@ -637,7 +639,10 @@ def _lay_out(names: tuple[str, ...], joined: Joined, whole: Path | None) -> Pass
     layout = PassageLayout(names, joined)
     if whole is None:
         return layout
-    apart = abs(duration(whole) - layout.seconds)
+    try:
+        apart = abs(duration(whole) - layout.seconds)
+    except InputError:  # one that is damaged says nothing of the sentences
+        return layout
     return replace(layout, comparable=apart <= AGREE + DRIFT * len(names))
 
 

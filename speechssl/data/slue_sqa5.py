@@ -23,6 +23,7 @@ from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
     check_shards,
+    enter,
     files_below,
     safe_name,
     stamp,
@@ -209,7 +210,7 @@ class FileIndex:
             kind = path.parent.name
             if kind in (*KINDS, "word2time"):
                 by_split = self.files.setdefault((kind, path.stem), {})
-                by_split.setdefault(split_of(path.parent.parent.name), path)
+                enter(by_split, split_of(path.parent.parent.name), path, copies=True)
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
         """Return the file of a split, or of the test that it is taken from."""

@@ -78,7 +78,8 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
     A file of tabs in which every line has as many cells as the header is read line by line: in most
     of them a quotation mark is text. Raises InputError for a file that is no CSV, for two columns
-    of one name, and for a row with more cells than there are columns: text would be lost.
+    of one name, and for a row with more cells than there are columns, or with quotation marks
+    around what looks like further rows: text would be lost.
     """
     text = read_text(path, REMEDY)
     table = [line.split("\t") for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
@@ -97,6 +98,9 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
         if any(row[len(names) :]):
             cells = f"{len(row)} cells and the header {len(names)}"
             raise InputError(f"{path}, row {number} has {cells}; {QUOTE}")
+        if _swallows_row(row, delimiter, len(names)):
+            goes_on = "a cell in quotation marks that goes on over a line like a row"
+            raise InputError(f"{path}, row {number} has {goes_on}; {QUOTE}")
     return [dict(zip(names, row, strict=False)) for row in table[1:]]
 
 
@@ -160,3 +164,19 @@ def unquote(cell: str) -> str:
     """Return what a cell in quotation marks holds, and any other as it is."""
     match = QUOTED.fullmatch(cell)
     return match[1].replace('""', '"') if match else cell
+
+
+def _swallows_row(row: Sequence[str], delimiter: str, columns: int) -> bool:
+    """Tell whether a cell of several lines begins and goes on with lines of as many cells as there
+    are columns. In prose there are no tabs, and a space or three digits follow a comma."""
+    prose = "" if delimiter == "\t" else r"(?!\s|[0-9]{3}(?![0-9]))"
+    for before, cell in enumerate(row):
+        lines = re.split(r"\r\n|\r|\n", cell)
+        borders = [len(re.findall(delimiter + prose, line)) for line in lines]
+        borders[0] += before
+        borders[-1] += len(row) - before - 1
+        if delimiter == "\t" and any("\t" in line for line in lines[1:]):
+            return True
+        if columns > 1 and borders[0] >= columns - 1 and max(borders[1:], default=0) >= columns - 1:
+            return True
+    return False

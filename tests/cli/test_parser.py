@@ -12,7 +12,19 @@ import yaml
 
 from speechssl.cli import parse_arguments
 from speechssl.cli.parser import make_parser, parse
-from speechssl.options import Amount, Count, Portion, Share, Weight, Whole, argument, group, option
+from speechssl.errors import InputError
+from speechssl.options import (
+    Amount,
+    Count,
+    Portion,
+    Share,
+    TrainingOptions,
+    Weight,
+    Whole,
+    argument,
+    group,
+    option,
+)
 
 from ..files import refused
 
@@ -185,3 +197,8 @@ def test_help_has_text_defaults_and_groups() -> None:
         assert part in text
     for part in ("None", "left-out", "hidden"):
         assert part not in text
+
+
+def test_betas_that_adamw_cannot_have_are_refused():
+    with pytest.raises(InputError, match="--adam-betas"):
+        TrainingOptions(1, 1.0, adam_betas=(0.9, 1.0))

@@ -219,6 +219,15 @@ def test_quotation_marks_that_can_be_read(delimiter, cell, text, tmp_path):
     assert [row["text"] for row in read_csv(tmp_path / "list.csv", delimiter)] == [text, "two"]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("texts", [{1: '"one', 2: 'two"'}, {1: '"one, and more', 3: 'three"'}])
+def test_a_quotation_mark_that_would_swallow_rows_is_refused(
+    texts: dict[int, str], delimiter: str, tmp_path: Path
+) -> None:
+    (tmp_path / "list.csv").write_text(joined(LIST, delimiter, texts))
+    refused("list.csv, row 1 has", read_csv, tmp_path / "list.csv", delimiter)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

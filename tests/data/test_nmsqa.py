@@ -22,6 +22,7 @@ from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Joined, format_report
 from speechssl.data.records import load_corpus
+from speechssl.errors import InputError
 
 from ..corpora.make import write_parquet as write_table
 from ..files import refused, remarked
@@ -298,6 +299,24 @@ def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
     write_table(dev / "dev.parquet", [row(2, answers=times([moved], [(start, end)]))])
     _, corpus, _ = prepared(dev, tmp_path)
     assert timed(corpus, corpus.questions[0])
+
+
+def test_a_damaged_recording_of_the_whole_stops_nothing(dev, tmp_path):
+    (dev / "dev_audios/context-0_0.wav").write_bytes(b"no audio")
+    _, corpus, _ = prepared(dev, tmp_path)
+    assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
+
+
+def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path):
+    name = "question-0_0_1.wav"
+    other = dev / "more/dev_audios" / name
+    other.parent.mkdir(parents=True)
+    other.write_bytes((dev / "dev_audios" / name).read_bytes())
+    _, corpus, _ = prepared(dev, tmp_path)
+    assert len(corpus.questions) == 4
+    other.write_bytes((dev / "dev_audios/question-0_0_2.wav").read_bytes() + b"x")
+    with pytest.raises(InputError, match="question-0_0_1"):
+        prepared(dev, tmp_path, out="again")
 
 
 def times(full, segment):
