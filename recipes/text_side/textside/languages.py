@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from speechssl.errors import InputError
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
-from speechssl.textlm.layers import layers_of, record_layers
+from speechssl.textlm.layers import hook_layer, layers_of
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid, units_of_interval
@@ -77,7 +78,7 @@ def load_body(name: str) -> Body:
         return Body(
             model.encoder,
             model.embedding,
-            load_tokenizer(Path(name), model.embedding.num_embeddings),
+            load_tokenizer(Path(name)),
         )
     encoder, tokenizer = load_text_encoder(name)
     return Body(
@@ -311,3 +312,19 @@ def room_of(body: Body, length: int) -> int:
             f"--length {length} is too short for a token between two specials; give 3 or more"
         )
     return (length if longest is None else min(length, longest)) - 2
+
+
+@contextmanager
+def record_layers(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Record the outputs of all layers in the list at every run of the encoder within the block,
+    layer 0 first; the block empties it."""
+    states: list[torch.Tensor] = []
+
+    def keep(hidden: torch.Tensor) -> torch.Tensor:
+        states.append(hidden)
+        return hidden
+
+    with ExitStack() as stack:
+        for layer in range(len(layers_of(encoder)) + 1):
+            stack.enter_context(hook_layer(encoder, layer, keep))
+        yield states
