@@ -31,7 +31,7 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.options import Trained
 
 METHODS = get_args(Trained)
-OTHERS = "--trained all, frozen or none"  # that suit every encoder
+OTHERS = "another --trained, such as all, frozen or none"  # these suit every encoder
 BOTTLENECK = 64  # A
 RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
 # the last matrix of attention and of feed-forward: what its output is added to is the residual
@@ -58,11 +58,6 @@ def train_only(encoder: nn.Module, trained: str) -> None:
     if trained == "adapters":
         add_modules(encoder, {"adapters": BOTTLENECK})
     elif trained == "weighted-sum":
-        if not _layers_of_one_size(encoder):
-            raise InputError(
-                f"the layers of {type(encoder).__name__} do not all give outputs of "
-                f"one size; choose {OTHERS}"
-            )
         add_modules(encoder, {"weighted_sum": True})
     elif trained == "lora":
         _add_lora(encoder)
@@ -83,10 +78,7 @@ def train_only(encoder: nn.Module, trained: str) -> None:
             }
             values.requires_grad_(is_trained[trained])
     if trained == "biases" and not trained_parameters(encoder):  # T5 and ModernBERT have none
-        raise InputError(
-            f"{type(encoder).__name__} has no biases to train; choose {OTHERS}, or "
-            "try adapters or lora"
-        )
+        raise InputError(f"{type(encoder).__name__} has no biases to train; choose {OTHERS}")
 
 
 def trained_parameters(model: nn.Module) -> int:
@@ -135,12 +127,9 @@ def _add_adapters(encoder: nn.Module, width: int) -> None:
     groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
     depth: int = groups or getattr(config, "num_hidden_layers", 0)
     if not matrices or len(matrices) != 2 * depth:
-        places = "no place"
-        if matrices:
-            places = f"{len(matrices)} places, not two in each of {depth} layers,"
         raise InputError(
-            f"adapters find {places} in {type(encoder).__name__}; choose "
-            f"{OTHERS}, or try biases or lora"
+            f"adapters find {len(matrices)} places in {type(encoder).__name__}, not two in each of "
+            f"{depth} layers; choose {OTHERS}"
         )
     for matrix in matrices:
         matrix.adapter = Bottleneck(matrix.out_features, width)
@@ -150,10 +139,9 @@ def _add_adapters(encoder: nn.Module, width: int) -> None:
 def _check_called(encoder: nn.Module, method: str) -> None:
     """Refuse, by an InputError, an encoder that would never compute what is added to a matrix."""
     if getattr(getattr(encoder, "config", None), "model_type", None) in _READS_WEIGHTS:
-        name = type(encoder).__name__
         raise InputError(
-            f"{method} would train nothing in the attention of {name}; choose "
-            f"{OTHERS}, or try biases"
+            f"{method} would train nothing in the attention of {type(encoder).__name__}; choose "
+            f"{OTHERS}"
         )
 
 
@@ -187,20 +175,6 @@ def _adapt(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor
     return matrix.adapter(output)  # type: ignore[no-any-return, operator]
 
 
-@torch.no_grad()  # what an encoder keeps of this call must still take a gradient
-def _layers_of_one_size(encoder: Any) -> bool:
-    """Return whether all layers give outputs of one size: Funnel's grow shorter. An encoder of
-    speech is not tried."""
-    table = encoder.get_input_embeddings() if hasattr(encoder, "get_input_embeddings") else None
-    if not isinstance(table, nn.Embedding):
-        return True
-    with torch.random.fork_rng(devices=[]):  # of dropout
-        zeros = torch.zeros(1, 16, table.embedding_dim, device=table.weight.device)
-        states = encoder(inputs_embeds=zeros, output_hidden_states=True).hidden_states
-    one_size = len({state.shape for state in states}) == 1
-    return one_size and len(states) == encoder.config.num_hidden_layers + 1
-
-
 def _with_hidden_states(
     encoder: nn.Module, inputs: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
@@ -226,12 +200,9 @@ def _add_lora(encoder: nn.Module) -> None:
     if any(hasattr(module, "lora_A") for module in encoder.modules()):
         return
     targets = rf"(.*\.)?{_QUERY_VALUE}"
+    config = LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=targets)
     try:
-        inject_adapter_in_model(
-            LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=targets), encoder
-        )
+        inject_adapter_in_model(config, encoder)
     except ValueError as error:  # peft's for a pattern that no module has
-        raise InputError(
-            f"lora finds no place in {type(encoder).__name__}; choose {OTHERS}, or "
-            "try biases or adapters"
-        ) from error
+        name = type(encoder).__name__
+        raise InputError(f"lora finds no place in {name}; choose {OTHERS}") from error

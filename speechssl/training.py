@@ -73,18 +73,15 @@ class Evaluation:
             (int(line["step"]), float(line[name])) for line in state["log_history"] if name in line
         ]
 
-    def best(self, state: Mapping[str, Any]) -> tuple[int, float] | None:
-        """Return (step, score) of the best evaluation, of equals the first."""
+    def best(self, state: Mapping[str, Any]) -> tuple[int, float]:
+        """Return (step, score) of the best evaluation, of equals the first; else (0, NaN)."""
         sign = 1 if self.lower else -1
-        return min(self.scores(state), key=lambda x: sign * x[1], default=None)
+        return min(self.scores(state), key=lambda x: sign * x[1], default=(0, math.nan))
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
         """Return whether there were as many evaluations without a better score as patience has."""
-        scores = self.scores(state)
-        best = self.best(state)
-        if not self.options.patience or best is None:
-            return False
-        return len(scores) - 1 - scores.index(best) >= self.options.patience
+        since = [step for step, _ in self.scores(state) if step > self.best(state)[0]]
+        return 0 < self.options.patience <= len(since)
 
 
 class Watch(TrainerCallback):
@@ -121,15 +118,12 @@ class Watch(TrainerCallback):
         """Count the updates that were dropped, those before a kill among them."""
         return len(set(_whole_lines(self.skips)))
 
-    def report(self, outputs: Mapping[str, Any]) -> None:
+    def report(self, outputs: Mapping[str, torch.Tensor]) -> None:
         """Note all that is one number."""
-        device = outputs["loss"].device
-        scalars = {}
-        for name, value in outputs.items():
-            if torch.is_tensor(value) and value.numel() == 1:
-                scalars[name] = value.detach().double().reshape(()).to(device)
-        numbers = torch.stack(list(scalars.values())).tolist()  # one wait for a GPU
-        self.current.append(dict(zip(scalars, numbers, strict=True)))
+        names = [name for name, value in outputs.items() if value.numel() == 1]
+        # one wait for a GPU
+        numbers = torch.stack([outputs[name].detach().double().reshape(()) for name in names])
+        self.current.append(dict(zip(names, numbers.tolist(), strict=True)))
 
     def means(self) -> dict[str, float]:
         """Return the means of what was reported since they were asked for last."""
@@ -143,16 +137,24 @@ class Watch(TrainerCallback):
         """Return the seconds of training until the last line of the log, kills and what came before
         them included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
-        usage: dict[str, float] = {}
-        for line in _whole_lines(self.path):
-            for name in {"seconds", "peak_gb", "gpu_gb"} & line.keys():
-                usage[name] = max(line[name], usage.get(name, 0.0))
+        lines = _whole_lines(self.path)
+        usage = {}
+        for name in ("seconds", "peak_gb", "gpu_gb"):
+            values = [line[name] for line in lines if name in line]
+            if values:
+                usage[name] = max(values)
         return usage
 
+    def is_over(self, state: Mapping[str, Any]) -> bool:
+        """Return whether training ended at a checkpoint, whose state this is."""
+        if self.evaluation and self.evaluation.is_over(state):
+            return True
+        return bool(state["global_step"] >= self.options.steps)
+
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        best = self.evaluation.best(vars(state)) if self.evaluation else None
-        if best:  # in this folder, wherever it was when it was saved
-            state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
+        step = self.evaluation.best(vars(state))[0] if self.evaluation else 0
+        if step:  # in this folder, wherever it was when it was saved
+            state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{step}")
         if state.is_world_process_zero and self.path.is_file():
             lines = _whole_lines(self.path)
             write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
@@ -162,14 +164,12 @@ class Watch(TrainerCallback):
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
         """Drop the update of a gradient that is not finite. It has been averaged over the processes
         by then: all decide alike."""
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        broken = []
-        # one norm of all is one wait for the device; it may overflow
-        if not torch.nn.utils.get_total_norm(list(gradients.values())).isfinite():
-            broken = [name for name, values in gradients.items() if not values.isfinite().all()]
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
         batches = self.current
         self.current = []
-        if not broken:
+        # one norm of all is one wait for the device; it may overflow
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if norm.isfinite() or all(values.isfinite().all() for values in gradients):
             self.in_a_row = 0
             self.tally += batches
             return
@@ -179,11 +179,8 @@ class Watch(TrainerCallback):
             with self.skips.open("a") as file:
                 file.write(f"{step}\n")
             losses = ", ".join(f"{values['loss']:.4g}" for values in batches)
-            where = broken[0].removeprefix("module.")
-            if len(broken) > 1:
-                where += f" and {len(broken) - 1} more"
             tqdm.write(
-                f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})",
+                f"step {step}: dropped, its gradient is not finite (loss {losses})",
                 file=sys.stderr,
             )
         model.zero_grad(set_to_none=True)
@@ -194,7 +191,7 @@ class Watch(TrainerCallback):
             )
 
     def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        if state.global_step >= self.options.steps:  # whatever the schedule was laid out for
+        if self.is_over(vars(state)):  # whatever the schedule was laid out for
             control.should_training_stop = control.should_save = True
         if self.evaluation:
             due = state.global_step % self.evaluation.options.eval_every == 0
@@ -203,10 +200,9 @@ class Watch(TrainerCallback):
     def on_evaluate(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         """Save what is the best so far, and the end."""
         assert self.evaluation
-        best = self.evaluation.best(vars(state))
-        if best and best[0] == state.global_step:
+        if self.evaluation.best(vars(state))[0] == state.global_step:
             control.should_save = True
-        if self.evaluation.is_over(vars(state)):
+        if self.is_over(vars(state)):
             control.should_training_stop = control.should_save = True
 
     def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
@@ -249,15 +245,13 @@ class StepBatches(Dataset[Batch]):
 
     def __getitem__(self, item: int) -> Batch:
         step, share = divmod(item, self.processes)
-        batch = self.make(step)
-        if self.processes == 1:
-            return batch
-        for rows in {len(value) for value in batch.values() if value.ndim}:
-            check_share(rows)
-        return {
-            name: value[share :: self.processes] if value.ndim else value
-            for name, value in batch.items()
-        }
+        part = {}
+        for name, value in self.make(step).items():
+            if value.ndim:
+                check_share(len(value))
+                value = value[share :: self.processes]
+            part[name] = value
+        return part
 
 
 def check_share(*batches: int) -> None:
@@ -349,7 +343,7 @@ def fit(
     model: nn.Module,
     batch: Callable[[int], Batch],
     options: TrainingOptions,
-    folder: Path | str,
+    folder: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
     """Train `model` in place, and return the metrics of the training; checkpoints and `log.jsonl`
@@ -361,46 +355,52 @@ def fit(
     Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as
     `describe_best` has it.
     """
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if evaluation and not evaluation.options.eval_every:
-        evaluation = None
     watch = Watch(folder, options, evaluation)
     last = broadcast_value(last_checkpoint(folder))
-    state: dict[str, Any] = {"global_step": 0}
-    is_over = False
+    state: dict[str, Any] = {"global_step": 0, "log_history": []}
     if last is not None:
         state = read_json(last / "trainer_state.json")
-        stopped = evaluation is not None and evaluation.is_over(state)
-        is_over = stopped or state["global_step"] >= options.steps
-    if last is not None and is_over:
+    if last is not None and watch.is_over(state):
         model.load_state_dict(load_file(last / "model.safetensors"))
     else:
-        state = _train(model, batch, options, watch, last, state["global_step"])
-    return _result(model, state, watch)
+        state = _train(model, batch, watch, last, state["global_step"])
+
+    # of the last logging interval in which a batch was not dropped
+    losses = [line["loss"] for line in state["log_history"] if "loss" in line]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    result = {"steps": state["global_step"], "skipped": watch.skipped}
+    result |= {"loss": finite[-1] if finite else None} | broadcast_value(watch.usage())
+    if evaluation:
+        step, score = evaluation.best(state)
+        model.load_state_dict(load_file(folder / f"checkpoint-{step}/model.safetensors"))
+        result["best"] = {
+            "step": step,
+            "metric": evaluation.metric,
+            "score": round(score, 5),
+            "split": evaluation.options.eval_split,
+            "items": evaluation.items,
+        }
+    return result
 
 
 def _train(
     model: nn.Module,
     batch: Callable[[int], Batch],
-    options: TrainingOptions,
     watch: Watch,
     last: Path | None,
     step: int,
 ) -> dict[str, Any]:
     """Train until the end, and return the state there. last: the checkpoint to go on from, of this
     step."""
-    folder = watch.path.parent
-    # under our name where the user names none
-    os.environ.setdefault("WANDB_PROJECT", "speechssl")
-    os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
-    arguments = _arguments(options, folder, watch.evaluation)
+    options = watch.options
+    arguments = _arguments(watch)
     callbacks: list[TrainerCallback] = [watch]
     if "tensorboard" in options.report_to and is_main():
         from torch.utils.tensorboard import SummaryWriter
 
         # one run in one folder: what was logged after the checkpoint is made again
-        writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        writer = SummaryWriter(str(watch.path.parent / "tensorboard"), purge_step=step + 1)
         callbacks.append(TensorBoardCallback(writer))
     trainer = _Trainer(
         model=model,
@@ -423,10 +423,9 @@ def _train(
     return dict(vars(trainer.state))
 
 
-def _arguments(
-    options: TrainingOptions, folder: Path, evaluation: Evaluation | None
-) -> TrainingArguments:
+def _arguments(watch: Watch) -> TrainingArguments:
     """Return the options of a training as Trainer takes them."""
+    options, evaluation, folder = watch.options, watch.evaluation, watch.path.parent
     on_gpu = torch.cuda.is_available()
     workers = options.workers
     if workers is None:
@@ -460,31 +459,6 @@ def _arguments(
         use_cpu=not on_gpu,
         disable_tqdm=False,
     )
-
-
-def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
-    """Return what `fit` returns. With an evaluation, the model gets the weights of its best
-    checkpoint."""
-    loss = None  # of the last logging interval in which a batch was not dropped
-    for line in state["log_history"]:
-        if math.isfinite(line.get("loss", math.nan)):
-            loss = line["loss"]
-    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": loss}
-    result |= broadcast_value(watch.usage())
-    evaluation = watch.evaluation
-    best = evaluation.best(state) if evaluation else None
-    if evaluation and best:
-        step, score = best
-        checkpoint = watch.path.parent / f"checkpoint-{step}"
-        model.load_state_dict(load_file(checkpoint / "model.safetensors"))
-        result["best"] = {
-            "step": step,
-            "metric": evaluation.metric,
-            "score": round(score, 5),
-            "split": evaluation.options.eval_split,
-            "items": evaluation.items,
-        }
-    return result
 
 
 def write_by_main(write: Callable[..., object], *arguments: Any) -> None:

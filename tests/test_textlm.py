@@ -1,33 +1,18 @@
 """The text side: characters, units and sub-word units as rows of the embedding table."""
 
 import json
-import random
-from collections import defaultdict
-from functools import cache
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import (
     AutoTokenizer,
-    BertConfig,
-    BertModel,
     PreTrainedTokenizerFast,
 )
 
-from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train_text_qa import text_examples, train_text_qa
 from speechssl.checkpoints import SHIPPED
-from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
-from speechssl.dual.model import load_reader
-from speechssl.dual.options import QaOptions
-from speechssl.dual.system import Reader
-from speechssl.options import TrainingOptions
 from speechssl.textlm.encoders import MINILM, licences
 from speechssl.textlm.symbols import (
-    ASSIGNMENTS,
     SubwordUnits,
     assign_tokens,
     character_encoder,
@@ -36,7 +21,7 @@ from speechssl.textlm.symbols import (
     subword_units,
     symbol_encoder,
 )
-from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, load_tokenizer, word_pieces
+from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, word_pieces
 
 from .files import refused
 
@@ -48,13 +33,6 @@ KEPT = ("most-frequent", "least-frequent", "random")
 
 
 # ---- which tokens
-
-
-def test_plain_words_are_whole_words_in_the_order_of_the_vocabulary(tokenizer):
-    words = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
-    assert words[:4] == ["the", "of", "and", "to"] and words[-1] == "market"
-    assert all(word.isalpha() and len(word) > 1 for word in words)
-    assert len(set(words)) == len(words)
 
 
 MARKS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -106,40 +84,23 @@ def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assig
     assert table.weight.requires_grad
 
 
-def test_re_init_keeps_the_layers_and_draws_the_rows(tokenizer, text_encoder):
+@pytest.mark.parametrize("assignment", ["re-init", "scratch"])
+def test_re_init_draws_the_rows_and_scratch_the_layers_too(tokenizer, text_encoder, assignment):
     model = text_encoder()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, "re-init")
-    assert encoder is model
-    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
-    assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    source = model.get_input_embeddings().weight
-    assert torch.cdist(table.weight, source).min() > 0.01
-
-
-def test_scratch_draws_everything(tokenizer, text_encoder):
-    model = text_encoder()
     # more than there are words
-    encoder, table = symbol_encoder(model, tokenizer, 500, "scratch", seed=7)
-    assert encoder is not model and encoder.config.to_dict() == model.config.to_dict()
+    encoder, table = symbol_encoder(model, tokenizer, 500, assignment, seed=7)
     matrices = [n for n, p in model.named_parameters() if p.ndim == 2]
-    state = model.state_dict()
-    assert not any(torch.equal(encoder.state_dict()[n], state[n]) for n in matrices)
+    kept = [torch.equal(encoder.state_dict()[n], before[n]) for n in matrices]
+    assert all(kept) if assignment == "re-init" else not any(kept)
+    assert encoder.config.to_dict() == model.config.to_dict()
     assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
-
-
-@pytest.mark.parametrize("assignment", [name for name in ASSIGNMENTS if name != "released"])
-def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment):
-    made = [
-        symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed) for seed in (1, 1, 2)
-    ]
-    (first, table), (again, same), (_, other) = made
-    assert torch.equal(table.weight, same.weight) and not torch.equal(table.weight, other.weight)
-    for a, b in zip(first.parameters(), again.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
-# ---- refusals
+    assert torch.cdist(table.weight, model.get_input_embeddings().weight).min() > 0.01
+    again, other = (
+        symbol_encoder(text_encoder(), tokenizer, 500, assignment, s)[1] for s in (7, 8)
+    )
+    assert torch.equal(table.weight, again.weight)
+    assert not torch.equal(table.weight, other.weight)
 
 
 WORDS = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
@@ -208,20 +169,6 @@ def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
     refused(
         "too few for", character_encoder, text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00))
     )
-
-
-def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path)
-    for rows in (len(tokenizer), len(tokenizer) + 256):
-        assert len(load_tokenizer(tmp_path, rows)) == len(tokenizer)
-    for rows in (len(tokenizer) - 1, len(tokenizer) + 257):
-        refused(
-            rf"has {len(tokenizer)} entries and its model {rows}; train or fetch it "
-            r"again",
-            load_tokenizer,
-            tmp_path,
-            rows,
-        )
 
 
 def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
@@ -300,14 +247,11 @@ def test_a_berts_word_pieces_are_the_same_without_transformers():
     folder = SHIPPED / "people-en/text-qa"
     theirs = AutoTokenizer.from_pretrained(folder)
     ours, words = (
-        word_pieces(folder, len(theirs)),
+        word_pieces(folder),
         ("Where the café's fishmongers 1,984 [SEP] naïve-ish 安娜 x\u0301 unable").split(),
     )
     assert TextCodec(ours).encode(words)[0].tolist() == TextCodec(theirs).encode(words)[0].tolist()
-    assert (
-        word_pieces(folder, len(theirs) - 1) is None
-        and word_pieces(folder.parent, len(theirs)) is None
-    )
+    assert word_pieces(folder.parent) is None
 
 
 # ---- how tokens sound: the units of tokens, their embedding, and what it is for: homophones in
@@ -366,96 +310,3 @@ def test_english_pieces_have_the_phones_of_espeak(tokenizer):
         rows["their"], rows["anna"]
     )
     assert rows["##a"].any() and not rows["!"].any() and not rows["[CLS]"].any()
-
-
-# ---- what it is for
-
-
-@cache
-def syllables() -> list[list[str]]:
-    """Forty syllables of four characters each."""
-    from pypinyin import Style, lazy_pinyin
-
-    groups = defaultdict(list)
-    for c in map(chr, range(0x4E00, 0x9000)):
-        groups[lazy_pinyin(c, Style.TONE3)[0]].append(c)
-    return [g[:4] for sound, g in sorted(groups.items()) if sound[-1] in "1234" and len(g) >= 4][
-        ::6
-    ][:40]
-
-
-def write_homophones(root: Path, split: str, which: tuple[int, int], count: int) -> None:
-    """Six characters and the question: which of them sounds like this other one? which: two of the
-    four of a syllable."""
-    rng, passages, questions = random.Random(split), [], []
-    for i in range(count):
-        some, flips = rng.sample(syllables(), 6), [rng.randrange(2) for _ in range(6)]
-        text, at = "".join(g[which[f]] for g, f in zip(some, flips, strict=True)), rng.randrange(6)
-        asked = some[at][which[1 - flips[at]]]
-        passages.append(Passage(f"p{i}", "", 0.0, text, "", "zh"))
-        questions.append(
-            Question(
-                f"q{i}",
-                f"p{i}",
-                "",
-                0.0,
-                asked,
-                "",
-                "zh",
-                answers=(Answer(text[at], char_start=at),),
-            )
-        )
-    (root / split).mkdir(parents=True)
-    write_records(root / split / "passages.jsonl", passages)
-    write_records(root / split / "questions.jsonl", questions)
-
-
-def save_bert(folder: Path) -> None:
-    """A tiny BERT with fresh weights whose vocabulary is the characters of `syllables`, as a local
-    checkpoint."""
-    tokenizer = character_tokenizer("".join(g) for g in syllables())
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 128,
-    }
-    BertModel(
-        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)
-    ).save_pretrained(folder)
-
-
-@pytest.mark.slow
-def test_homophones_that_training_never_saw_are_found_by_their_sound_and_not_without(
-    pinyin, tmp_path
-):
-    save_bert(tmp_path / "bert")
-    write_homophones(tmp_path / "corpus", "train", (0, 1), 400)
-    write_homophones(tmp_path / "corpus", "test", (2, 3), 100)
-    (tmp_path / "corpus/card.json").write_text("{}")
-    training = TrainingOptions(
-        steps=150, learning_rate=3e-3, warmup_steps=10, save_every=1000, bf16=False
-    )
-    found = {}
-    for kind in ("pinyin", "none"):
-        options = QaOptions(
-            training,
-            str(tmp_path / "bert"),
-            32,
-            empty=0,
-            window=8,
-            stride=8,
-            answer=2,
-            subwords=kind,
-        )
-        train_text_qa(TrainTextQa(corpus=tmp_path / "corpus", out=tmp_path / kind, qa=options))
-        model, layout, card = load_reader(tmp_path / kind)
-        assert card["subwords"] == kind and (model.subwords is None) == (kind == "none")
-        codec = TextCodec(AutoTokenizer.from_pretrained(tmp_path / kind))
-        examples, left_out = text_examples(load_corpus(tmp_path / "corpus", "test"), codec)
-        choices = Reader(model, layout).read([(e.question, e.passage) for e in examples])
-        found[kind] = np.mean([c.first == e.first for c, e in zip(choices, examples, strict=True)])
-        assert len(examples) == 100 and not left_out
-    assert found["pinyin"] > 0.8 and found["none"] < 0.4  # by chance 0.17

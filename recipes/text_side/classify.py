@@ -42,7 +42,7 @@ from speechssl.options import (
     option,
 )
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, find_tokens, special_ids, symbol_encoder
+from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, special_ids, symbol_encoder
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.training import Batch, check_share
 from textside.objectives import check_length
@@ -56,6 +56,7 @@ from textside.runs import (
     value,
     write_scores,
 )
+from textside.starts import find_tokens
 from textside.tasks import TaskExample, TextTask, load_task
 
 

@@ -16,14 +16,11 @@ from typing import Any
 from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
-from speechssl.dual.data import (
-    read_unit_source,
-    unit_examples,
-)
+from speechssl.dual.data import ExampleBatches, read_unit_source, unit_examples
 from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
-from speechssl.dual.train import check_positions, example_batches, make_layout, unit_encoder
+from speechssl.dual.train import check_positions, make_layout, unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.metrics import frame_f1
@@ -173,7 +170,7 @@ def train_and_answer(
         # a question without units counts as wrong, as in `evaluate qa`
         return sum(scores()) / len(timed)
 
-    batches = example_batches(examples, layout, qa)
+    batches = ExampleBatches(examples, layout, qa)
     training, curve = fit_and_score(
         model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
     )

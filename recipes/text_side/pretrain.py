@@ -50,7 +50,7 @@ from speechssl.textlm.encoders import (
     text_config,
     why_unfit,
 )
-from speechssl.textlm.symbols import assign_tokens, find_tokens
+from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.training import check_share, fit
 from speechssl.units.storage import load_units, units_card
@@ -82,7 +82,7 @@ from textside.objectives import (
 )
 from textside.options import LETTERS, Init, Letters, Objective
 from textside.runs import decisive, describe_encoder
-from textside.starts import begin
+from textside.starts import begin, find_tokens
 from textside.tasks import TextTask, load_task
 
 TEXT, UNITS, SYMBOLS, NONE = "text", "units", "symbols", "none"  # --data that is not artificial

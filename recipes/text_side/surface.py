@@ -211,9 +211,11 @@ def windows_of(
         grid = read_unit_source(o.units / split, o.corpus)[2]
         examples, _ = unit_examples(data, load_units(o.units / split), grid)
     else:
-        tokenizer = load_tokenizer(o.reader, model.embedding.num_embeddings)
+        tokenizer = load_tokenizer(o.reader)
         examples, _ = text_examples(data, TextCodec(tokenizer))
-    batches = ExampleBatches(examples, layout, 1, float(card["options"].get("empty", 0.1)), o.seed)
+    training = replace(QaOptions().training, seed=o.seed)
+    empty = float(card["options"].get("empty", 0.1))
+    batches = ExampleBatches(examples, layout, QaOptions(training, batch=1, empty=empty))
     return [batches(i) for i in range(min(o.windows, len(examples)))]
 
 

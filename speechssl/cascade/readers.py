@@ -108,8 +108,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
                 "--codebook as well, or a reader of `train text-qa`"
             )
         encoder = model.encoder
-        rows = model.embedding.num_embeddings
-        codec = TextCodec(word_pieces(folder, rows) or load_tokenizer(folder, rows))
+        codec = TextCodec(word_pieces(folder) or load_tokenizer(folder))
         reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
         card |= {"text_qa": reader_card["weights"], "layout": reader_card["layout"]}
     if added:

@@ -185,7 +185,7 @@ def go_on_with_text(
     model.train().requires_grad_(True)
     model.embedding.requires_grad_(options.trained == "all" or options.characters)
     torch.manual_seed(options.training.seed)  # of dropout
-    return model, load_tokenizer(start, model.embedding.num_embeddings), options
+    return model, load_tokenizer(start), options
 
 
 def word_evaluation(

@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.records import Corpus, Question, data_hash
-from speechssl.dual.options import MAX_TOKENS
+from speechssl.dual.options import MAX_TOKENS, QaOptions
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
 
@@ -148,29 +148,24 @@ class ExampleBatches:
     The answer stands anywhere in its window; a share of `empty` windows is cut anywhere in the
     passage, and points at [CLS] where it does not hold the answer.
 
-    The first `short_steps` steps have batches of `short_size` windows of `short_window` tokens: to
-    match a question with one of three sentences is learnt long before one of ten; from a whole
-    passage the reader sits on a plateau (it points at any fact)
-    for hundreds of steps.
+    The first `short_steps` steps have batches of windows of `short_window` tokens, as many tokens
+    as in whole ones: to match a question with one of three sentences is learnt long before one of
+    ten; from a whole passage the reader sits on a plateau (it points at any fact) for hundreds of
+    steps.
     """
 
     examples: Sequence[Example]
     layout: Layout
-    size: int = 16  # B
-    empty: float = 0.1
-    seed: int = 0
-    random_units: float = 0.0  # share of tokens that others replace, see `replace_tokens`
-    short_window: int = 0
-    short_size: int = 0
-    short_steps: int = 0
+    options: QaOptions
 
     def __call__(self, step: int) -> Batch:
         """Return ids, mask, segments (B, S) and first, last (B,): positions of the answer in its
         sequence, 0 where the window lacks it."""
-        size, length = self.size, self.layout.size
-        if step < self.short_steps:
-            size, length = self.short_size, self.short_window
-        numbers, rng = draw_batch(step, len(self.examples), size, self.seed)
+        o = self.options
+        size, length = o.batch, self.layout.size
+        if step < o.short_steps and o.short_batch:
+            size, length = o.short_batch, o.short_window
+        numbers, rng = draw_batch(step, len(self.examples), size, o.training.seed)
         sequences = []
         places = []
         for number in numbers:
@@ -178,12 +173,12 @@ class ExampleBatches:
             latest = max(len(example.passage) - length, 0)
             low = max(example.last - length + 1, 0)
             high = min(example.first, latest)
-            if low > high or rng.random() < self.empty:
+            if low > high or rng.random() < o.empty:
                 low, high = 0, latest
             start = int(rng.integers(low, high + 1))
             window = example.passage[start : start + length]
             sequence, offset = self.layout.sequence(example.question, window)
-            replace_tokens(rng, sequence, self.random_units, self.layout.symbols)
+            replace_tokens(rng, sequence, o.random_units, self.layout.symbols)
             sequences.append((sequence, offset))
             first = last = 0
             if start <= example.first and example.last < start + length:
@@ -225,9 +220,7 @@ def read_unit_source(units: Path, corpus: Path) -> UnitSource:
 def known_codebooks(card: Mapping[str, Any]) -> set[str]:
     """Return the hashes of the codebooks whose unit k means what it means to the reader of this
     card; empty where it is no reader of units."""
-    if "units" not in card:
-        return set()
-    return {card["units"]["codebook"], *card.get("codebooks", ())}
+    return {card["units"]["codebook"], *card.get("codebooks", ())} if "units" in card else set()
 
 
 def unit_examples(

@@ -11,11 +11,11 @@ Letters: B sequences, S tokens in a sequence, E embedding width.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -163,14 +163,9 @@ class BertLayer(nn.Module):
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
     """Tell whether `Bert` computes a model of this config."""
-    expected = {
-        "model_type": "bert",
-        "hidden_act": "gelu",
-        "is_decoder": False,
-        "add_cross_attention": False,
-    }
+    kind = config["model_type"], config.get("hidden_act"), config.get("is_decoder")
     positions = config.get("position_embedding_type", "absolute")
-    return positions == "absolute" and all(config.get(k) == v for k, v in expected.items())
+    return kind == ("bert", "gelu", False) and positions == "absolute"
 
 
 class SpanModel(nn.Module):
@@ -259,55 +254,43 @@ def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@torch.random.fork_rng(devices=[])  # what is drawn here is read from the file next
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
     """Load a span model, its layout and its card. answering: the model is not trained further, so
-    that a BERT need not be transformers' (`Bert`).
-
-    Raises InputError when a file is missing or damaged, weights are missing, or the card is another
-    model's.
-    """
-    return load_model(
-        folder,
-        lambda encoder, embedding, subwords, _: SpanModel(encoder, embedding, subwords),
-        answering,
-    )
+    that a BERT need not be transformers' (`Bert`). Raises InputError as `load_parts`."""
+    parts = load_parts(folder, answering)
+    return parts.fill(SpanModel(parts.encoder, parts.embedding, parts.subwords))
 
 
-def load_model(
-    folder: Path,
-    build: Callable[[Any, nn.Embedding, SubwordUnits | None, dict[str, Any]], M],
-    answering: bool = False,
-) -> tuple[M, Layout, dict[str, Any]]:
-    """Load what `save_reader` left. answering, and what it raises: as of `load_reader`. build:
-    makes the model, without its weights."""
+class Parts(NamedTuple):
+    """These are what `save_reader` left in a folder; encoder, embedding and subwords are without
+    their weights yet."""
+
+    encoder: Any
+    embedding: nn.Embedding
+    subwords: SubwordUnits | None
+    weights: dict[str, torch.Tensor]
+    card: dict[str, Any]
+
+    def fill(self, model: M) -> tuple[M, Layout, dict[str, Any]]:
+        """Give a model that was made of the parts its weights; return it with layout and card."""
+        model.load_state_dict(self.weights)
+        return model.eval().requires_grad_(False), Layout(**self.card["layout"]), self.card
+
+
+def load_parts(folder: Path, answering: bool = False) -> Parts:
+    """Read a reader of any kind. answering: as of `load_reader`. Raises InputError where the folder
+    holds none, or a file is another than its card says."""
     card = read_json(folder / "card.json")
     config = read_json(folder / "config.json")
+    if "layout" not in card or "symbols" not in config:
+        raise InputError(f"{folder} does not hold a reader; give the folder of a `speechssl train`")
     for name, digest in hash_reader(folder).items():
         if card.get(name, digest) != digest:
             raise InputError(
                 f"{folder / FILES[name]} does not match its card; train or fetch the model again"
             )
-    try:
-        packed = load_file(folder / "model.safetensors")
-        layout = Layout(**card["layout"])
-        model = _build(config, card, build, answering)
-        model.load_state_dict(without_pooler(dequantise(packed)))
-    except Exception as error:
-        # transformers and huggingface_hub have their own for a config that makes no sense
-        raise InputError(
-            f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train "
-            "or fetch the model again"
-        ) from error
-    return model.eval().requires_grad_(False), layout, card
-
-
-def _build(
-    config: dict[str, Any],
-    card: dict[str, Any],
-    build: Callable[[Any, nn.Embedding, SubwordUnits | None, dict[str, Any]], M],
-    answering: bool,
-) -> M:
-    """Make a model of a config, without its weights; all are read from its file."""
+    weights = dequantise(load_file(folder / FILES["weights"]))
     rows, width = config.pop("symbols")
     shape = config.pop("subwords", None)
     added = config.pop("added", {})
@@ -317,12 +300,11 @@ def _build(
         subwords = SubwordUnits(ids, shape["units"], shape["width"], width)
     if answering and is_plain_bert(config) and not added:
         bert = Bert(SimpleNamespace(**config))
-        return build(bert, nn.Embedding(rows, width), subwords, card)
+        return Parts(bert, nn.Embedding(rows, width), subwords, weights, card)
     from transformers.initialization import no_init_weights
 
     with no_init_weights():
         encoder = make_encoder(config)
-        if getattr(encoder, "pooler", None) is not None:
-            encoder.pooler = None  # which no reader reads
+        encoder.pooler = None  # which no reader reads
         add_modules(encoder, added)
-        return build(encoder, nn.Embedding(rows, width), subwords, card)
+        return Parts(encoder, nn.Embedding(rows, width), subwords, weights, card)

@@ -9,16 +9,15 @@ while training goes on, and sweeps choose by their scores.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from speechssl.artifacts import CARD, MADE_FROM, read_json, stage, write_json
@@ -44,7 +43,7 @@ from speechssl.dual.data import (
 )
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
-from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, TimedAnswer, answer_units
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only, trained_parameters
 from speechssl.metrics import frame_f1, token_f1
@@ -80,38 +79,29 @@ def train_dual(o: TrainDual) -> None:
     check_share(o.qa.batch, o.qa.short_batch)
     o = replace(o, start=find_shipped(o.start))
     source = read_unit_source(o.units / o.qa.split, o.corpus)
-    made_from = hash_inputs(o, o.qa.split) | {
-        "units": source.made_from,
-        "assignment": o.assignment,
-        "passages": o.passages,
-    }
+    inputs = {"units": source.made_from, "assignment": o.assignment, "passages": o.passages}
+    made_from = hash_inputs(o, o.qa.split) | inputs
     with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
-            model, layout, metrics = fit_dual(o, source)
+            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+            examples, left_out = unit_examples(data, load_units(o.units / o.qa.split), source.grid)
+            report_set_aside(left_out, "DUAL's training", "question")
+            model = begin_dual(o, source)
+            layout = make_layout(o.qa, *special_ids(source.symbols))
+            layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
+            evaluation = unit_evaluation(o, source, model, layout)
+            card = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
+
             text_encoder = None if o.assignment == "scratch" else o.qa.text_encoder
-            card = metrics | reader_facts(o, made_from, text_encoder)
+            card |= reader_facts(o, made_from, text_encoder) | inputs
             card |= {
                 "what": "DUAL reader",
-                "assignment": o.assignment,
-                "units": source.made_from,
                 "codebooks": list(source.codebooks),
+                "passages": len(data.passages),
+                "left_out": len(left_out),
             }
             save_trained(o.out, model, layout, card)
     print(f"{o.out}: DUAL reader, {o.assignment}{describe_best(o.out)}")
-
-
-def fit_dual(o: TrainDual, source: UnitSource) -> tuple[SpanModel, Layout, dict[str, Any]]:
-    """Train a span model on units. Returns it with its layout and the metrics of its training."""
-    data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
-    examples, left_out = unit_examples(data, load_units(o.units / o.qa.split), source.grid)
-    report_set_aside(left_out, "DUAL's training", "question")
-    model = begin_dual(o, source)
-    layout = make_layout(o.qa, *special_ids(source.symbols))
-    layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
-    evaluation = unit_evaluation(o, source, model, layout)
-    metrics = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
-    counts = {"passages": len(data.passages), "left_out": len(left_out)}
-    return model, layout, metrics | counts
 
 
 def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
@@ -149,35 +139,24 @@ def unit_evaluation(
     o: TrainDual, source: UnitSource, model: SpanModel, layout: Layout
 ) -> Evaluation | None:
     """Make the evaluation by FF1 on the units of held-out questions; None without --eval-every.
-
-    source: of the units that are trained on. Raises InputError where there is no question whose
-    answer has times, and as `held_out_units`.
-    """
-    data = load_held_out(o.corpus, o.qa.evaluation)
+    source: of the units that are trained on."""
+    data = timed_questions(o.corpus, o.qa.evaluation)
     if data is None:
         return None
-    data = timed_questions(data, o.qa.evaluation)
     runs = held_out_units(o.corpus, o.units, source, data.split)
-    items = {}
-    for q in data.questions:
-        if q.id in runs and q.passage in runs:
-            items[q.id] = (runs[q.id], runs[q.passage])
 
-    def score() -> float:
-        reader = Reader(model, layout, device=str(model.head.weight.device))
-        answers = answer_in_batches(lambda batch: answer_units(reader, source.grid, batch), items)
-        return mean_ff1(data, answers)
+    def answer(reader: Reader, items: Sequence[Any]) -> list[TimedAnswer]:
+        return answer_units(reader, source.grid, items)
 
-    return Evaluation(o.qa.evaluation, "ff1", len(data.questions), score)
+    return timed_evaluation(data, o.qa.evaluation, runs, model, layout, answer)
 
 
 def held_out_units(
     corpus: Path, units: Path, source: UnitSource, split: str
 ) -> dict[str, RunLength]:
-    """Load the units of another split than that of `source`. Raises InputError where there are
-    none, or of another codebook."""
-    held_out = read_unit_source(units / split, corpus)
-    if held_out.codebooks[0] != source.codebooks[0]:
+    """Load the units of a split. Raises InputError where there are none, or of another codebook
+    than `source`."""
+    if read_unit_source(units / split, corpus).codebooks[0] != source.codebooks[0]:
         raise InputError(
             f"the units of {split} in {units} are of another codebook than those "
             "trained on; extract them again"
@@ -192,23 +171,6 @@ def make_layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
     """Make the layout of these options and specials."""
     return Layout(
         cls, sep, pad, options.window, options.stride, options.max_question, options.answer
-    )
-
-
-def example_batches(
-    examples: Sequence[Example], layout: Layout, options: QaOptions
-) -> ExampleBatches:
-    """Make the batches that these options ask for."""
-    return ExampleBatches(
-        examples,
-        layout,
-        options.batch,
-        options.empty,
-        options.training.seed,
-        options.random_units,
-        options.short_window,
-        options.short_batch,
-        options.short_steps if options.short_batch else 0,
     )
 
 
@@ -229,15 +191,9 @@ def fit_spans(
             "that occur in the words of their passage"
         )
     cut = sum(len(e.question) > layout.question for e in examples)
-    if cut and is_main():
-        tqdm.write(
-            f"{cut} of {len(examples)} questions are cut to {layout.question} tokens "
-            "(--max-question)",
-            file=sys.stderr,
-        )
-    batches = example_batches(examples, layout, options)
-    counts = {"examples": len(examples), "cut_questions": cut}
+    batches = ExampleBatches(examples, layout, options)
     folder = out / "checkpoints"
+    counts = {"examples": len(examples), "cut_questions": cut}
     return counts | fit_reader(model, batches, layout, options, folder, evaluation)
 
 
@@ -284,6 +240,9 @@ def save_trained(out: Path, model: Any, layout: Layout, card: dict[str, Any]) ->
     write_by_main(save_reader, out, model, layout, card)
 
 
+# ---- what readers are made from, in `made_from.json` and on their cards
+
+
 def data_inputs(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, Any]:
     """Hash the split that is trained on, and that which decides which checkpoint is the best."""
     inputs = {"data": data_hash(corpus, split)}
@@ -294,18 +253,14 @@ def data_inputs(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, 
 
 def hash_inputs(o: Any, split: str) -> dict[str, Any]:
     """Hash the data and the weights that a reader begins from, for `made_from.json`: those of
-    `o.start`, or of a text encoder, for its name may come to mean another.
+    `o.start`, or of a text encoder's folder, which may come to hold another.
 
     o: options of `train dual`, `text-qa` or `choice`. Raises InputError where `o.start` is no
     reader.
     """
     inputs = data_inputs(o.corpus, split, o.qa.evaluation) | {"start": read_weights_hash(o.start)}
-    weights = None if o.start else hash_of_weights(o.qa.text_encoder)
-    # a text encoder that the first run had yet to fetch is not in its made_from.json
-    made = o.out / MADE_FROM
-    fetched_then = made.is_file() and not read_json(made).get("text_weights")
-    if weights and not fetched_then:
-        inputs["text_weights"] = weights
+    if o.start is None and Path(o.qa.text_encoder).is_dir():
+        inputs["text_weights"] = hash_of_weights(o.qa.text_encoder)
     return inputs
 
 
@@ -314,13 +269,21 @@ def read_weights_hash(reader: Path | None) -> str | None:
     return read_json(reader / CARD)["weights"] if reader else None
 
 
-def reader_facts(o: Any, made_from: Mapping[str, Any], text_encoder: str | None) -> dict[str, Any]:
-    """Collect what the cards of all readers say of options, corpus, start, licences and data. o: as
-    of `hash_inputs`; text_encoder: whose weights it began with."""
-    facts = {"options": settings(o.qa), "corpus": corpus_card(o.corpus)}
-    if o.start:
-        facts["start"] = made_from["start"]
-    return facts | licences(o.corpus, text_encoder, o.start) | data_facts(made_from, o.start)
+def reader_facts(
+    o: Any, made_from: Mapping[str, Any], text_encoder: str | None, start: Path | None = None
+) -> dict[str, Any]:
+    """Collect what the cards of all readers say of options, corpus, start, licences and data.
+
+    o: as of `hash_inputs`; text_encoder: whose weights it began with; start: where it is not
+    `o.start`.
+    """
+    start = start or o.start
+    facts: dict[str, Any] = {
+        "options": settings(o.qa),
+        "corpus": corpus_card(o.corpus),
+        "start": read_weights_hash(start),
+    }
+    return facts | licences(o.corpus, text_encoder, start) | data_facts(made_from, start)
 
 
 # ---- evaluation on held-out items while a model is trained
@@ -342,25 +305,50 @@ def select_questions(
     data: Corpus, questions: Sequence[Question], options: EvalOptions, what: str
 ) -> Corpus:
     """Cut a split to those questions that are evaluated on, and their passages. what: they must
-    have, for the message.
-
-    Raises InputError where there are none.
-    """
+    have, for the message. Raises InputError where there are none."""
     if not questions:
         raise InputError(
             f"{data.root / data.split} has no question with {what} to evaluate on while "
             "training; name another split with --eval-split, or leave out --eval-every"
         )
     chosen = sample_items(questions, options)
-    asked = {q.passage for q in chosen}
-    passages = {name: passage for name, passage in data.passages.items() if name in asked}
+    passages = {q.passage: data.passages[q.passage] for q in chosen}
     return replace(data, passages=passages, questions=tuple(chosen))
 
 
-def timed_questions(data: Corpus, options: EvalOptions) -> Corpus:
-    """Cut a split to questions whose answers have times, as `select_questions` does."""
+def timed_questions(corpus: Path, options: EvalOptions) -> Corpus | None:
+    """Load the questions to evaluate on whose answers have times; None where training is without
+    evaluation."""
+    data = load_held_out(corpus, options)
+    if data is None:
+        return None
     timed = [q for q in data.answerable if answer_times(q) is not None]
     return select_questions(data, timed, options, "times of its answer")
+
+
+def timed_evaluation(
+    data: Corpus,
+    options: EvalOptions,
+    encoded: Mapping[str, Any],
+    model: SpanModel,
+    layout: Layout,
+    answer: Callable[[Reader, Sequence[Any]], Sequence[Any]],
+) -> Evaluation:
+    """Make the evaluation by FF1 on questions that were encoded; any other counts as wrong.
+
+    encoded: id -> what the reader reads; answer: (reader, items of (question, passage)) -> answers
+    in seconds.
+    """
+    items = {}
+    for q in data.questions:
+        if q.id in encoded and q.passage in encoded:
+            items[q.id] = (encoded[q.id], encoded[q.passage])
+
+    def score() -> float:
+        reader = Reader(model, layout, device=str(model.head.weight.device))
+        return mean_ff1(data, answer_in_batches(partial(answer, reader), items))
+
+    return Evaluation(options, "ff1", len(data.questions), score)
 
 
 def mean_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
@@ -436,7 +424,7 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
     every = o.qa.evaluation.eval_every or o.qa.training.steps
     evaluation = replace(o.qa.evaluation, eval_every=every)
     rows: list[dict[str, Any]] = []
-    for rate in dict.fromkeys(o.learning_rates):
+    for rate in o.learning_rates:
         run = o.out / SWEEP / f"learning-rate={rate:g}"
         training = replace(o.qa.training, learning_rate=rate)
         qa = replace(o.qa, training=training, evaluation=evaluation)
@@ -446,7 +434,11 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
     run = o.out / SWEEP / f"learning-rate={best['learning_rate']:g}"
     write_by_main(copy_run, run, o.out, {"sweep": rows})
     if is_main():
-        print_rates(rows, best)
+        print(f"learning rate  {SHOWN[best['metric']]}, {best['split']}  step")
+        for row in rows:
+            mark = " (best)" if row is best else ""
+            score = 100 * row["score"]
+            print(f"{row['learning_rate']:<13g}  {score:<8.1f}  {row['step']}{mark}")
 
 
 def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:
@@ -458,15 +450,3 @@ def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     shutil.copytree(run, out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
     write_json(out / CARD, card)
-
-
-def print_rates(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> None:
-    """Print a line a learning rate."""
-    score = f"{SHOWN[best['metric']]}, {best['split']}"
-    print(f"learning rate  {score}  step")
-    for row in rows:
-        mark = " (best)" if row is best else ""
-        print(
-            f"{row['learning_rate']:<13g}  {100 * row['score']:<{len(score)}.1f}  "
-            f"{row['step']}{mark}"
-        )

@@ -16,7 +16,7 @@ width.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,9 @@ from torch.nn import functional
 
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, window_mask
-from speechssl.dual.model import IGNORED, EncoderInputs, load_model
+from speechssl.dual.model import IGNORED, EncoderInputs, load_parts
 from speechssl.dual.system import choose_device, run_model
+from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 
 if TYPE_CHECKING:  # both take long to import, and who only answers needs neither
@@ -46,18 +47,15 @@ class ChoiceModel(nn.Module):
     """The model is an embedding table, a text encoder, a head that weighs a window's evidence, and
     the combination of windows."""
 
-    def __init__(
-        self, encoder: PreTrainedModel, embedding: nn.Embedding, combine: str = "attention"
-    ) -> None:
+    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding) -> None:
         super().__init__()
-        self.combine = combine
         self.inputs = EncoderInputs(encoder, embedding.embedding_dim)
         self.encoder = encoder
         self.embedding = embedding
         width = encoder.config.hidden_size
         self.dense = nn.Linear(3 * width, width)
         # evidence, and what attention sees
-        self.head = nn.Linear(width, 2 if combine == "attention" else 1)
+        self.head = nn.Linear(width, 2)
         nn.init.zeros_(self.head.weight)  # the first evidence is that window and option are alike
         nn.init.zeros_(self.head.bias)
         self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
@@ -67,7 +65,7 @@ class ChoiceModel(nn.Module):
     def evidence(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
     ) -> torch.Tensor:
-        """Return (N, 1 or 2): of each sequence its evidence, and its logit for attention.
+        """Return (N, 2): of each sequence its evidence, and its logit for attention.
         ids, mask, segments: (N, S)."""
         inputs = self.inputs(self.embedding(ids), mask, segments)
         hidden = self.encoder(**inputs).last_hidden_state.float()
@@ -79,15 +77,10 @@ class ChoiceModel(nn.Module):
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Return scores (B, O), IGNORED for options that are not there.
-        evidence: (B, O, W, 1 or 2); present: (B, O, W) bool."""
-        first, sharp = evidence[..., 0], self.sharpness.exp()
-        if self.combine == "attention":
-            weights = torch.where(present, sharp * evidence[..., 1], IGNORED).softmax(-1)
-            combined = (weights * torch.where(present, first, 0.0)).sum(-1)
-        else:
-            # of the mean of the exponentials: windows more or less change nothing
-            count = present.sum(-1).clamp(min=1).log()
-            combined = (torch.where(present, sharp * first, IGNORED).logsumexp(-1) - count) / sharp
+        evidence: (B, O, W, 2); present: (B, O, W) bool."""
+        attention = self.sharpness.exp() * evidence[..., 1]
+        weights = torch.where(present, attention, IGNORED).softmax(-1)
+        combined = (weights * torch.where(present, evidence[..., 0], 0.0)).sum(-1)
         return torch.where(present.any(-1), combined, IGNORED)
 
     def forward(
@@ -100,18 +93,15 @@ class ChoiceModel(nn.Module):
         whose options are all right.
         """
         present = mask.any(-1)
-        # (N, 1 or 2) of the N windows that are there
+        # (N, 2) of the N windows that are there
         rows = self.evidence(ids[present], mask[present], segments[present])
-        evidence = rows.new_zeros(*present.shape, rows.shape[-1]).masked_scatter(
-            present[..., None], rows
-        )
+        evidence = rows.new_zeros(*present.shape, 2).masked_scatter(present[..., None], rows)
         # (B, O), and (B,): how many options are right
         scores, sizes = self.scores(evidence, present), correct.sum(-1)
         loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
-        best = torch.zeros_like(scores)
-        for row, of_question, k in zip(best, scores, sizes.tolist(), strict=True):
-            row[of_question.topk(k).indices] = 1
-        exact = (best == correct).all(-1).float().mean()
+        # all right options before all others
+        least = torch.where(correct.bool(), scores, torch.inf).amin(-1)
+        exact = (least > torch.where(correct.bool(), -torch.inf, scores).amax(-1)).float().mean()
         return {"loss": loss, "exact": exact.detach()}
 
 
@@ -137,12 +127,19 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     return torch.stack(sums, 1).gather(1, sizes[:, None].long())[:, 0]
 
 
+@torch.random.fork_rng(devices=[])  # what is drawn here is read from the file next
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
-    """Load a model of choices. Raises InputError when a file is missing or damaged, or what is
-    there does not choose between options."""
-    return load_model(
-        folder, lambda encoder, embedding, _, card: ChoiceModel(encoder, embedding, card["combine"])
-    )
+    """Load a model of choices. Raises InputError where the folder holds none, or a file is another
+    than its card says."""
+    parts = load_parts(folder)
+    if not is_choice(parts.card):
+        raise InputError(f"{folder} does not choose between options; train it by `train choice`")
+    return parts.fill(ChoiceModel(parts.encoder, parts.embedding))
+
+
+def is_choice(card: Mapping[str, Any]) -> bool:
+    """Return whether a reader with this card chooses between options."""
+    return str(card.get("what")).startswith("multiple choice")
 
 
 @dataclass(frozen=True)
@@ -176,8 +173,8 @@ class ChoiceReader:
         for item in items:
             windows, options = len(item.windows(layout)), len(item.options)
             evidence = torch.stack([next(outputs) for _ in range(windows * options)])
-            # (1, O, W, 1 or 2)
-            evidence = evidence.view(windows, options, -1).transpose(0, 1)[None].to(device)
+            # (1, O, W, 2)
+            evidence = evidence.view(windows, options, 2).transpose(0, 1)[None].to(device)
             present = torch.ones(evidence.shape[:3], dtype=torch.bool, device=device)
             log_probs = self.model.scores(evidence, present)[0].log_softmax(-1)
             scores.append(log_probs.double().cpu().numpy())

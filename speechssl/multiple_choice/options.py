@@ -36,8 +36,6 @@ from speechssl.options import (
     refuse_ineffective,
 )
 
-Combination = Literal["attention", "log-sum-exp"]
-
 
 @dataclass(frozen=True)
 class ChoiceOptions:
@@ -45,7 +43,6 @@ class ChoiceOptions:
 
     training: TrainingOptions = group(TrainingOptions(600, 1e-4, 50, **vars(BERT)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)
-    combine: Combination = option("attention", "how the windows of a passage are combined")
     batch: Count = option(4, "questions per step, over all processes")
     windows: Whole = option(2, "windows of a passage per training step; 0: all")
     window: Count = option(320, "passage tokens per window")

@@ -184,7 +184,7 @@ def _describe(kind: str, card: Mapping[str, Any], bf16: bool) -> dict[str, Any]:
 
 def _load_words(folder: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict[str, Any]]:
     reader, card = _load(folder, "text", bf16)
-    tokenizer = load_tokenizer(folder / "choice-text", reader.model.embedding.num_embeddings)
+    tokenizer = load_tokenizer(folder / "choice-text")
     return TextCodec(tokenizer), reader, _describe("text", card, bf16)
 
 

@@ -14,13 +14,12 @@ from transformers import PreTrainedModel
 
 from speechssl.artifacts import CARD, read_json, stage
 from speechssl.cascade.model import CtcRecogniser
-from speechssl.data.records import Corpus, corpus_card, data_facts, load_corpus
+from speechssl.data.records import Corpus, load_corpus
 from speechssl.dual.data import Layout, read_unit_source
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
-    check_positions,
     check_start_units,
     data_inputs,
     describe_best,
@@ -28,7 +27,7 @@ from speechssl.dual.train import (
     hash_inputs,
     held_out_units,
     load_held_out,
-    read_weights_hash,
+    reader_facts,
     save_trained,
     select_questions,
     sweep_learning_rates,
@@ -46,14 +45,20 @@ from speechssl.multiple_choice.data import (
     text_examples,
     unit_examples,
 )
-from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_options, load_choice
+from speechssl.multiple_choice.model import (
+    ChoiceModel,
+    ChoiceReader,
+    choose_options,
+    is_choice,
+    load_choice,
+)
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.options import find_shipped, settings
 from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
-from speechssl.textlm.encoders import licences, load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import special_ids
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.training import Evaluation, check_share
@@ -84,18 +89,13 @@ def train_choice(o: TrainChoice) -> None:
     with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
             model, layout, metrics = fit_choice(o, symbols)
-            card = symbols.card() | metrics | data_facts(symbols.made_from, symbols.start)
-            card |= {
-                "what": symbols.what,
-                "start": read_weights_hash(symbols.start),
-                "combine": o.qa.combine,
-                "options": settings(o.qa),
-                "corpus": corpus_card(o.corpus),
-            }
+            facts = reader_facts(o, symbols.made_from, symbols.text_encoder, symbols.start)
+            card = facts | symbols.card | metrics
+            card["what"] = symbols.what
             save_trained(o.out, model, layout, card)
         for name in CODES:
             shutil.rmtree(o.out / name, ignore_errors=True)
-    print(f"{o.out}: {symbols.what}, windows by {o.qa.combine}{describe_best(o.out)}")
+    print(f"{o.out}: {symbols.what}{describe_best(o.out)}")
 
 
 def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
@@ -132,10 +132,10 @@ class Units:
         assert o.units is not None
         self.o, self.start, self.folder = o, o.start, o.units
         self.source = read_unit_source(o.units / SPLIT, o.corpus)
-        self.made_from = hash_inputs(o, SPLIT) | {
-            "units": self.source.made_from,
-            "assignment": o.assignment,
-        }
+        facts = {"units": self.source.made_from, "assignment": o.assignment}
+        self.made_from = hash_inputs(o, SPLIT) | facts
+        self.card = facts | {"codebooks": list(self.source.codebooks)}
+        self.text_encoder = None if o.assignment == "scratch" else o.qa.text_encoder
 
     def begin(self) -> tuple[ChoiceModel, Layout]:
         o, symbols = self.o, self.source.symbols
@@ -152,15 +152,6 @@ class Units:
         runs = held_out_units(self.o.corpus, self.folder, self.source, data.split)
         return None, *unit_examples(data, runs, layout)
 
-    def card(self) -> dict[str, Any]:
-        text_encoder = None if self.o.assignment == "scratch" else self.o.qa.text_encoder
-        facts = licences(self.o.corpus, text_encoder, self.start)
-        return facts | {
-            "assignment": self.o.assignment,
-            "units": self.source.made_from,
-            "codebooks": list(self.source.codebooks),
-        }
-
 
 class Words:
     """This trains on what is written. `o.start`: a reader of words, of spans or of choices, with
@@ -169,15 +160,16 @@ class Words:
     what = "multiple choice on words"
 
     def __init__(self, o: TrainChoice) -> None:
-        self.o, self.start = o, o.start
-        self.made_from = hash_inputs(o, SPLIT) | {"read": o.read}
+        self.o, self.start, self.text_encoder = o, o.start, o.qa.text_encoder
+        self.card = {"read": o.read}
+        self.made_from = hash_inputs(o, SPLIT) | self.card
 
     def begin(self) -> tuple[ChoiceModel, Layout]:
         """Make or load the model; the tokeniser is saved in OUT."""
         o = self.o
         if o.start:
             model = go_on_with_choices(o.start, o.qa)
-            tokenizer = load_tokenizer(o.start, model.embedding.num_embeddings)
+            tokenizer = load_tokenizer(o.start)
         else:
             encoder, tokenizer = load_text_encoder(o.qa.text_encoder)
             rows = encoder.get_input_embeddings().weight.detach()
@@ -191,10 +183,6 @@ class Words:
     def read(self, data: Corpus, layout: Layout) -> Read:
         return None, *text_examples(data, self.codec, layout, self.o.read)
 
-    def card(self) -> dict[str, Any]:
-        facts = licences(self.o.corpus, self.o.qa.text_encoder, self.start)
-        return {"read": self.o.read} | facts
-
 
 class AudioWords:
     """This trains on audio words as SpeechBERT will cut them when questions are answered; its text
@@ -206,28 +194,24 @@ class AudioWords:
         assert o.speechbert is not None
         self.o, self.start, self.system = o, o.speechbert, load_system(o)
         # its spans are not used here
-        self.facts = {name: self.system.card[name] for name in self.system.card if name != "layout"}
+        facts = {name: self.system.card[name] for name in self.system.card if name != "layout"}
         inputs = data_inputs(o.corpus, SPLIT, o.qa.evaluation)
-        self.made_from = inputs | {"speechbert": self.facts}
+        self.made_from = inputs | {"speechbert": facts}
+        self.text_encoder = None  # the licences are those of `start`
+        self.card = {
+            "speechbert": facts,
+            "text_encoder": read_json(self.start / CARD).get("text_encoder"),
+        }
 
     def begin(self) -> tuple[ChoiceModel, Layout]:
         model = go_on_with_choices(self.start, self.o.qa)
-        layout = make_layout(self.o.qa, CLS, SEP, PAD)
-        # before hours of audio are encoded
-        check_positions(model.encoder, layout, str(self.start))
         model.embedding = CodeEmbedding(model.embedding)
-        return model, layout
+        return model, make_layout(self.o.qa, CLS, SEP, PAD)
 
     def read(self, data: Corpus, layout: Layout) -> Read:
         folder = self.o.out / CODES[data.split != SPLIT]
         encoded = encode_recordings(self.system, choice_recordings(data), folder)
         return code_examples(data, encoded, layout)
-
-    def card(self) -> dict[str, Any]:
-        # not that of the options
-        text_encoder = read_json(self.start / CARD).get("text_encoder")
-        facts = licences(self.o.corpus, start=self.start)
-        return {"speechbert": self.facts, "text_encoder": text_encoder} | facts
 
 
 def load_system(o: TrainChoice) -> SpeechBertSystem:
@@ -249,16 +233,13 @@ def make_layout(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
 
 
 def go_on_with_choices(start: Path, options: ChoiceOptions) -> ChoiceModel:
-    """Load a model that is trained further: one of choices with its head, where it combines windows
-    alike; any other with its encoder and table."""
-    combine = read_json(start / CARD).get("combine")
-    if combine is None:
+    """Load a model that is trained further: one of choices with its head, any other reader with its
+    encoder and table."""
+    if is_choice(read_json(start / CARD)):
+        model, _, _ = load_choice(start)
+    else:
         reader, _, _ = load_reader(start)
         model = make_choice_model(reader.encoder, reader.embedding, options)
-    else:
-        model, _, _ = load_choice(start)
-        if combine != options.combine:
-            model = make_choice_model(model.encoder, model.embedding, options)
     return model.train().requires_grad_(True)
 
 
@@ -267,7 +248,7 @@ def make_choice_model(
 ) -> ChoiceModel:
     """Make a model of choices, whose head the seed draws."""
     torch.manual_seed(options.training.seed)
-    return ChoiceModel(encoder, table, options.combine)
+    return ChoiceModel(encoder, table)
 
 
 def choice_evaluation(

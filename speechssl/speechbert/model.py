@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
@@ -101,7 +100,6 @@ class WordAutoencoder(nn.Module):
         loss is a mean over the words.
 
         rebuilt: squared error of a standardised feature. distance: L1 to the word's own embedding.
-        nearest: share of words that have no nearer embedding in the batch than their own.
         """
         codes, steps = self.encoder(features, lengths), features.shape[1]
         decoded = self.output(self.decoder(codes[:, None].expand(-1, steps, -1))[0])
@@ -113,14 +111,7 @@ class WordAutoencoder(nn.Module):
             "loss": rebuilt + self.pull * distance,
             "rebuilt": rebuilt.detach(),
             "distance": distance.detach(),
-            "nearest": nearest_share(codes.detach(), targets),
         }
-
-
-def nearest_share(codes: Tensor, targets: Tensor) -> Tensor:
-    """Return the share of the codes that have no nearer target (L1) than their own. Both (B, E)."""
-    closest = targets[torch.cdist(codes, targets, p=1).argmin(1)]
-    return (closest == targets).all(-1).float().mean()
 
 
 class CodeRegression(nn.Module):
@@ -132,15 +123,10 @@ class CodeRegression(nn.Module):
         self.encoder = encoder
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
-        """Return losses. features: (B, T, D); lengths: (B,); targets: (B, E) codes. loss: L1
-        distance to its code, a mean over the words. nearest: share of words that have no nearer
-        code in the batch than their own.
-        """
+        """Return the loss: L1 distance to its code, a mean over the words. features: (B, T, D);
+        lengths: (B,); targets: (B, E) codes."""
         codes = self.encoder(features, lengths)
-        return {
-            "loss": (codes - targets).abs().sum(-1).mean(),
-            "nearest": nearest_share(codes.detach(), targets),
-        }
+        return {"loss": (codes - targets).abs().sum(-1).mean()}
 
 
 def look_up(table: Tensor, codes: Tensor, ids: Tensor) -> Tensor:
@@ -238,8 +224,8 @@ def save_speechbert(
 
 
 def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
-    """Load weights. Raises InputError where a file is missing, damaged or not the one of the card,
-    or the folder holds another kind of model."""
+    """Load weights. Raises InputError where a file is not the one of the card, or the folder holds
+    another kind of model."""
     card = read_json(folder / "card.json")
     if card.get("what") != WHAT:
         raise InputError(
@@ -248,14 +234,8 @@ def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str
     reader, layout, card = load_reader(folder)
     reader.embedding = CodeEmbedding(reader.embedding)
     path = folder / WORDS
-    try:
-        encoder = WordEncoder(**card["words"]["shape"])
-        encoder.load_state_dict(dequantise(load_file(path)))
-        if card["words"]["weights"] != hash_files([path]):
-            raise ValueError("its contents are not those the card was written for")
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise InputError(
-            f"{path} does not have the word encoder of its card ({reason}); train or fetch it again"
-        ) from error
+    if card["words"]["weights"] != hash_files([path]):
+        raise InputError(f"{path} does not match its card; train or fetch the model again")
+    encoder = WordEncoder(**card["words"]["shape"])
+    encoder.load_state_dict(dequantise(load_file(path)))
     return encoder.eval().requires_grad_(False), reader, layout, card

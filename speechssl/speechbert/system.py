@@ -42,14 +42,16 @@ def answer_codes(
     """Answer questions in seconds. items: (question, passage). A passage without words gives an
     empty answer at 0 s.
 
-    reader: of a SpanModel with a CodeEmbedding, whose codes are those of the recordings from now
-    on.
+    reader: of a SpanModel with a CodeEmbedding, which reads the codes of these recordings
+    meanwhile.
     """
     recordings = {id(words): words.codes for pair in items for words in pair}
     embedding = reader.model.embedding
+    before = embedding.codes
     embedding.codes, ids = stack_codes(recordings, embedding.embedding_dim)
     usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
     spans = reader.read([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
+    embedding.codes = before
     answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
     for i, span in zip(usable, spans, strict=True):
         passage = items[i][1]

@@ -12,9 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,41 +22,37 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from speechssl.artifacts import hash_bytes, hash_json, read_json, stage
+from speechssl.artifacts import hash_json, read_json, stage
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import (
     Corpus,
-    corpus_card,
-    data_facts,
     data_hash,
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import Layout, answer_times
+from speechssl.dual.data import ExampleBatches, Layout, answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     STEPS,
-    answer_in_batches,
     check_positions,
     data_inputs,
     describe_best,
-    example_batches,
     fit_reader,
-    load_held_out,
     make_layout,
-    mean_ff1,
     read_weights_hash,
+    reader_facts,
     sweep_learning_rates,
+    timed_evaluation,
     timed_questions,
 )
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.finetuning import merge_lora, train_only
-from speechssl.options import EvalOptions, find_shipped, settings
+from speechssl.finetuning import merge_lora
+from speechssl.options import find_shipped, settings
 from speechssl.speechbert.data import (
     SPECIAL_IDS,
     SPECIALS,
@@ -79,11 +73,16 @@ from speechssl.speechbert.model import (
     save_speechbert,
 )
 from speechssl.speechbert.options import TrainSpeechBert, TransferSpeechBert
-from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
+from speechssl.speechbert.system import (
+    AudioWords,
+    SpeechBertSystem,
+    answer_codes,
+    speechbert_features,
+)
 from speechssl.text import pieces
-from speechssl.textlm.encoders import licences, load_text_encoder, remove_dropout
+from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
-from speechssl.training import Evaluation, check_share, fit, write_by_main
+from speechssl.training import check_share, fit, write_by_main
 from speechssl.units.features import Features, encoder_features, load_features
 
 # in the card of a model that is transferred, and not of what is made
@@ -130,9 +129,8 @@ def fit_speechbert(
     with stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
         if not step.done:
             encoder, reader, layout, metrics = fit_stages(o, features, recogniser)
-            card = made_from | metrics
-            card |= {"options": options, "corpus": corpus_card(o.corpus)}
-            card |= licences(o.corpus, o.qa.text_encoder, o.start) | data_facts(made_from, o.start)
+            card = reader_facts(o, made_from, o.qa.text_encoder)
+            card |= made_from | metrics | {"options": options}
             merge_lora(reader.encoder)
             write_by_main(save_speechbert, o.out, encoder, reader, layout, card)
             shutil.rmtree(o.out / "features", ignore_errors=True)
@@ -143,15 +141,11 @@ def fit_stages(
 ) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
     """Train the stages. Returns the encoder of words, the reader with its layout, and the metrics
     of the training."""
-    dev = load_held_out(o.corpus, o.qa.evaluation)
-    if dev is not None:
-        dev = timed_questions(dev, o.qa.evaluation)
+    dev = timed_questions(o.corpus, o.qa.evaluation)
     text = text_model(o.qa, o.start)
     reader = text.reader
     layout = make_layout(o.qa, *SPECIAL_IDS)
-    # both are refused before hours of training
-    check_positions(reader.encoder, layout, o.qa.text_encoder)
-    train_only(deepcopy(reader.encoder), o.qa.trained)
+    check_positions(reader.encoder, layout, o.qa.text_encoder)  # before hours of training
     data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
     if o.stages.spans and not any(answer_times(q) for q in data.answerable):
         raise InputError(
@@ -177,10 +171,11 @@ def fit_stages(
         evaluation = None
         if dev is not None:
             system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
-            evaluation = spoken_evaluation(system, dev, o.qa.evaluation)
+            words = encode_held_out(system, dev)
+            evaluation = timed_evaluation(dev, o.qa.evaluation, words, reader, layout, answer_codes)
         reader.embedding.codes = codes
         torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
-        batches = example_batches(examples, layout, o.qa)
+        batches = ExampleBatches(examples, layout, o.qa)
         folder = o.out / "checkpoints/spans"
         fitted = fit_reader(reader, batches, layout, o.qa, folder, evaluation)
         results["spans"] = fitted["training"]
@@ -211,9 +206,7 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
     if start is None:
         encoder, tokenizer = load_text_encoder(options.text_encoder)
         embeddings = encoder.get_input_embeddings().weight.detach().clone()
-        weights = encoder.state_dict()  # a name may come to mean another encoder
-        text_weights = hash_bytes(*(weights[k].numpy().tobytes() for k in sorted(weights)))
-        card = {"text_encoder": options.text_encoder, "text_weights": text_weights}
+        card = {"text_encoder": options.text_encoder}
     else:
         model, _, source = load_reader(start)
         if model.subwords is not None:
@@ -221,12 +214,12 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
                 f"{start} reads sub-word units, which speech does not have; give "
                 "one trained with --subwords none"
             )
-        tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
+        tokenizer = load_tokenizer(start)
         embeddings = model.embedding.weight.detach().clone()
-        encoder, head = model.encoder.train().requires_grad_(True), model.head
+        model.train().requires_grad_(True)
+        encoder, head = model.encoder, model.head
         card = {
             "text_encoder": source.get("text_encoder"),
-            "start": source["weights"],
             "start_corpus": source.get("corpus"),
         }
     if tokenizer.mask_token_id is None:
@@ -239,7 +232,7 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
         specials.weight.copy_(embeddings[list(special_tokens(tokenizer))])
     reader = SpanModel(encoder, CodeEmbedding(specials))
     if head is not None:
-        reader.head.load_state_dict(head.state_dict())
+        reader.head = head
     return TextModel(reader, embeddings, tokenizer, card)
 
 
@@ -305,35 +298,13 @@ def fit_masked(
     return fit(model, batches, o.masked, o.out / "checkpoints/masked")
 
 
-def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: EvalOptions) -> Evaluation:
-    """Make the evaluation by FF1 on held-out questions, whose recordings are encoded when they are
-    first wanted. system: with the reader that is trained.
-
-    A recording that cannot be read, or has no words, is no answer, as in evaluation.
-    """
-    model, layout = system.reader.model, system.reader.layout
-
-    @cache
-    def encode_items() -> dict[str, Any]:
-        words = {}
-        for record in tqdm(data.records, desc="audio words for evaluation", unit="file"):
-            with suppress(InputError, ValueError):
-                words[record.id] = system.encode(record, read_audio(data.path(record)))
-        items = {}
-        for q in data.questions:
-            if q.id in words and q.passage in words:
-                items[q.id] = (words[q.id], words[q.passage])
-        return items
-
-    def score() -> float:
-        items = encode_items()
-        trained_on = model.embedding.codes
-        reader = Reader(model, layout, device=str(model.head.weight.device))
-        answers = answer_in_batches(lambda batch: answer_codes(reader, batch), items)
-        model.embedding.codes = trained_on
-        return mean_ff1(data, answers)
-
-    return Evaluation(options, "ff1", len(data.questions), score)
+def encode_held_out(system: SpeechBertSystem, data: Corpus) -> dict[str, AudioWords]:
+    """Encode the recordings of a corpus, but those that cannot be read or have no words."""
+    encoded = {}
+    for record in tqdm(data.records, desc="audio words for evaluation", unit="file"):
+        with suppress(InputError, ValueError):
+            encoded[record.id] = system.encode(record, read_audio(data.path(record)))
+    return encoded
 
 
 # ---- transfer to another encoder

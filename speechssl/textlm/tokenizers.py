@@ -25,7 +25,6 @@ from speechssl.errors import InputError, first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-PADDING = 256  # rows of a table beyond its tokeniser, which makes its size a round number
 HANZI = re.compile(r"[\u3400-\u9fff]")
 
 
@@ -50,55 +49,35 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
-    """Load the tokeniser that was saved beside a reader of words. rows: of the reader's embedding
-    table.
-
-    Raises InputError where there is none, or it is another model's: tables are padded, at most by a
-    few rows in a thousand (mDeBERTa's 251,000 are for 250,102 tokens).
-    """
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
-        raise InputError(
-            f"{folder} has no tokeniser (tokenizer.json); give a model that reads "
-            "words, or train or fetch it again"
-        )
-    tokenizer = read_tokenizer(folder, "train or fetch the model again")
-    beyond = set()  # T5's, which no text has
-    for index, token in tokenizer.added_tokens_decoder.items():
-        if token.special and index >= rows:
-            beyond.add(index)
-    read = set(tokenizer.get_vocab().values()) - beyond
-    too_few = len(read) < rows - max(PADDING, rows // 100)
-    if too_few or max(*special_tokens(tokenizer), *read) >= rows:
-        raise InputError(
-            f"the tokeniser in {folder} has {len(tokenizer)} entries and its model "
-            f"{rows}; train or fetch it again"
-        )
-    return tokenizer
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokeniser that was saved beside a reader of words, whose card vouches for it. Raises
+    InputError where there is none: a reader of units has none."""
+    return read_tokenizer(folder, "give a model that reads words, or train or fetch it again")
 
 
-def word_pieces(folder: Path, rows: int) -> Tokenizer | None:
+def word_pieces(folder: Path) -> Tokenizer | None:
     """Read the tokeniser of `load_tokenizer` without transformers where it is a BERT's; None for
     another."""
-    try:
-        settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-        stored = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-        tokenizer = Tokenizer.from_str(json.dumps(stored | {"truncation": None, "padding": None}))
-        kinds = [stored[name]["type"] for name in ("model", "pre_tokenizer", "normalizer")]
-        is_bert = kinds == ["WordPiece", "BertPreTokenizer", "BertNormalizer"]
-        plain = {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
-            "strip_accents": settings.get("strip_accents"),
-            "lowercase": settings.get("do_lower_case", True),
-        }
-        is_bert &= stored["normalizer"] == plain
-        is_bert &= settings["tokenizer_class"].removesuffix("Fast") == "BertTokenizer"
-    except Exception:  # whatever is amiss, `load_tokenizer` has a sentence for it
+    if not (folder / "tokenizer.json").is_file():
         return None
-    fits = rows - max(PADDING, rows // 100) <= tokenizer.get_vocab_size() <= rows
-    return tokenizer if is_bert and fits else None
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    stored = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    normalizer = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+        "strip_accents": settings.get("strip_accents"),
+        "lowercase": settings.get("do_lower_case", True),
+    }
+    is_bert = (
+        settings["tokenizer_class"].removesuffix("Fast") == "BertTokenizer"
+        and stored["model"]["type"] == "WordPiece"
+        and stored["pre_tokenizer"] == {"type": "BertPreTokenizer"}
+        and stored["normalizer"] == normalizer
+    )
+    if not is_bert:
+        return None
+    return Tokenizer.from_str(json.dumps(stored | {"truncation": None, "padding": None}))
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:

@@ -121,13 +121,6 @@ def test_confidence_against_other_windows_and_no_answer() -> None:
     assert best_span_of_windows([item(*one, null=900.0)]).confidence == pytest.approx(0)
 
 
-def test_a_span_found_twice_counts_once() -> None:
-    choice = best_span_of_windows(
-        [item(Window(0, 3), [0.0, 5.0, 0.0]), item(Window(1, 3), [6.0, 0.0, 0.0])]
-    )
-    assert (choice.first, choice.last, choice.score, choice.confidence) == (1, 1, 6, 1)
-
-
 def oracle(runs: RunLength, gold: tuple[float, float]) -> float:
     """FF1 of a span head that puts all its mass on the label."""
     first, last = units_of_interval(HUBERT, runs, *gold)

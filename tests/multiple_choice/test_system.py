@@ -193,26 +193,6 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
     assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors")
 
 
-def test_a_recording_without_words_is_read_as_none(text_encoder):
-    torch.manual_seed(0)
-    model = ChoiceModel(
-        text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)
-    ).eval()
-    layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
-    silent = AudioWords(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2)
-    one, other = scored(
-        model,
-        layout,
-        [
-            (silent, [silent, audio_words(1)], silent),
-            (audio_words(4), [audio_words(1), silent], audio_words(5, 1)),
-        ],
-    )
-    assert np.isfinite(one).all()
-    assert np.isfinite(other).all()
-    assert np.exp(one).sum() == pytest.approx(1)
-
-
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
     """The table of codes gives what a model with these vectors as its embedding gives."""
     codes = encode_recordings(

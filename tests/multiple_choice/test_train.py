@@ -91,7 +91,7 @@ def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
 
 def set_accuracy(folder, corpus):
     model, layout, _ = load_choice(folder)
-    codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
+    codec = TextCodec(load_tokenizer(folder))
     found, _ = text_examples(load_corpus(corpus, "train"), codec, layout, "text")
     scores = ChoiceReader(model, layout).score_many([e.choice for e in found])
     return np.mean(
@@ -100,19 +100,17 @@ def set_accuracy(folder, corpus):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("combine", ["attention", "log-sum-exp"])
-def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
+def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path):
     on_words(
         corpus,
         tmp_path / "out",
-        options(training=training(40, 5e-3), batch=8, windows=0, combine=combine),
+        options(training=training(40, 5e-3), batch=8, windows=0),
     )
     assert set_accuracy(tmp_path / "out", corpus) == 1
 
 
 @pytest.mark.parametrize(
-    ("kind", "sizes"),
-    [("albert", {}), ("longformer", {"window": 97, "stride": 97}), ("t5", {}), ("deberta-v2", {})],
+    ("kind", "sizes"), [("longformer", {"window": 97, "stride": 97}), ("t5", {})]
 )
 def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_path, kind, sizes):
     on_words(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
@@ -120,21 +118,17 @@ def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_pat
 
 
 def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
-    on_words(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
+    on_words(corpus, tmp_path / "out", options(), "given")
     card = load_choice(tmp_path / "out")[2]
-    assert (card["what"], card["read"], card["combine"]) == (
-        "multiple choice on words",
-        "given",
-        "log-sum-exp",
-    )
+    assert (card["what"], card["read"]) == ("multiple choice on words", "given")
     assert (card["examples"], card["left_out"], card["corpus"]) == (8, 0, {"corpus": "toy"})
     assert card["licences"]["trained_on"] == ["toy, licence not known"]
     assert card["data"] == data_hash(corpus, "train")
     with untouched(tmp_path / "out"):
-        on_words(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
+        on_words(corpus, tmp_path / "out", options(), "given")
     for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "read")):
         with pytest.raises(InputError, match=rf"made from other inputs \(.*{named}"):
-            on_words(corpus, tmp_path / "out", options(combine="log-sum-exp", **change), source)
+            on_words(corpus, tmp_path / "out", options(**change), source)
 
 
 def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
@@ -157,18 +151,13 @@ def test_training_goes_on_from_choices_with_the_head_and_from_spans_without(
 ):
     on_words(corpus, tmp_path / "first", options())
     on_words(corpus, tmp_path / "second", options(), start=tmp_path / "first")
-    assert (
-        load_choice(tmp_path / "second")[2]["start"]
-        == load_choice(tmp_path / "first")[2]["weights"]
-    )
-    encoder = text_encoder()
-    span = SpanModel(encoder, choice_train.nn.Embedding(len(tokenizer), 32))
-    save_reader(
-        tmp_path / "span", span, load_choice(tmp_path / "first")[1], {"what": "text QA"} | LICENCES
-    )
+    _, layout, card = load_choice(tmp_path / "first")
+    assert load_choice(tmp_path / "second")[2]["start"] == card["weights"]
+    span = SpanModel(text_encoder(), choice_train.nn.Embedding(len(tokenizer), 32))
+    save_reader(tmp_path / "span", span, layout, {"what": "text QA"} | LICENCES)
     tokenizer.save_pretrained(tmp_path / "span")
-    on_words(corpus, tmp_path / "third", options(combine="log-sum-exp"), start=tmp_path / "span")
-    assert load_choice(tmp_path / "third")[0].combine == "log-sum-exp"
+    on_words(corpus, tmp_path / "third", options(), start=tmp_path / "span")
+    assert load_choice(tmp_path / "third")[2]["start"] != card["weights"]
 
 
 # ---- units

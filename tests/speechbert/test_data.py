@@ -4,8 +4,6 @@ learnt."""
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
@@ -25,8 +23,6 @@ from speechssl.speechbert.data import (
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords, answer_codes
 from speechssl.timing import FrameGrid
-
-from ..cascade.test_align import recordings
 
 LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
 
@@ -91,19 +87,6 @@ def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
     assert answer.text is None
 
 
-def test_many_are_answered_as_one_by_one(reader):
-    passages = [audio_words(n, n) for n in (1, 4, 20)]
-    items = [
-        (audio_words(2, 50), passages[0]),
-        (audio_words(3, 51), passages[2]),
-        (audio_words(1, 52), passages[1]),
-        (audio_words(1, 53), passages[2]),
-    ]
-    together = answer_codes(reader, items)
-    alone = [answer_codes(reader, [item])[0] for item in items]
-    assert [(a.start, a.end) for a in together] == [(a.start, a.end) for a in alone]
-
-
 def test_a_silent_passage_has_an_empty_answer_and_a_silent_question_is_asked_all_the_same(reader):
     nothing = answer_codes(reader, [(audio_words(2), audio_words(0))])[0]
     assert (nothing.start, nothing.end, nothing.confidence) == (0.0, 0.0, 0.0)
@@ -147,15 +130,6 @@ def test_a_word_is_taken_for_the_one_it_covers_by_half():
     ]
     assert [w.text for w in attach_texts((Span("x", 0.0, 1.0),), ())] == [""]
     assert attach_texts((), (Span("x", 0.0, 1.0),)) == ()
-
-
-@given(recordings(), st.integers(1, 400))
-def test_every_word_has_rows_of_its_recording(recording, frames):
-    rows = word_rows(recording[0], GRID, frames)
-    assert rows.shape == (len(recording[0]), 2)
-    assert (rows[:, 0] >= 0).all()
-    assert (rows[:, 1] <= frames).all()
-    assert (rows[:, 1] > rows[:, 0]).all()
 
 
 def test_neighbours_share_no_more_than_the_row_of_their_border():

@@ -79,22 +79,6 @@ def test_another_encoder_is_refused(trained, hubert_folder):
         load_speechbert(trained, load_encoder(hubert_folder("group")))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["words.safetensors", "model.safetensors", "card.json", "config.json"]
-)
-@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
-def test_damage_is_named_by_file(trained, encoder, name, damage):
-    path = trained / name
-    content = path.read_bytes()
-    message = {"card.json": "card|SpeechBERT", "config.json": "config|a reader"}.get(name, name)
-    path.unlink() if damage == "missing" else path.write_bytes(
-        content[: len(content) // 2] if damage == "cut" else b"{}"
-    )
-    with pytest.raises(InputError, match=message):
-        load_speechbert(trained, encoder)
-
-
 def test_another_kind_of_reader_is_refused(trained, encoder):
     card = json.loads((trained / "card.json").read_text())
     (trained / "card.json").write_text(json.dumps(card | {"what": "DUAL reader"}))

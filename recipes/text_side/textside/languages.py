@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from speechssl.errors import InputError
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
-from speechssl.textlm.layers import record_layers
+from speechssl.textlm.layers import hook_layer, layers_of
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid, units_of_interval
@@ -71,8 +72,7 @@ def load_body(name: str) -> Body:
     config = Path(name) / "config.json"
     if config.is_file() and "symbols" in read_json(config):
         model, *_ = load_reader(Path(name))
-        table = model.embedding
-        return Body(model.encoder, table, load_tokenizer(Path(name), table.num_embeddings))
+        return Body(model.encoder, model.embedding, load_tokenizer(Path(name)))
     encoder, tokenizer = load_text_encoder(name)
     rows = encoder.get_input_embeddings().weight.detach()
     return Body(encoder, nn.Embedding.from_pretrained(rows.clone()), tokenizer)
@@ -267,3 +267,19 @@ def room_of(body: Body, length: int) -> int:
     if length < 3:
         raise InputError(f"--length {length} has no room between two specials; give 3 or more")
     return (length if longest is None else min(length, longest)) - 2
+
+
+@contextmanager
+def record_layers(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Record the outputs of all layers in the list at every run of the encoder within the block,
+    layer 0 first; the block empties it."""
+    states: list[torch.Tensor] = []
+
+    def keep(hidden: torch.Tensor) -> torch.Tensor:
+        states.append(hidden)
+        return hidden
+
+    with ExitStack() as stack:
+        for layer in range(len(layers_of(encoder)) + 1):
+            stack.enter_context(hook_layer(encoder, layer, keep))
+        yield states

@@ -1,10 +1,13 @@
-"""What weights training begins from."""
+"""What weights and which tokens training begins from."""
 
 from __future__ import annotations
 
-import torch
-from transformers import PreTrainedModel
+from collections.abc import Sequence
 
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from speechssl.errors import InputError
 from speechssl.textlm.encoders import make_encoder
 
 
@@ -22,3 +25,17 @@ def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
             if weight.ndim > 1:
                 weight.normal_(float(weight.mean()), float(weight.std()))
     return encoder
+
+
+def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
+    """Return the token of each symbol that has its name. Raises InputError for a vocabulary without
+    one of them."""
+    ids = tokenizer.get_vocab()
+    lacking = [symbol for symbol in symbols if symbol not in ids]
+    if lacking:
+        raise InputError(
+            f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
+            "symbols have none; give one that "
+            "was pre-trained on them, or another --assignment"
+        )
+    return [ids[symbol] for symbol in symbols]

@@ -22,12 +22,13 @@ from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language
 from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.layers import Shift, hook_layer, layers_of, load_shift, record_layers
+from speechssl.textlm.layers import Shift, hook_layer, layers_of, load_shift
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import Text, load_text, respell
 from textside.languages import (
     finder,
     load_body,
+    record_layers,
     states_of,
     text_sequences,
     unit_sequences,
