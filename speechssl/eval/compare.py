@@ -170,12 +170,6 @@ class Compared:
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
 
-    def find(self, system: str, condition: Where) -> Scores | None:
-        for scores in self.scores:
-            if (scores.system, scores.condition) == (system, condition):
-                return scores
-        return None
-
     def units(self, questions: Iterable[str]) -> BootstrapUnits:
         """Return what intervals over some of the questions draw."""
         return self.drawn.at([self.places[i] for i in questions])
