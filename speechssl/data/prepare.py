@@ -168,7 +168,7 @@ class PrepareReport:
         by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
             records = splits.get(split, SplitRecords((), ()))
-            published = {} if self.invented else self.published.get(split, {})
+            published = self.published.get(split, {})
             facts: dict[str, Any] = {"hours": {}}
             for kind in KINDS:
                 items = getattr(records, kind)
@@ -191,12 +191,8 @@ class PrepareReport:
             ]
             facts["set_aside"] = dict(self.reasons(split=split))
             by_split[split] = facts | _count_answers(records)
-        content: dict[str, Any] = {"corpus": self.corpus}
-        if self.invented:
-            content["invented"] = True
-        content["splits"] = by_split
-        content["absent"] = [split for split in self.published if split not in by_split]
-        return content
+        absent = [split for split in self.published if split not in by_split]
+        return {"corpus": self.corpus, "splits": by_split, "absent": absent}
 
 
 # ---- recordings of a corpus of texts
@@ -357,10 +353,7 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     Raises InputError naming the recording that cannot be read, and where the whole is silent or
     shorter than `read_audio` takes.
     """
-    made_from = [
-        {"file": path.name, "bytes": path.stat().st_size if path.is_file() else -1}
-        for path in paths
-    ]
+    made_from = [{"file": path.name, "bytes": path.stat().st_size} for path in paths]
     description = out.with_suffix(".json")
     if out.is_file() and description.is_file():
         card = read_json(description)
@@ -435,7 +428,8 @@ def prepare_corpus(
         # a miniature says so in the title of its README
         readme = (source if source.is_dir() else source.parent) / "README.md"
         title = readme.read_text(encoding="utf-8").partition("\n")[0] if readme.is_file() else ""
-        report = PrepareReport(corpus, published, o.passages, INVENTED in title)
+        invented = INVENTED in title
+        report = PrepareReport(corpus, {} if invented else published, o.passages, invented)
         splits = read(report)
         _check_used(splits, report, source)
         if o.speak:
@@ -647,10 +641,7 @@ def count_set_aside_items(report: Mapping[str, Any]) -> int:
 
 def format_report(report: Mapping[str, Any]) -> str:
     """Format a data report for people: a line a split and kind, then remarks and what was done."""
-    title = report["corpus"]
-    if report.get("invented", False):
-        title += f", {INVENTED} of it, to which published counts do not apply"
-    lines = [f"{title}:"]
+    lines = [f"{report['corpus']}:"]
     for split, facts in report["splits"].items():
         for kind in KINDS:
             if kind not in facts:

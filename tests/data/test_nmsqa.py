@@ -190,9 +190,8 @@ def timed(corpus, question):
 
 def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == [f"id-0_0-{k}" for k in range(4)] and all(
-        timed(corpus, q) for q in corpus.questions
-    )
+    assert [q.id for q in corpus.questions] == [f"id-0_0-{k}" for k in range(4)]
+    assert all(timed(corpus, q) for q in corpus.questions)
     for k, question in enumerate(corpus.questions):
         text, start, end = ANSWERS[k]
         (answer,) = question.answers
@@ -352,14 +351,11 @@ def test_times_that_cannot_be_are_left_out_and_counted(dev, tmp_path, full, segm
     late = row(3, answers=times([(0.4, length + 0.09)], [(0.4, length + 0.09)]))
     write_table(dev / "dev.parquet", [row(0), row(1, answers=times(full, segment)), late])
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [a.start for a in corpus.questions[1].answers] == [None] and timed(
-        corpus, corpus.questions[0]
-    )
-    assert (
-        remarked(facts, nmsqa.OUTSIDE) == 1
-        and remarked(facts, nmsqa.TEXTLESS) == 1
-        and facts["with_times"] == 2
-    )
+    assert [a.start for a in corpus.questions[1].answers] == [None]
+    assert timed(corpus, corpus.questions[0])
+    assert remarked(facts, nmsqa.OUTSIDE) == 1
+    assert remarked(facts, nmsqa.TEXTLESS) == 1
+    assert facts["with_times"] == 2
     assert corpus.questions[2].answers[0].end == pytest.approx(sum(LENGTHS) / RATE)
 
 
@@ -376,11 +372,7 @@ def test_every_time_goes_to_the_text_that_it_is_of(dev, tmp_path):
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [
         (a.text, a.start and round(a.start - before(1), 6)) for a in corpus.questions[0].answers
-    ] == [
-        ("the lamp", 0.3),
-        ("Boris", 0.8),
-        ("a lamp", None),
-    ]
+    ] == [("the lamp", 0.3), ("Boris", 0.8), ("a lamp", None)]
     assert remarked(facts, nmsqa.TEXTLESS) == 1
 
 
@@ -429,9 +421,8 @@ def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
         "unpacked/nmsqa_audio.tar.gz/nmsqa_audio/dev_audios/"
     )
     people = load_corpus(tmp_path / "out", "test")
-    assert list(people.passages) == ["squad-5a-c", "newsqa-77-c"] and all(
-        timed(people, q) for q in people.questions
-    )
+    assert list(people.passages) == ["squad-5a-c", "newsqa-77-c"]
+    assert all(timed(people, q) for q in people.questions)
 
 
 def row_of_test(number):
@@ -498,9 +489,8 @@ def test_the_original_release(tmp_path, packed):
     )
     assert timed(corpus, first) and timed(corpus, second) and len(second.answers) == 1
     (passage,) = corpus.passages.values()
-    assert passage.text == CONTEXT and CONTEXT[second.answers[0].char_start :].startswith(
-        "nine coins"
-    )
+    assert passage.text == CONTEXT
+    assert CONTEXT[second.answers[0].char_start :].startswith("nine coins")
     assert [w.text for w in passage.words] == ["sold", "nine", "coins"]
     assert passage.words[1].start == pytest.approx(before(2) + 1.2, abs=1e-4)
     # 0 to 0: not found by the aligner
@@ -530,9 +520,8 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
     )
     facts, corpus, _ = prepared(root, tmp_path)
     assert [q.text for q in corpus.questions] == ["SQuAD 0?", "SQuAD 2?", "SQuAD 3?"]
-    assert timed(corpus, corpus.questions[1]) and corpus.questions[1].answers[
-        0
-    ].char_start == CONTEXT.index("nine coins")
+    assert timed(corpus, corpus.questions[1])
+    assert corpus.questions[1].answers[0].char_start == CONTEXT.index("nine coins")
     assert corpus.questions[2].answers[0].start is None and remarked(facts, nmsqa.WHOLE) == 2
 
 
@@ -619,9 +608,8 @@ def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
     }
     write_question(root / "dev_audios", *names.values())
     facts, corpus, _ = prepared(root, tmp_path)
-    assert {q.id for q in corpus.questions} <= set(names) and list(corpus.passages) == [
-        "context-34_4"
-    ]
+    assert {q.id for q in corpus.questions} <= set(names)
+    assert list(corpus.passages) == ["context-34_4"]
     (answer,) = next(
         a
         for q in corpus.questions

@@ -67,18 +67,15 @@ def test_beside_drcd_texts_are_those_that_were_read_out(source, tmp_path, squad_
         ("DRCD-TTS/dev.json", "dev-tts"),
         ("DRCD-backtrans.json", "train-backtrans"),
         ("ODSQA_spokenq_test-v1.1.json", "test-spokenq"),
-        ("ODSQA_textq_test-v1.1.json", "test-textq"),
     ],
 )
 def test_files_are_known_by_their_names(tmp_path, squad_json, name, split):
-    path = squad_json(tmp_path / "in" / name, (TRANSCRIPT, ASKED), drcd="1147")
-    for number, source in enumerate((tmp_path / "in", path)):
-        out = tmp_path / f"out{number}"
-        assert list(prepare(source, out)["splits"]) == [split]
-        corpus = load_corpus(out, split)
-        assert corpus.questions[0].answers[0].char_start == 1
-        # a translation there and back was not spoken
-        assert bool(corpus.passages["1147-1"].text) == split.endswith("backtrans")
+    squad_json(tmp_path / "in" / name, (TRANSCRIPT, ASKED), drcd="1147")
+    assert list(prepare(tmp_path / "in", tmp_path / "out")["splits"]) == [split]
+    corpus = load_corpus(tmp_path / "out", split)
+    assert corpus.questions[0].answers[0].char_start == 1
+    # a translation there and back was not spoken
+    assert bool(corpus.passages["1147-1"].text) == split.endswith("backtrans")
 
 
 def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, recording):
@@ -102,38 +99,15 @@ def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, 
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
 
 
-@pytest.mark.parametrize(
-    ("passage", "question"),
-    [
-        ("QA/1147-1-1.wav", "QA/Q1147-1-1.wav"),
-        ("C1147_1_1.wav", "q_1147_1_1.wav"),
-        ("passages/1147-1-1.wav", "questions/1147-1-1.wav"),
-    ],
-)
-def test_recordings_under_several_names(tmp_path, squad_json, recording, passage, question):
-    squad_json(tmp_path / "in/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED[:1]), drcd="1147")
-    recording(tmp_path / "in" / passage, 0.5)
-    recording(tmp_path / "in" / question, 0.2)
-    prepare(tmp_path / "in", tmp_path / "out")
-    corpus = load_corpus(tmp_path / "out", "test-textq")
-    assert (corpus.passages["1147-1"].seconds, corpus.questions[0].seconds) == (0.5, 0.2)
-
-
 def test_what_is_wrong_is_one_sentence(tmp_path, source, squad_json, recording, unmade):
-    (tmp_path / "empty").mkdir()
-    squad_json(tmp_path / "other/spoken_test-v1.1.json", ("a", []))
-    for folder in ("empty", "other", "no"):
-        refused("give the folder of ODSQA with any of", prepare, tmp_path / folder, unmade)
-    cut = source / "ODSQA_textq_test-v1.1.json"
-    whole = cut.read_bytes()
-    cut.write_bytes(whole[:-5])
-    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare, source, unmade)
-    cut.write_bytes(whole)
+    refused("give the folder of ODSQA with any of", prepare, tmp_path / "no", unmade)
     squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED), drcd="1147")
-    refused("look like test-textq; leave one of them", prepare, source, unmade)
+    refused("look like test-textq", prepare, source, unmade)
+    (source / "copy/ODSQA_textq_test-v1.1.json").write_text("{")
+    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare, source / "copy", unmade)
+    (source / "copy/ODSQA_textq_test-v1.1.json").unlink()
     for folder in ("ann", "bob"):
         recording(source / folder / "question/1147-1-1.wav")
-    (source / "copy/ODSQA_textq_test-v1.1.json").unlink()
     refused("ann/.* and .*bob/.* are both called 1147-1-1", prepare, source, unmade)
 
 

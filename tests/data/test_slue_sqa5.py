@@ -13,7 +13,7 @@ from speechssl.data import prepare, slue_sqa5
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import format_report
 from speechssl.data.records import Span, load_corpus
-from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
+from speechssl.data.slue_sqa5 import prepare_slue_sqa5
 
 from ..files import read_lines, refused, remarked, wav, write_parquet
 
@@ -30,6 +30,7 @@ TOKENS = [
 ]
 TEXT = "nine lamps in nineteen ninety-nine or nine"
 SECONDS = 3.0
+TABLE = "sqa5/validation-00000-of-00001.parquet"
 
 
 def tone(seconds=SECONDS, rate=SAMPLE_RATE, step=0.03):
@@ -38,17 +39,13 @@ def tone(seconds=SECONDS, rate=SAMPLE_RATE, step=0.03):
 
 def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
     """As Parquet has it."""
-    words = {
-        name: [t[i] for t in TOKENS]
-        for i, name in enumerate(("word", "normalized_word", "start_second", "end_second"))
-    }
-    answers = {
-        name: [s[i] for s in spans]
-        for i, name in enumerate(("answer", "start_second", "end_second"))
-    }
+    columns = zip(*TOKENS, strict=True)
+    answers = ([s[i] for s in spans] for i in range(3))
+    question = {"bytes": wav(tone(1.0, step=0.02 + number / 100)), "path": "q.wav"}
+    times = ("start_second", "end_second")
     return {
         "question_id": f"squad-{number}",
-        "question_audio": {"bytes": wav(tone(1.0, step=0.02 + number / 100)), "path": "q.wav"},
+        "question_audio": question,
         "question_speaker_id": "q7",
         "raw_question_text": "How Many?",
         "normalized_question_text": "how many",
@@ -57,8 +54,10 @@ def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
         "document_speaker_id": "d3",
         "raw_document_text": "Nine, lamps in 1999 or nine",
         "normalized_document_text": TEXT,
-        "word2time": words,
-        "answer_spans": answers,
+        "word2time": dict(
+            zip(("word", "normalized_word", *times), map(list, columns), strict=True)
+        ),
+        "answer_spans": dict(zip(("answer", *times), answers, strict=True)),
     } | changes
 
 
@@ -74,15 +73,10 @@ def prepared(source, tmp_path, split="dev", **options):
 def hub(tmp_path):
     """The folder sqa5 of asapp/slue-phase-2, beside that of another task."""
     root = tmp_path / "slue-phase-2"
-    rows = [
-        row(0),
-        row(1, spans=(("nine", 0.1, 0.4), ("nine", 2.3, 2.6))),
-        row(2, "doc/2", spans=(("nineteen ninety-nine", 1.2, 2.0),)),
-    ]
-    write_parquet(root / "sqa5" / "validation-00000-of-00001.parquet", rows)
-    write_parquet(
-        root / "hvb" / "validation-00000-of-00001.parquet", [{"issue_id": "x", "text": "other"}]
-    )
+    twice = row(1, spans=(("nine", 0.1, 0.4), ("nine", 2.3, 2.6)))
+    rows = [row(0), twice, row(2, "doc/2", spans=(("nineteen ninety-nine", 1.2, 2.0),))]
+    write_parquet(root / TABLE, rows)
+    write_parquet(root / "hvb/validation-00000-of-00001.parquet", [{"issue_id": "x"}])
     return root
 
 
@@ -90,79 +84,43 @@ def hub(tmp_path):
 def files(tmp_path):
     """What is in slue-sqa5.zip."""
     root = tmp_path / "slue-sqa5"
-    names = [
-        f"{kind}_{what}"
-        for kind in ("question", "document")
-        for what in ("id", "text", "speaker_id")
-    ]
-    names += ["normalized_question_text", "normalized_document_text", "split", "answer_spans"]
+    names = "question_id question_text question_speaker_id document_id document_text "
+    names += "document_speaker_id normalized_question_text normalized_document_text split "
+    words = "\n".join("\t".join(map(str, t)) if t[1] else t[0] for t in TOKENS)
     for split in ("fine-tune", "dev", "test", "verified-test"):
-        cells = [
-            f"q-{split}",
-            'Who said "nine"?',
-            "q7",
-            "doc1",
-            '"Nine", lamps',
-            "d3",
-            "who said nine",
-            TEXT,
-            split,
-        ]
-        rows = [names, [*cells, '[["nine", 0.1, 0.4], ["nine", 2.3, 2.6]]']]
-        rows.append([f"q-{split}b", *cells[1:], '"[[""lamps"", 0.5, 0.9]]"'])
+        asked = ['Who said "nine"?', "q7", "doc1", '"Nine", lamps', "d3", "who said nine", TEXT]
+        rows = [(names + "answer_spans").split()]
+        rows.append([f"q-{split}", *asked, split, '[["nine", 0.1, 0.4], ["nine", 2.3, 2.6]]'])
+        rows.append([f"q-{split}b", *asked, split, '"[[""lamps"", 0.5, 0.9]]"'])
         root.mkdir(exist_ok=True)
-        (root / f"slue-sqa5_{split}.tsv").write_text(
-            "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8"
-        )
+        text = "".join("\t".join(row) + "\n" for row in rows)
+        (root / f"slue-sqa5_{split}.tsv").write_text(text, encoding="utf-8")
         if split == "verified-test":  # its recordings are those of test
             continue
         (root / split / "word2time").mkdir(parents=True)
-        lines = ["\t".join(map(str, t)) if t[1] else t[0] for t in TOKENS]
-        (root / split / "word2time" / "doc1.txt").write_text("\n".join(lines), encoding="utf-8")
-        write_clip(root / split / "document" / "doc1.wav", tone(), 0, 9, SAMPLE_RATE)
-        for question in (
-            f"q-{split}",
-            f"q-{split}b",
-            f"q-verified-{split}",
-            f"q-verified-{split}b",
-        ):
-            write_clip(root / split / "question" / f"{question}.wav", tone(1.0), 0, 9, SAMPLE_RATE)
+        (root / split / "word2time/doc1.txt").write_text(words, encoding="utf-8")
+        write_clip(root / split / "document/doc1.wav", tone(), 0, 9, SAMPLE_RATE)
+        for name in (f"q-{split}", f"q-{split}b", f"q-verified-{split}", f"q-verified-{split}b"):
+            write_clip(root / split / f"question/{name}.wav", tone(1.0), 0, 9, SAMPLE_RATE)
     return root
 
 
 def test_recordings_in_parquet_are_written_once_each(hub, tmp_path):
     facts, corpus = prepared(hub, tmp_path)
-    assert facts["questions"] == {
-        "read": 3,
-        "kept": 3,
-        "set_aside": 0,
-        "published": 1939,
-        "agrees": False,
-    }
+    counts = facts["questions"]
+    assert (counts["read"], counts["kept"], counts["published"]) == (3, 3, 1939)
     first, second, third = corpus.questions
-    assert (first.text, first.speaker, first.seconds, first.audio) == (
-        "how many",
-        "q7",
-        1.0,
-        "dev/audio/question-squad-0.flac",
-    )
-    passage = corpus.passages["doc1"]
-    assert (passage.text, passage.speaker, passage.seconds, passage.audio) == (
-        TEXT,
-        "d3",
-        SECONDS,
-        "dev/audio/document-doc1.flac",
-    )
+    assert (first.text, first.speaker, first.seconds) == ("how many", "q7", 1.0)
+    assert first.audio == "dev/audio/question-squad-0.flac"
+    passage, last = corpus.passages["doc1"], TEXT.rindex("nine")
+    assert (passage.text, passage.speaker, passage.seconds) == (TEXT, "d3", SECONDS)
+    assert passage.audio == "dev/audio/document-doc1.flac"
     assert passage.words == tuple(Span(n, a, b) for _, n, a, b in TOKENS if n)
-    assert [(a.start, a.end, a.char_start) for a in first.answers] == [
-        (2.3, 2.6, TEXT.rindex("nine"))
-    ]
+    assert [(a.start, a.end, a.char_start) for a in first.answers] == [(2.3, 2.6, last)]
     # the words' times say which
-    assert [a.char_start for a in second.answers] == [0, TEXT.rindex("nine")]
-    assert (
-        TEXT[third.answers[0].char_start :].startswith("nineteen ninety-nine")
-        and third.passage == "doc/2"
-    )
+    assert [a.char_start for a in second.answers] == [0, last]
+    assert TEXT[third.answers[0].char_start :].startswith("nineteen ninety-nine")
+    assert third.passage == "doc/2"
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 5
     assert read_json(tmp_path / "out/card.json")["metric"] == "frame F1"
 
@@ -171,16 +129,12 @@ def test_recordings_in_parquet_are_written_once_each(hub, tmp_path):
 def test_the_tables_of_the_zip(files, tmp_path, packed):
     source = files
     if packed:
-        source = Path(
-            shutil.make_archive(str(tmp_path / "dl" / "slue-sqa5"), "zip", tmp_path, "slue-sqa5")
-        )
+        packed_as = str(tmp_path / "dl" / "slue-sqa5")
+        source = Path(shutil.make_archive(packed_as, "zip", tmp_path, "slue-sqa5"))
         shutil.rmtree(files)
     facts, corpus = prepared(source, tmp_path, "train")
-    assert (
-        facts["questions"]["read"] == 2
-        and facts["questions"]["published"] == 46_186
-        and facts["set_aside"] == {}
-    )
+    assert (facts["questions"]["read"], facts["questions"]["published"]) == (2, 46_186)
+    assert facts["set_aside"] == {}
     first, second = corpus.questions
     assert first.text == "who said nine"
     assert [(a.start, a.char_start) for a in first.answers] == [
@@ -195,21 +149,8 @@ def test_the_tables_of_the_zip(files, tmp_path, packed):
     assert len(corpus.passages["doc1"].words) == 6
     assert Path(first.audio).is_absolute() is not packed
     verified = load_corpus(tmp_path / "out", "verified_test")
-    assert [q.id for q in verified.questions] == [
-        "q-verified-test",
-        "q-verified-testb",
-    ] and verified.passages["doc1"].words
-
-
-def test_without_recordings_a_split_is_text_only(files, tmp_path):
-    for split in ("fine-tune", "dev", "test"):
-        shutil.rmtree(files / split)
-    facts, corpus = prepared(files, tmp_path)
-    assert [q.audio for q in corpus.questions] == ["", ""] and remarked(
-        facts, prepare.NO_RECORDINGS
-    ) == 2
-    answers = [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers]
-    assert answers == [("nine", None, None), ("lamps", None, 5)]
+    assert [q.id for q in verified.questions] == ["q-verified-test", "q-verified-testb"]
+    assert verified.passages["doc1"].words
 
 
 def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_path):
@@ -218,55 +159,39 @@ def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_
     path = files / "slue-sqa5_dev.tsv"
     path.write_text(path.read_text() + "q-cut\tWho\n")  # a line that is cut
     facts, corpus = prepared(files, tmp_path)
-    assert [q.id for q in corpus.questions] == ["q-devb"] and facts["questions"]["read"] == 3
+    assert [q.id for q in corpus.questions] == ["q-devb"]
+    assert facts["questions"]["read"] == 3
     assert facts["set_aside"] == {prepare.NOT_FOUND: 1, slue_sqa5.BROKEN: 1}
-    report = read_json(tmp_path / "out/data_report.json")["splits"]["test"]
-    # test is text only
-    assert report["questions"]["kept"] == 2 and remarked(report, prepare.NO_RECORDINGS) == 2
+    test = read_json(tmp_path / "out/data_report.json")["splits"]["test"]  # is text only
+    assert (test["questions"]["kept"], remarked(test, prepare.NO_RECORDINGS)) == (2, 2)
+    answers = [a for q in load_corpus(tmp_path / "out", "test").questions for a in q.answers]
+    assert [(a.text, a.start, a.char_start) for a in answers] == [
+        ("nine", None, None),
+        ("lamps", None, 5),
+    ]
 
 
 def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):
     bad = {"bytes": wav(tone())[:5000], "path": "x.wav"}
     rows = [row(0), row(1, question_audio=bad), row(2, "doc2", document_audio=bad)]
-    write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
+    write_parquet(hub / TABLE, rows)
     facts, corpus = prepared(hub, tmp_path)
     assert [q.id for q in corpus.questions] == ["squad-0"]
     assert facts["set_aside"] == {prepare.UNUSABLE: 2, prepare.ITS_PASSAGE: 1}
-    lines = read_lines(tmp_path / "out/set_aside.jsonl")
-    assert ("validation-00000-of-00001.parquet: question squad-1 is cut off") in next(
-        x for x in lines if x["id"] == "squad-1"
-    )["why"]
+    why = {x["id"]: x.get("why", "") for x in read_lines(tmp_path / "out/set_aside.jsonl")}
+    assert "question squad-1 is cut off" in why["squad-1"]
 
 
 def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     rows = [line.split("\t") for line in (files / "slue-sqa5_test.tsv").read_text().splitlines()]
     blind = [rows[0], *([*cells[:-1], ""] for cells in rows[1:])]
-    (files / "slue-sqa5_test_blind.tsv").write_text(
-        "".join("\t".join(cells) + "\n" for cells in blind)
-    )
+    text = "".join("\t".join(cells) + "\n" for cells in blind)
+    (files / "slue-sqa5_test_blind.tsv").write_text(text)
     facts, _ = prepared(files, tmp_path, "test")
     assert facts["questions"]["kept"] == 2
     (files / "slue-sqa5_test.tsv").unlink()
-    facts = prepare_slue_sqa5(SlueSqa5(source=files, out=tmp_path / "blind", workers=1))["splits"][
-        "test"
-    ]
-    assert facts["questions"]["kept"] == 0 and facts["set_aside"] == {slue_sqa5.BLIND: 2}
-
-
-def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
-    # found in their order; one that is missing loses none
-    words = [Span(w, 0, 1) for w in ("a", "b", "nowhere", "a")]
-    assert places("a b a", words) == [0, 2, None, 4]
-    facts, corpus = prepared(hub, tmp_path, passages=1)
-    assert list(corpus.passages) == ["doc1"] and [q.id for q in corpus.questions] == [
-        "squad-0",
-        "squad-1",
-    ]
-    assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 3
-    assert (facts["passages"], facts["questions"]["read"]) == (
-        {"read": 2, "kept": 1, "set_aside": 1},
-        3,
-    )
+    facts, _ = prepared(files, tmp_path / "blind", "test")
+    assert facts["set_aside"] == {slue_sqa5.BLIND: 2}
 
 
 @pytest.mark.slow
@@ -284,19 +209,16 @@ def test_a_killed_run_goes_on_and_processes_change_nothing(hub, tmp_path):
 
 
 def test_odd_rows_are_counted(hub, tmp_path):
-    odd = (
-        ("nine", 2.3, 99.0),
-        ("", 0.1, 0.2),
-        ("lamps", -1.0, -1.0),
-        ("lamps", float("nan"), 1.0),
-    )
-    rows = [row(0), row(0, normalized_question_text="another"), row(3, spans=()), row(4, spans=odd)]
-    write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
+    late, empty = ("nine", 2.3, 99.0), ("", 0.1, 0.2)
+    untimed = [("lamps", -1.0, -1.0), ("lamps", float("nan"), 1.0)]
+    rows = [row(0), row(0, normalized_question_text="another"), row(3, spans=())]
+    write_parquet(hub / TABLE, [*rows, row(4, spans=(late, empty, *untimed))])
     facts, corpus = prepared(hub, tmp_path)
     assert [q.id for q in corpus.questions] == ["squad-0", "squad-0#2", "squad-4"]
     assert facts["set_aside"] == {slue_sqa5.BLIND: 1}
     assert [a.start for a in corpus.questions[2].answers] == [None, None]
-    assert remarked(facts, slue_sqa5.OUTSIDE) == 3 and remarked(facts, prepare.EMPTY) == 1
+    assert remarked(facts, slue_sqa5.OUTSIDE) == 3
+    assert remarked(facts, prepare.EMPTY) == 1
 
 
 @pytest.mark.parametrize(

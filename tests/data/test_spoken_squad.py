@@ -67,20 +67,6 @@ def test_squads_own_file_gives_its_texts_to_the_tests_alone(source, tmp_path, sq
     assert train.questions[0].answers[0].char_start == 42
 
 
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("spoken_train-v1.1.json", "train"),
-        ("spoken_test-v1.1.json", "test"),
-        ("spoken_dev-v1.1_WER44.json", "test-wer44"),
-        ("spoken_test-v1.1_WER54.json", "test-wer54"),
-    ],
-)
-def test_one_file_alone(tmp_path, squad_json, name, split):
-    path = squad_json(tmp_path / name, (CLEAN, [("q", "Why?", [("the game", 42)])]))
-    assert list(prepare(path, tmp_path / "out")["splits"]) == [split]
-
-
 def test_recordings_of_the_clean_splits(source, tmp_path, recording):
     folder = source / "Spoken-SQuAD_audio"
     for name in ("0_0_0", "0_0_1", "0_1_0", "0_1_1"):
@@ -99,13 +85,10 @@ def test_recordings_of_the_clean_splits(source, tmp_path, recording):
     assert [p.audio for p in noisy.passages.values()] == ["", ""]
 
 
-def test_what_is_wrong_is_one_sentence(tmp_path, source, squad_json, recording, unmade):
-    (tmp_path / "empty").mkdir()
-    squad_json(tmp_path / "other/ODSQA_textq_test-v1.1.json", ("a", []))
-    for folder in ("empty", "other", "no"):
-        refused("give the folder of Spoken-SQuAD", prepare, tmp_path / folder, unmade)
-    (tmp_path / "other/spoken_test-v1.1.json").write_text('{"data": {}}')
-    refused("spoken_test-v1.1.json: `data`", prepare, tmp_path / "other", unmade)
+def test_what_is_wrong_is_one_sentence(tmp_path, source, recording, unmade):
+    refused("give the folder of Spoken-SQuAD", prepare, tmp_path / "no", unmade)
+    (tmp_path / "spoken_test-v1.1.json").write_text('{"data": {}}')
+    refused("spoken_test-v1.1.json: `data`", prepare, tmp_path / "spoken_test-v1.1.json", unmade)
     for folder in ("ann", "bob"):
         recording(source / f"dev_wav/{folder}/0_0_0.wav")
     refused("ann/0_0_0.wav and .*bob/0_0_0.wav are both called 0_0_0", prepare, source, unmade)

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,40 +25,6 @@ from speechssl.data.squad import (
 
 from ..files import refused, remarks
 
-# ---- files, as they are read
-
-
-def test_every_schema(tmp_path, squad_json):
-    asked = [("q1", "Where?", [("Rome", 16), ("in Rome", -1)])]
-    path = squad_json(tmp_path / "a.json", ("Ann was born in Rome.", asked), ("Empty.", []))
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark does no harm
-    first, second = read_squad(path)
-    assert (first.title, first.context, first.id) == ("Title", "Ann was born in Rome.", "")
-    assert (second.article, second.number, second.qas) == (0, 1, ())
-    assert [answer.offset for answer in first.qas[0].answers] == [16, None]
-    asked = [("1147-1-1", "哪裡？", [("歐洲", 1)])]
-    (paragraph,) = read_squad(squad_json(tmp_path / "b.json", ("在歐洲", asked), drcd="1147"))
-    assert paragraph.id == "1147-1"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"data": [{"paragraphs": [{"context": "a", "qas": [', "is not whole JSON"),
-        (b'{"rows": []}', "the record has no `data`"),
-        (b'{"data": [{"paragraphs": [{"qas": []}]}]}', r"paragraphs\[0\]` has no `context`"),
-        (
-            b'{"data": [{"paragraphs": [{"context": "", "qas": [{"question": "", '
-            b'"is_impossible": "perhaps"}]}]}]}',
-            r"qas\[0\].is_impossible`",
-        ),
-    ],
-)
-def test_another_file_is_one_sentence_that_names_it(tmp_path, content, message):
-    (tmp_path / "x.json").write_bytes(content)
-    assert "x.json" in refused(message, read_squad, tmp_path / "x.json")
-
-
 # ---- records: kept, or set aside with a reason, and the counts always add up
 
 BORN = "Ann was born in Rome."
@@ -79,16 +44,13 @@ def recorded(*paragraphs, style=None, **more):
 
 
 def test_offsets():
-    records, *odd = recorded(paragraph(SquadQa("Where?", "q", ROME)))
+    golds = [SquadAnswer("Rome", start) for start in (15, None, -1, 16)]
+    asked = paragraph(SquadQa("Where?", "q", (*golds, SquadAnswer("rome", 16))))
+    records, remarks, aside = recorded(asked)
     assert records.passages[0].id == records.questions[0].passage == "0_0"
-    assert records.questions[0].answers == (Answer("Rome", char_start=16),)
-    assert odd == [{}, {}]
-    golds = [SquadAnswer("Rome", start) for start in (15, None, 1e30, 16)]
-    wrong = paragraph(SquadQa("Where?", "q", (*golds, SquadAnswer("rome", 16))))
-    records, remarks, _ = recorded(wrong)
     assert [a.char_start for a in records.questions[0].answers] == [None, None, None, 16, None]
-    assert remarks == {"answers whose offset does not match": 4}
-    records, _, _ = recorded(wrong, style=Style(offsets=False))
+    assert (remarks, aside) == ({"answers whose offset does not match": 4}, {})
+    records, _, _ = recorded(asked, style=Style(offsets=False))
     assert {a.char_start for a in records.questions[0].answers} == {None}
 
 
@@ -102,10 +64,7 @@ def test_empty_answers_leave_their_question_unless_all_are():
     assert aside == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
 
 
-@pytest.mark.parametrize(
-    ("written", "answered"),
-    [(None, True), (False, True), ("False", True), ("false", True), (True, False), ("true", False)],
-)
+@pytest.mark.parametrize(("written", "answered"), [(None, True), (False, True), (True, False)])
 def test_a_question_marked_impossible_has_no_answers(tmp_path, squad_json, written, answered):
     asked = [("a", "Where?", [("Rome", 16)], {"is_impossible": written})]
     records, _, _ = recorded(*read_squad(squad_json(tmp_path / "a.json", (BORN, asked))))
@@ -113,18 +72,12 @@ def test_a_question_marked_impossible_has_no_answers(tmp_path, squad_json, writt
 
 
 def test_empty_texts_are_set_aside_but_empty_transcripts_are_kept():
-    rows = (
-        paragraph(SquadQa("Where?", "a", ROME), context=" "),
-        paragraph(SquadQa("", "b", ROME), number=1),
-    )
-    records, _, aside = recorded(*rows)
-    assert aside == {
-        "0_0": "empty passage",
-        "a": "its passage is set aside",
-        "b": "empty question",
-    }
+    first = paragraph(SquadQa("Where?", "a", ROME), context=" ")
+    second = paragraph(SquadQa("", "b", ROME), number=1)
+    _, _, aside = recorded(first, second)
+    assert aside == {"0_0": "empty passage", "a": "its passage is set aside", "b": "empty question"}
     style = Style(transcribed_passages=True, transcribed_questions=True)
-    records, _, _ = recorded(*rows, style=style)
+    records, _, _ = recorded(first, second, style=style)
     assert [q.id for q in records.questions] == ["a", "b"]
     assert len(records.passages) == 2
 
@@ -154,25 +107,43 @@ def test_transcripts_and_their_originals():
     titled = paragraph(context="Original.", number=1, title="Ann")
     known = collect_originals([paragraph(SquadQa("Where?", "q", ROME), title="Ann"), titled])
     records, *_ = recorded(transcribed, style=style, originals=known)
-    (passage,), (question,) = records.passages, records.questions
-    assert (passage.text, passage.transcript) == (BORN, "and was born in rome")
-    assert (question.text, question.transcript) == ("Where?", "wear")
+    assert (records.passages[0].text, records.questions[0].text) == (BORN, "Where?")
     # in what is written, which is the text now
-    assert [a.char_start for a in question.answers] == [None, 16]
+    assert [a.char_start for a in records.questions[0].answers] == [None, 16]
     by_place = [paragraph(context="oh", number=n, title="Ann") for n in (1, 2)]
     style = Style(transcribed_passages=True)
     records, *_ = recorded(*by_place, style=style, originals=known)
     assert [p.text for p in records.passages] == ["Original.", ""]
 
 
+TEXTS = st.sampled_from(["", "Rome", "x"])
+
+
+golds = st.lists(st.builds(SquadAnswer, TEXTS, st.sampled_from([None, 0, 16])), max_size=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train-v1.1.json", '{"data": [', "train-v1.1.json is not whole JSON"),
+        ("train-v1.1.json", '{"data": [{"paragraphs": [{"qas": []}]}]}', "has no `context`"),
+        ("train.json", '{"data": []}', "look like train"),
+        ("audio/0_0.words.json", '[["a", 1]]', r"0_0.words.json: `\[0\]`"),
+        ("audio/ann/0_0.wav", "", "are both called 0_0"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(source, recording, unmade, name, content, message):
+    recording(source / "audio/0_0.wav", 1.0)
+    (source / name).parent.mkdir(exist_ok=True)
+    (source / name).write_text(content)
+    refused(message, prepare, source, unmade)
+
+
 asked = st.builds(
     SquadQa,
     st.sampled_from(["", " ", "Where?", "Who?"]),
     st.sampled_from(["", "a", "b", "a#2"]),
-    st.lists(
-        st.builds(SquadAnswer, st.sampled_from(["", "Rome", "x"]), st.sampled_from([None, 0, 16])),
-        max_size=2,
-    ).map(tuple),
+    golds.map(tuple),
     st.sampled_from([None, True, False]),
 )
 paragraphs = st.builds(
@@ -280,62 +251,19 @@ def test_a_file_may_state_its_licence(tmp_path, squad_json):
     assert card["licence"] == "CC BY 4.0, CC0"
 
 
-def test_a_passage_and_a_question_of_one_id_are_two_files(tmp_path, squad_json, recording):
-    path = squad_json(tmp_path / "in/test.json", ("Rome it is.", [("x", "Where?", [("Rome", 0)])]))
-    content = json.loads(path.read_text())
-    content["data"][0]["paragraphs"][0]["id"] = "x"
-    path.write_text(json.dumps(content))
-    samples = recording(tmp_path / "in/audio/x.ogg", 0.5)
-    prepare(tmp_path / "in", tmp_path / "out")
-    corpus = load_corpus(tmp_path / "out", "test")
-    paths = [corpus.path(corpus.passages["x"]), corpus.path(corpus.questions[0])]
-    assert len(set(paths)) == 2
-    assert all(len(soundfile.read(p)[0]) == len(samples) for p in paths)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("dev-v2.0.json", '{"data": [', "dev-v2.0.json is not whole JSON"),
-        ("train.json", '{"data": []}', "look like train; leave one of them"),
-        ("audio/0_0.words.json", '[["a", 1]]', r"0_0.words.json: `\[0\]`"),
-        ("audio/0_0.words.json", '[["a", 1, NaN]]', r"0_0.words.json: `\[0\]\[2\]`"),
-    ],
-)
-def test_damaged_files_are_named(source, recording, unmade, name, content, message):
-    recording(source / "audio/0_0.wav", 1.0)
-    (source / name).write_text(content)
-    refused(message, prepare, source, unmade)
-
-
 def test_another_folder_is_one_sentence(tmp_path, source, squad_json, unmade):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty/other.json").write_text("{}")
-    for folder in ("empty", "no"):
-        refused("give a SQuAD or DRCD JSON file, or", prepare, tmp_path / folder, unmade)
+    refused("give a SQuAD or DRCD JSON file, or", prepare, tmp_path / "no", unmade)
     refused("no text rules for the language 'fr'", prepare, source, unmade, language="fr")
     squad_json(tmp_path / "none/dev.json", ("", []))
     refused("no usable question of squad", prepare, tmp_path / "none", unmade)
 
 
-def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json, unmade):
+def test_chinese_is_not_taken_for_english(tmp_path, squad_json, unmade):
     asked = [("1", "歐洲在哪裡？", [("歐洲", 1)])]
-    chinese = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", asked))
-    asked = [("1", "Where is it?", [("Europe", 20)])]
-    english = squad_json(tmp_path / "test.json", ("The EU (歐盟) lies in Europe.", asked))
+    chinese = squad_json(tmp_path / "dev.json", ("在歐洲的歐盟 (EU)", asked))
     refused("dev.json is mostly in Chinese", prepare, chinese, unmade)
-    refused("test.json has hardly any Chinese", prepare, english, unmade, language="zh")
     prepare(chinese, tmp_path / "zh", language="zh")
     assert load_corpus(tmp_path / "zh", "dev").questions[0].language == "zh"
-
-
-@pytest.mark.parametrize("twin", ["bob/0_0.wav", "ann/0_0.flac"])
-def test_two_recordings_of_one_name_are_refused(tmp_path, squad_json, recording, unmade, twin):
-    squad_json(tmp_path / "in/test.json", (TEXT, ASKED[:1]))
-    for name in ("ann/0_0.wav", twin):
-        recording(tmp_path / "in/audio" / name)
-    message = refused("are both called 0_0", prepare, tmp_path / "in", unmade)
-    assert "ann/0_0.wav" in message and twin in message
 
 
 # ---- words found in a text, and answers timed by them
@@ -369,9 +297,3 @@ def test_an_answer_of_whole_words_has_their_times(words, data):
     passage = Passage("p", "", 99.0, " ".join(words), words=spans(words))
     (answer,) = add_times((Answer(" ".join(words[first : last + 1]), char_start=start),), passage)
     assert (answer.start, answer.end) == (first, last + 1)
-
-
-def test_no_times_without_an_offset_or_where_the_words_are_others():
-    passage = Passage("p", "", 9.0, "Ann left", words=spans(["Bob", "left"]))
-    answers = (Answer("left", char_start=4), Answer("left"))
-    assert add_times(answers, passage) == answers

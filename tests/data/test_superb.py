@@ -13,18 +13,11 @@ def root(tmp_path):
     for split, count in (("train", 4), ("dev", 2), ("test", 2)):
         lines = []
         for i in range(count):
-            (tmp_path / f"audio/{split}-{i}.flac").write_bytes(b"x")
-            labels = {"action": "ab"[i % 2], "object": "lamp"}
             name = f"{split}-{i}"
-            lines.append(
-                {
-                    "audio": f"audio/{name}.flac",
-                    "id": name,
-                    "seconds": 1.5,
-                    "speaker": "s",
-                    "labels": labels,
-                }
-            )
+            (tmp_path / f"audio/{name}.flac").write_bytes(b"x")
+            labels = {"action": "ab"[i % 2], "object": "lamp"}
+            line = {"audio": f"audio/{name}.flac", "id": name, "seconds": 1.5, "speaker": "s"}
+            lines.append(line | {"labels": labels})
         write_lines(tmp_path / f"{split}.jsonl", lines)
     (tmp_path / "card.json").write_text('{"task": "ic", "seed": 0}')
     return tmp_path
@@ -41,14 +34,13 @@ def test_a_set_is_read_and_known_by_its_manifests(root):
     data = load_labelled(root)
     assert (data.task, data.classes) == ("ic", {"action": ("a", "b"), "object": ("lamp",)})
     assert [len(data.splits[split]) for split in ("train", "dev", "test")] == [4, 2, 2]
-    assert (
-        data.path(data.splits["dev"][1]) == root / "audio/dev-1.flac"
-        and data.splits["dev"][1].text == ""
-    )
+    assert data.path(data.splits["dev"][1]) == root / "audio/dev-1.flac"
     (root / "card.json").write_text('{"task": "ic", "seed": 1}')
     assert load_labelled(root).hash == data.hash
     change(root, "test", 0, text="hello")
     assert load_labelled(root).hash != data.hash
+    (root / "card.json").unlink()
+    refused("no card.json", load_labelled, root)
 
 
 LAMP = {"object": "lamp"}
@@ -57,11 +49,11 @@ LAMP = {"object": "lamp"}
 @pytest.mark.parametrize(
     ("split", "values", "message"),
     [
-        ("test", {"labels": LAMP | {"action": "c"}}, "test-0, has the action 'c', which no train"),
-        ("train", {"labels": {"action": "a"}}, "train-0, has labels for action; .* for action, ob"),
+        ("test", {"labels": LAMP | {"action": "c"}}, "test-0, has the action 'c'"),
+        ("train", {"labels": {"action": "a"}}, "train-0, has labels for action"),
         ("dev", {"labels": None}, "dev-0, has labels for nothing"),
         ("dev", {"id": "train-2"}, "dev.jsonl:1: the id train-2 occurs twice"),
-        ("dev", {"audio": "audio/none.flac"}, "dev.jsonl:1 names .*none.flac, which does not"),
+        ("dev", {"audio": "audio/none.flac"}, "dev.jsonl:1 names .*none.flac"),
         ("dev", {"audio": "../../none.flac"}, "dev.jsonl:1 names .*none.flac, which leads out of"),
         # sets may share a folder
         ("dev", {"audio": "../none.flac"}, "dev.jsonl:1 names .*none.flac, which does not exist"),
@@ -75,38 +67,18 @@ def test_a_wrong_line_is_one_sentence(root, split, values, message):
     refused(message, load_labelled, root)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("card.json", None, "is a set of the task .no card.json"),
-        ("card.json", "{", "cannot read .*card.json as JSON"),
-        ("test.jsonl", None, "cannot read the manifest .*test.jsonl"),
-    ],
-)
-def test_a_missing_or_damaged_file_is_one_sentence(root, name, content, message):
-    (root / name).unlink() if content is None else (root / name).write_text(content)
-    refused(message, load_labelled, root)
-
-
 def test_without_dev_a_tenth_of_train_is_it(root, capsys):
     (root / "dev.jsonl").unlink()
-    data = load_labelled(root)
-    assert (
-        "has no dev.jsonl; 2 of the 4 recordings of train.jsonl are it"
-    ) in capsys.readouterr().err
-    assert [u.id for u in data.splits["dev"]] == ["train-2", "train-3"] and len(
-        data.splits["train"]
-    ) == 2
+    splits = load_labelled(root).splits
+    assert "has no dev.jsonl; 2 of the 4 recordings" in capsys.readouterr().err
+    assert [u.id for u in splits["dev"]] == ["train-2", "train-3"]
+    assert len(splits["train"]) == 2
     lines = read_lines(root / "train.jsonl")
-    write_lines(
-        root / "train.jsonl",
-        [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines],
-    )
-    data = load_labelled(root)
-    assert len(data.splits["dev"]) == 4 and {u.labels["action"] for u in data.splits["dev"]} == {
-        "a",
-        "b",
-    }
+    more = [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines]
+    write_lines(root / "train.jsonl", more)
+    dev = load_labelled(root).splits["dev"]
+    assert len(dev) == 4
+    assert {u.labels["action"] for u in dev} == {"a", "b"}
 
 
 def test_lines_need_no_more_than_audio_and_labels(tmp_path, recording):

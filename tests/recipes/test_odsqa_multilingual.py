@@ -39,9 +39,8 @@ def test_characters_get_rows_of_words_and_words_keep_theirs(recipe, encoder, tok
     model, found = recipe.with_characters(encoder, ["安娜 lost 灯笼", "安"], 0)
     before = AutoModel.from_pretrained(encoder).get_input_embeddings().weight
     table = model.get_input_embeddings().weight
-    assert len(found) == len(table) == len(tokenizer) + 4 and torch.equal(
-        table[: len(before)], before
-    )
+    assert len(found) == len(table) == len(tokenizer) + 4
+    assert torch.equal(table[: len(before)], before)
     assert {tuple(row.tolist()) for row in table[-4:]} <= {tuple(row.tolist()) for row in before}
     ids = [TextCodec(found).encode([word])[0].tolist() for word in ("安", "娜", "lost")]
     assert [found.convert_ids_to_tokens(i) for i in ids] == [["安"], ["娜"], ["lost"]]
@@ -52,11 +51,9 @@ def test_a_share_of_the_tokens_is_guessed_and_never_the_specials(recipe, tokeniz
     batches = recipe.Masking([[text], [text[:5]]], tokenizer, 40, 0)
     batch = batches(3)
     guessed, mask = batch["targets"] != -100, batch["ids"] == tokenizer.mask_token_id
-    assert (
-        0.1 < guessed[0::2].float().mean() < 0.25
-        and guessed.any(1).all()
-        and not guessed[:, 0].any()
-    )
+    assert 0.1 < guessed[0::2].float().mean() < 0.25
+    assert guessed.any(1).all()
+    assert not guessed[:, 0].any()
     assert 0.6 < (mask & guessed).sum() / guessed.sum() < 0.95 and not (mask & ~guessed).any()
     assert torch.equal(batch["targets"][0][guessed[0]], torch.from_numpy(text)[guessed[0][1:31]])
     assert all(torch.equal(batch[name], batches(3)[name]) for name in batch)

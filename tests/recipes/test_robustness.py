@@ -54,10 +54,7 @@ def check_licences(folder: Path) -> None:
     } == readers
     assert {
         str(name) for name, card in cards.items() if "Whisper" not in str(card["attribution"])
-    } == {
-        "text-qa/card.json",
-        "ctc/ngram/card.json",
-    }
+    } == {"text-qa/card.json", "ctc/ngram/card.json"}
 
 
 def test_every_card_that_ships_names_its_licence_and_what_it_derives_from() -> None:

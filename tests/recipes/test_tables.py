@@ -6,24 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from speechssl.results import Row, append_rows, interval_text
+from speechssl.results import Row, append_rows
 
 from .shared import script
 
 ROW = Row("qa", "dual", "", "clean", None, "ff1", 61.25, 58.04, 64.5, 9, 0, "")
-
-
-def test_one_passage_has_no_interval() -> None:
-    assert (
-        interval_text(ROW) == "61.2 [58.0, 64.5]"
-        and interval_text(replace(ROW, low=None, high=None)) == "61.2"
-    )
-    found = {"value": 61.25, "low": 58.04, "high": 64.5}
-    assert (
-        interval_text(found) == "61.2 [58.0, 64.5]"
-        and interval_text(found | {"low": None, "high": None}, "+") == "+61.2"
-    )
-    assert interval_text(None) == interval_text({"task": "ks acc"}) == "–"
 
 
 def test_a_grid_without_any_ratio_has_its_tables(tmp_path: Path) -> None:

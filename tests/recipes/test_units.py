@@ -64,24 +64,6 @@ def test_the_recipe_mixes_what_the_readers_that_ship_learned_from() -> None:
     )
 
 
-def test_the_speechbert_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
-    card = read_json(model_folder() / "speechbert" / "card.json")
-    section = section_of(card, "speechbert")
-    options = {f"word_{name}": value for name, value in card["options"]["words"].items()}
-    options |= {f"mask_{name}": value for name, value in card["options"]["masked"].items()}
-    options |= (
-        card["options"]
-        | card["options"]["qa"]
-        | card["options"]["qa"]["training"]
-        | card["features"]
-    )
-    options["mask_window"] = card["options"]["masked_window"]
-    for name, value in section.items():
-        assert options[name.replace("-", "_")] == value, name
-    for part, name in (("words", "word-steps"), ("masked", "mask-steps"), ("spans", "steps")):
-        assert card["training"][part]["steps"] == section[name]
-
-
 def test_the_encoder_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
     card = read_json(model_folder() / "encoder" / "card.json")
     section = section_of(card, card["recipe"].rpartition(": ")[2])
