@@ -308,7 +308,9 @@ def stage(
             places = [folder / record, folder / card] if is_main() else []
             before = {path: path.read_text("utf-8") for path in places if path.is_file()}
             if begun:
-                _begin(folder, made_from, record)
+                if any(folder.iterdir()):
+                    raise InputError(f"{folder} holds other files; choose another folder")
+                write_json(folder / record, made_from)
             elif is_main():
                 _resume(folder, made_from, record, grows, folder / card)
         try:
@@ -329,12 +331,6 @@ def _remove(folder: Path, new: list[Path]) -> None:
     with suppress(OSError):  # the first that is not empty
         for parent in new[1:]:
             parent.rmdir()
-
-
-def _begin(folder: Path, made_from: dict[str, Any], record: str) -> None:
-    if any(folder.iterdir()):
-        raise InputError(f"{folder} holds other files; choose another folder")
-    write_json(folder / record, made_from)
 
 
 def _resume(

@@ -196,7 +196,7 @@ def refuse_given(names: Iterable[str], given: Mapping[str, Any], why: str) -> No
 def list_given(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
     """Return the names that were given, as they are typed: not None, nor a switch left alone, which
     is True for a --no-... and else False."""
-    off = {"reference": True}
+    off = {"reference": True}  # a switch that is on by default
     chosen = []
     for name in names:
         if given.get(name) is not None and given[name] is not off.get(name, False):

@@ -376,12 +376,12 @@ def describe(system: System, folder: Path, reader: str | None) -> str:
     """Describe what a system is made of, and what that was trained on. folder: of models; reader:
     None for theirs."""
     parts = []
-    own = parse_system(system.name).needs_encoder
-    if own:
+    hears_itself = parse_system(system.name).needs_encoder
+    if hears_itself:
         parts.append(f"{folder.name}{describe_training(folder / 'encoder')}")
     else:
         parts.append(f"words by {system.card.get('asr', system.name)}")
-    if isinstance(system, CascadeSystem) and (reader or not own):
+    if isinstance(system, CascadeSystem) and (reader or not hears_itself):
         found = find_reader(folder, reader)
         parts.append(f"answers by {reader or found}{describe_training(found)}")
     return "; ".join(parts)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -58,6 +59,16 @@ class Alignment:
 
 
 # ---- the likeliest path through the text
+
+
+class _PieceFrames(NamedTuple):
+    """The frames of a piece have these, (T_i,) each: the log-probability of the likeliest symbol,
+    whether one begins, and start and end in seconds."""
+
+    best: np.ndarray
+    begun: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -124,43 +135,42 @@ class CtcAligner:
         """
         samples = check_samples(samples)
         spelt = [self.spell(word) for word in words]
-        used = sorted({n for word in spelt for n in word if n >= 0})
+        # of all symbols only those of the text are aligned
+        used = sorted({n for spelling in spelt for n in spelling if n >= 0})
         between = [self.symbols.index(self.separator)] if self.separator else []
         columns = [self.blank, *used, *between]
         place = {n: i for i, n in enumerate(columns)} | {-1: len(columns)}  # the star is last
         targets: list[int] = []
-        inside: list[tuple[int, int]] = []  # first and last + 1 of the targets of every word
-        for word in spelt:
+        inside: list[tuple[int, int]] = []  # [first, stop) of the targets of every word
+        for spelling in spelt:
             if targets:
                 targets += [place[n] for n in between]
-            inside.append((len(targets), len(targets) + len(word)))
-            targets += [place[n] for n in word]
+            inside.append((len(targets), len(targets) + len(spelling)))
+            targets += [place[n] for n in spelling]
 
-        found: list[tuple[np.ndarray, ...]] = []
-        spans, path = align_windows(self._emissions(samples, columns, found), targets)
-        best, begun, starts, ends = map(np.concatenate, zip(*found, strict=True))
+        pieces: list[_PieceFrames] = []
+        spans, path = align_windows(self._emissions(samples, columns, pieces), targets)
+        best, begun, starts, ends = map(np.concatenate, zip(*pieces, strict=True))
         bounds = [(spans[first].start, spans[stop - 1].end) for first, stop in inside]
-        bounds = share_by_length(bounds, words, [word == [-1] for word in spelt])
-        timed = [
-            Span(word, float(starts[a]), float(ends[b - 1]))
-            for word, (a, b) in zip(words, bounds, strict=True)
-        ]
+        bounds = share_by_length(bounds, words, [spelling == [-1] for spelling in spelt])
+
         # what lies between two words counts for the first of them
-        borders = [0, *(a for a, _ in bounds[1:])]
-        stretches = list(pairwise([*borders, len(path)]))
-        losses = best - path
-        loss = np.array([losses[a:b].sum() for a, b in stretches])
-        counted = [int(begun[a:b].sum()) for a, b in stretches]
-        expected = [len(word) + len(between) for word in spelt]
-        seconds = len(samples) / SAMPLE_RATE
-        return Alignment(widen_words(timed, seconds), loss, np.maximum(counted, expected))
+        stops = [*(first for first, _ in bounds[1:]), len(path)]
+        missed = best - path
+        timed, losses, symbols, start = [], [], [], 0
+        for word, spelling, (first, end), stop in zip(words, spelt, bounds, stops, strict=True):
+            timed.append(Span(word, float(starts[first]), float(ends[end - 1])))
+            losses.append(missed[start:stop].sum())
+            symbols.append(max(int(begun[start:stop].sum()), len(spelling) + len(between)))
+            start = stop
+        widened = widen_words(timed, len(samples) / SAMPLE_RATE)
+        return Alignment(widened, np.array(losses), np.array(symbols))
 
     def _emissions(
-        self, samples: np.ndarray, columns: Sequence[int], found: list[tuple[np.ndarray, ...]]
+        self, samples: np.ndarray, columns: Sequence[int], pieces: list[_PieceFrames]
     ) -> Iterator[Tensor]:
         """Yield log-probabilities (T_i, V') of these symbols and, last, of a star, piece by piece;
-        note in `found`, (T_i,) each, the log-probability of the likeliest symbol, whether one
-        begins, and where the frame starts and ends in seconds."""
+        add to `pieces` what is known of the frames of each."""
         for start, end in show_pieces(split_at_pauses(samples, self.longest), "aligning"):
             scores = self.log_probs(samples[start:end])  # (T, V)
             if not len(scores):
@@ -169,7 +179,7 @@ class CtcAligner:
             begun = (path != self.blank) & np.r_[True, path[1:] != path[:-1]]
             edges = [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
             edges[-1] = min(edges[-1], end / SAMPLE_RATE)
-            found.append((best, begun, np.array(edges[:-1]), np.array(edges[1:])))
+            pieces.append(_PieceFrames(best, begun, np.array(edges[:-1]), np.array(edges[1:])))
             # a star is any symbol, and the silences within what it stands for
             others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
             star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)

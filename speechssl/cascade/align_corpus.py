@@ -172,7 +172,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """Align one split into the folder `out`, a file a recording in its PARTS, which a killed
+    """A split is aligned into the folder `out`, a file a recording in its PARTS, which a killed
     run finds again."""
 
     data: Corpus
@@ -275,17 +275,20 @@ class AlignedSplit:
         passage; None where that had its words before."""
         if answer.start is not None:
             return answer
-        spoken = places(passage.written, passage.words)
         place, why = locate(answer, passage.written, language_of(question.language))
-        inside = touched_words(spoken, *place) if place and spoken is not None else None
-        if inside is None:
-            why = why or (FOREIGN_WORDS if spoken is None else SILENT)
-        elif part:
+        spoken = places(passage.written, passage.words)
+        inside = None  # the first and last of its words
+        if place and spoken is not None:
+            inside = touched_words(spoken, *place)
+            why = "" if inside else SILENT
+        elif place:
+            why = FOREIGN_WORDS
+        if inside and part:
             alignment = Alignment((), np.array(part["losses"]), np.array(part["symbols"]))
             around = max(inside[0] - CONTEXT, 0), inside[1] + CONTEXT
             if alignment.confidence(*around) < self.confidence:
-                why = UNRECOGNISED
-        if inside is None or why:
+                inside, why = None, UNRECOGNISED
+        if inside is None:
             report.remark(self.data.split, why, UNTIMED)
             return answer
         now = "now timed, from the first to the last of their words"

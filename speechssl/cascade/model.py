@@ -364,6 +364,7 @@ class CtcRecogniser:
             piece = log_probs[start:end]
             aligned = align_spans(piece, vocabulary.encode(self.decoder.decode(piece)))
             aligned = [replace(s, start=start + s.start, end=start + s.end) for s in aligned]
+            # a cut stands between two words, whose separator the decoder does not write
             if spans and aligned and separator:
                 between, at = vocabulary.symbols.index(separator), aligned[0].start
                 if aligned[0].token != between:

@@ -60,8 +60,8 @@ class Ngrams:
 
 @dataclass(frozen=True, eq=False)
 class NgramModel:
-    """An n-gram model foretells words. words: by their numbers, with <s>, </s> and <unk>. ngrams:
-    of 1 to N words. A context is the numbers of up to N - 1 words."""
+    """An n-gram model predicts words. words: by their numbers, with <s>, </s> and <unk>; ngrams: of
+    1 to N words. A context is the numbers of up to N - 1 words."""
 
     words: tuple[str, ...]
     ngrams: tuple[Ngrams, ...]
@@ -82,20 +82,25 @@ class NgramModel:
     def log_prob(self, context: tuple[int, ...], word: int) -> float:
         """Return log10 P(word | context), backed off where the n-gram was not seen."""
         backed_off = 0.0
-        for first in range(len(context)):
-            history = context[first:]
-            row = history[0]
-            for n, following in enumerate(history[1:], 1):
-                row = self.ngrams[n].row(row * len(self.words) + following)
-                if row < 0:
-                    break
-            if row < 0:
-                continue
-            place = self.ngrams[len(history)].row(row * len(self.words) + word)
-            if place >= 0:
-                return backed_off + float(self.ngrams[len(history)].log_probs[place])
-            backed_off += float(self.ngrams[len(history) - 1].backoffs[row])
+        while context:
+            row = self._find(context)
+            if row >= 0:
+                longer = self.ngrams[len(context)]
+                place = longer.row(row * len(self.words) + word)
+                if place >= 0:
+                    return backed_off + float(longer.log_probs[place])
+                backed_off += float(self.ngrams[len(context) - 1].backoffs[row])
+            context = context[1:]
         return backed_off + float(self.ngrams[0].log_probs[word])
+
+    def _find(self, words: tuple[int, ...]) -> int:
+        """Return the row of an n-gram among those of its length, -1 where it was not seen."""
+        row = words[0]
+        for n, following in enumerate(words[1:], 1):
+            row = self.ngrams[n].row(row * len(self.words) + following)
+            if row < 0:
+                break
+        return row
 
 
 # ---- training
@@ -119,8 +124,8 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
 
     keys, seen, below = count_ngrams(tokens, left, size, order)
-    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of
-    # single words, h' is uniform.
+    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), where k(h) different words follow h.
+    # Single words are interpolated with the uniform distribution.
     begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
     alone[begin] = 0  # it is given, never predicted
     discount, total = discount_of(alone[alone > 0]), alone.sum()

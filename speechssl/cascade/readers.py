@@ -228,6 +228,17 @@ class JoinedText(NamedTuple):
     characters: np.ndarray
 
 
+class TextWindow(NamedTuple):
+    """A window of a passage has its question with it. item: number of the pair; window: which
+    tokens of the passage; ids, segments: (S,); offset: position of the first of them."""
+
+    item: int
+    window: Window
+    ids: np.ndarray
+    segments: np.ndarray
+    offset: int
+
+
 def join_text(
     tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str
 ) -> JoinedText:
@@ -330,31 +341,23 @@ class HuggingFaceReader:
                 f"{long} of {len(items)} questions lost what is beyond half of {length} tokens",
                 stacklevel=3,
             )
-        owners: list[int] = []
-        windows: list[tuple[Window, np.ndarray, np.ndarray, int]] = []
+        windows: list[TextWindow] = []
         for i, one in enumerate(joined):
-            cut = self._cut_windows(one, length)
-            owners += [i] * len(cut)
-            windows += cut
+            windows += self._cut_windows(i, one, length)
 
         def find_logits(**inputs: torch.Tensor) -> torch.Tensor:
             """Return (B, S, 2): start and end."""
             outputs = self.model(**inputs)
             return torch.stack([outputs.start_logits, outputs.end_logits], -1)
 
-        sequences = [(ids, segments) for _, ids, segments, _ in windows]
+        sequences = [(w.ids, w.segments) for w in windows]
         device = next(self.model.parameters()).device
         rows = run_model(find_logits, device, sequences, self._collate, self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
-        for i, (window, ids, _, offset), row in zip(owners, windows, rows, strict=True):
-            # "no answer" stands at [CLS], or at what begins a sequence
-            null = 0
-            for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
-                if token is not None and (ids == token).any():
-                    null = int((ids == token).argmax())
-                    break
+        for w, row in zip(windows, rows, strict=True):
             scores = row.double().numpy()
-            scored[i].append((window, scores[offset : offset + window.length], scores[null]))
+            of_passage = scores[w.offset : w.offset + w.window.length]
+            scored[w.item].append((w.window, of_passage, scores[self._find_null(w.ids)]))
         answers: list[WordSpan | None] = []
         for i, (_, passage) in enumerate(items):
             if scored[i]:
@@ -362,6 +365,14 @@ class HuggingFaceReader:
             else:
                 answers.append(None)
         return answers
+
+    def _find_null(self, ids: np.ndarray) -> int:
+        """Find where "no answer" is scored: at [CLS], or at what begins a sequence."""
+        for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
+            places = np.flatnonzero(ids == token)
+            if len(places):
+                return int(places[0])
+        return 0
 
     def _answer(
         self,
@@ -380,11 +391,8 @@ class HuggingFaceReader:
         text = cut_at_words(separator.join(words), start, end, separator).strip() or words[first]
         return WordSpan(first, last, text, span.score, span.null, span.confidence)
 
-    def _cut_windows(
-        self, one: JoinedText, length: int
-    ) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
-        """Cut windows as fast tokenisers do, each with its ids and segments (S,), and the position
-        of its first passage token."""
+    def _cut_windows(self, item: int, one: JoinedText, length: int) -> list[TextWindow]:
+        """Cut windows of at most `length` tokens, as fast tokenisers do."""
         mask = np.ones(len(one.ids), bool)
         mask[np.flatnonzero(one.part == 0)[_longest_question(one, length) :]] = False
         ids, segments = one.ids[mask], one.segments[mask]
@@ -400,7 +408,7 @@ class HuggingFaceReader:
         cut = []
         for window in retrieve_windows(every, one.ids[one.part == 0], ids[places], self.retrieve):
             kept = np.r_[before, places[window.first : window.stop], after]
-            cut.append((window, ids[kept], segments[kept], int(places[0])))
+            cut.append(TextWindow(item, window, ids[kept], segments[kept], int(places[0])))
         return cut
 
     def _collate(

@@ -212,13 +212,13 @@ def overview(group: str) -> str:
     verbs.sort(key=lambda verb: " " in verb)
     width = max(map(len, verbs)) + 2
     lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT]
-    heading = None
+    last_heading = ""
     for verb in verbs:
-        first, _, more = verb.partition(" ")
-        before = heading
-        heading = first if more else ""
-        if heading != before:
-            lines.append("\nverbs:" if group or not more else f"\n{GROUPS[first]}:")
+        first = verb.partition(" ")[0]
+        heading = "verbs" if group or first == verb else GROUPS[first]
+        if heading != last_heading:
+            lines.append(f"\n{heading}:")
+        last_heading = heading
         about = describe_verb(config_of(verb)).split("\n\n")[0].replace("\n", " ")
         lines.append(f"  {verb:<{width}}{about}")
     return "\n".join(lines)

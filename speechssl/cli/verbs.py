@@ -86,7 +86,7 @@ VERBS = {
     "evaluate qa": Verb("eval.options:Qa", "eval.spoken_qa:evaluate_qa"),
     "evaluate predictions": Verb("eval.options:Predictions", "eval.imported:evaluate_predictions"),
     "evaluate robustness": Verb("eval.options:Robustness", "eval.robustness:evaluate_robustness"),
-    "evaluate choice": Verb("eval.options:Choice", "eval.spoken_qa:evaluate_choice"),
+    "evaluate choice": Verb("eval.options:Choice", "eval.choice:evaluate_choice"),
     "compare": Verb("report.options:Compare", "report.comparison:compare_systems"),
     "superb run": Verb("superb.options:Superb", "eval.superb:evaluate_superb"),
     "superb export": Verb("superb.options:SuperbExport", "superb.export:export_encoder"),

@@ -51,7 +51,7 @@ CLEAN: Where = ("clean", None)
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of one system are in one condition of one corpus. lines: by question."""
+    """Scores are those of one system under one condition on one corpus. lines: by question."""
 
     system: str
     condition: Where
@@ -68,9 +68,8 @@ class Scores:
         return self.path.parents[2].resolve()
 
     def values(self, metric: str) -> dict[str, float]:
-        return {
-            i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None
-        }
+        lines = {i: line for i, line in self.lines.items() if line.get(metric) is not None}
+        return {i: float(line[metric]) for i, line in lines.items()}
 
     @property
     def recognises(self) -> bool:
@@ -131,10 +130,9 @@ def reads_reference(system: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One corpus is compared here. estimates: by system, condition and metric, drawn together; of
-    the metric and WER. aside: systems without it.
-
-    drawn: what the bootstrap draws of its questions, which are the keys of places.
+    """Systems are compared on one corpus. estimates: of the metric and of WER, drawn together, by
+    system, condition and metric; drawn: what the bootstrap draws; places: number of each question
+    in it; aside: systems without the metric.
     """
 
     corpus: str
@@ -171,11 +169,6 @@ class Compared:
 
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
-
-    def find(self, system: str, condition: Where) -> Scores | None:
-        return next(
-            (s for s in self.scores if (s.system, s.condition) == (system, condition)), None
-        )
 
     def units(self, questions: Iterable[str]) -> BootstrapUnits:
         """Return what intervals over some of the questions draw."""
@@ -237,18 +230,17 @@ def _compare_corpus(
     """Compare on one corpus. Raises InputError for scores that cannot be paired."""
     having = [s for s in results if s.values(metric)]
     shared = _shared_questions(having, metric, common)
-    # what is drawn together: the metric, and WER where there is one
-    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
     restricted = []
     for scores in having:
-        scores = replace(scores, lines={i: x for i, x in scores.lines.items() if i in shared})
-        restricted.append(scores)
-        items = [
-            ItemScore(
-                i, x["passage"], float(x[metric]), 1.0, x.get("voice", ""), x.get("asker", "")
-            )
-            for i, x in scores.lines.items()
-        ]
+        lines = {i: line for i, line in scores.lines.items() if i in shared}
+        restricted.append(replace(scores, lines=lines))
+    # what is drawn together: the metric, and WER where there is one
+    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
+    for scores in restricted:
+        items = []
+        for i, line in scores.lines.items():
+            voices = line.get("voice", ""), line.get("asker", "")
+            items.append(ItemScore(i, line["passage"], float(line[metric]), 1.0, *voices))
         cells[scores.system, scores.condition, metric] = items
     for scores in restricted:
         if scores.recognises:
@@ -277,17 +269,18 @@ def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> s
     """Return the questions that all have. Raises InputError where they are of other data or noise,
     or (without common) of other questions."""
     first = results[0]
-    shared = set.intersection(*(set(scores.values(metric)) for scores in results))
+    questions = set(first.values(metric))
+    shared = questions.intersection(*(scores.values(metric) for scores in results))
     over: dict[Where, Any] = {}  # what the SNR of every condition is over
     for other in results:
+        snr_over = other.card.get("snr_over")
+        may_differ = common and shared
         why = ""
         if other.card["data"] != first.card["data"]:
             why = f"on different manifests of {first.corpus}; evaluate both on one"
-        elif over.setdefault(other.condition, other.card.get("snr_over")) != other.card.get(
-            "snr_over"
-        ):
+        elif over.setdefault(other.condition, snr_over) != snr_over:
             why = "with SNRs over different parts of the signal; evaluate both with one --snr-over"
-        elif other.values(metric).keys() != first.values(metric).keys() and not (common and shared):
+        elif other.values(metric).keys() != questions and not may_differ:
             why = (
                 f"on different questions ({len(shared)} in common); leave one out (--systems), or "
                 "compare on those in common (--common)"

@@ -35,8 +35,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """The name is as in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r",
-        "unseen-kitchen"."""
+        """Return the name in `results.jsonl`, where the SNR is apart: "clean", "seen-m+g+r"."""
         return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
 
     @property
@@ -60,15 +59,20 @@ def list_settings(
     settings = [Setting("clean", Condition("clean"))]
     for group, texts in (("seen", seen), ("unseen", unseen)):
         for text in texts:
-            try:
-                conditions = [parse_condition(text)]
-            except InputError:
-                # the last step has its number, and it is wrong
-                if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:
-                    raise
-                conditions = [parse_condition(f"{text}@{snr:g}") for snr in snrs]
-            settings += [Setting(group, condition) for condition in conditions]
+            settings += [Setting(group, condition) for condition in _with_snrs(text, snrs)]
     return settings
+
+
+def _with_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
+    """Return the condition of a text, or one at every SNR where the text lacks it."""
+    try:
+        return [parse_condition(text)]
+    except InputError:
+        last_step = text.rpartition("+")[2]
+        has_number = re.search(r"@[^/@]+$", last_step)  # then that is wrong
+        if has_number or not snrs:
+            raise
+        return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
 
 
 def trained_noises(where: str | Path) -> frozenset[str]:
@@ -77,14 +81,11 @@ def trained_noises(where: str | Path) -> frozenset[str]:
 
     where: the encoder or the folder of models that it lies in, as `load_encoder` takes it.
     """
-    places = [
-        folder / inside
-        for folder in (Path(where), SHIPPED / where)
-        for inside in ("encoder/card.json", "card.json")
-    ]
-    card: Any = next((read_json(path) for path in places if path.is_file()), {})
-    options = card.get("options") if isinstance(card, dict) else None
-    return noises_in(options) if isinstance(options, dict) else frozenset()
+    for folder in (Path(where), SHIPPED / where):
+        for path in (folder / "encoder/card.json", folder / "card.json"):
+            if path.is_file():
+                return noises_in(read_json(path).get("options") or {})
+    return frozenset()
 
 
 def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
@@ -111,7 +112,7 @@ def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
     """Raise InputError for conditions of one name and for noise that cannot be had; call it before
     a long run.
 
-    conditions: or the settings of a grid.
+    conditions: or settings.
     """
     labels = Counter(one.label for one in conditions)
     for one in conditions:
@@ -136,7 +137,7 @@ class Item(NamedTuple):
 
 
 def normalise_paths(items: Iterable[Item]) -> list[Item]:
-    """Return a path in its one form. Two tasks may write the path of one recording in two ways."""
+    """Make paths absolute: two tasks may write that of one recording in two ways."""
     return [Item(name, Path(os.path.abspath(path))) for name, path in items]
 
 
@@ -144,7 +145,7 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
     """Name recordings for noise: by id; `<task>/<id>` where the tasks give one id to different
     recordings.
 
-    tasks: their names and items. Keys are normalise_paths.
+    tasks: their names and items. The paths of the keys are absolute.
     """
     owners: dict[Item, str] = {}
     for task, items in tasks:
@@ -169,7 +170,7 @@ def file_size(path: Path) -> int:
 
 
 class FrozenMixtures(FrozenDistorter):
-    """The mixtures of a manifest are made here, by the names of recordings."""
+    """Mixtures are made as a manifest says, by the names of recordings."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
         """Return what decides the mixtures of these utterances alone: a manifest that has grown
@@ -218,7 +219,7 @@ def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, i
             return error
 
     lengths: dict[str, int] = {}
-    why: int | Exception | str = "there are none"
+    why: Any = "there are none"
     with ThreadPoolExecutor(workers) as pool:
         measured = pool.map(measure, recordings.values())
         bar = tqdm(measured, "freezing noise", len(recordings), unit="file")

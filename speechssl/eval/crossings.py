@@ -43,8 +43,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Crossing:
-    """At a crossing a cascade falls below a system. points: by their WER. at, low, high: WER, a
-    fraction; None: beyond what was measured, or not near it.
+    """At a crossing a cascade falls below a system without a transcript. points: by their WER; at,
+    low, high: WER, a fraction; None: beyond what was measured, or not near it.
 
     between: the WER of the points that are nearest to the zero of the curve, left and right; None
     where it has none.
@@ -124,10 +124,9 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
 
 
 def find_zero(wer: np.ndarray, difference: np.ndarray) -> float:
-    """Find where the curve through the points comes from above 0 to below. wer, difference: (P,).
+    """Find the WER at which the curve through the points falls below 0. wer, difference: (P,).
 
-    Where it does not, it would beyond the points: below them (-inf) where the cascade is nowhere
-    ahead, else above (inf).
+    Where it is below 0 from the first point on, that is -inf; where it never falls below 0, inf.
     """
     order = np.argsort(wer, kind="stable")
     x, y = wer[order], fit_falling(difference[order])

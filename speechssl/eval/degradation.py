@@ -76,8 +76,8 @@ def draw_together(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[K, Estimate]:
-    """Estimate the score of every cell: the items of a task are drawn together for all its cells,
-    and tasks that share a voice with each other.
+    """Estimate the score of every cell. The items of a task are drawn together for all its cells;
+    tasks that share a voice draw it together.
 
     tasks: the cells of each with their items; units: the next larger unit than the item.
     """
@@ -249,8 +249,8 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
 
 
 def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
-    """Return what clean speech gains (or, below 0, loses) against the baseline: mean over the
-    tasks, and the worst of them."""
+    """Return the points by which an encoder is better than the baseline in clean speech: the mean
+    over the tasks, and the worst of them."""
     gains = {" ".join(t): grid.gain(t, encoder, grid.clean) for t in grid.averaged}
     worst = min(gains, key=lambda task: gains[task].value)
     return {

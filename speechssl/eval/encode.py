@@ -36,7 +36,7 @@ class Recording:
 
 
 class Distorts(Protocol):
-    """`Distorter` and `FrozenDistorter` do."""
+    """A distorter changes samples (N,) under a condition: `Distorter` or `FrozenDistorter`."""
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray: ...
 

@@ -184,19 +184,19 @@ def make_rows(
 ) -> list[Row]:
     """Make the row of every cell. A system of spoken question answering is a column of the grid, as
     a task is, and a system in its rows."""
-    cards = {
-        (e, t.name, t.metric): hash_json(dict(t.card)) for e, some in tasks.items() for t in some
-    }
+    cards = {}
+    for encoder, its_tasks in tasks.items():
+        for task in its_tasks:
+            cards[encoder, (task.name, task.metric)] = hash_json(dict(task.card))
     rows = []
-    for name, encoder, setting in grid.items:
-        task, metric = name
-        method = task, "units" if task == "units" else HEAD
-        if metric == "ff1" or task.startswith(CASCADE):
-            method = "qa", task
-        interval = grid.scores[name, encoder, setting].interval
+    for cell in grid.items:
+        (name, metric), encoder, setting = cell
+        if metric == "ff1" or name.startswith(CASCADE):
+            method = "qa", name
+        else:
+            method = name, "units" if name == "units" else HEAD
         place = (*method, encoder, setting.name, setting.snr_db, metric)
         over = distorter.card(setting.condition).get("snr_over", "")
-        rows.append(
-            Row.from_interval(interval, *place, grid.seed, cards[encoder, task, metric], over)
-        )
+        card, interval = cards[encoder, (name, metric)], grid.scores[cell].interval
+        rows.append(Row.from_interval(interval, *place, grid.seed, card, over))
     return rows

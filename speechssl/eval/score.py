@@ -46,21 +46,17 @@ if TYPE_CHECKING:
     from speechssl.multiple_choice.model import ScoredChoice
 
 METRICS = ("ff1", "aos", "em", "f1")
-# seconds; answers of NMSQA: median 1.1
 
-# ---- what kind of answer a question has: by the rules of answer_types.yaml, which says what they
-# are
+
+# ---- what kind of answer a question has: by the rules in answer_types.yaml
 
 TYPES = ("date", "number", "person", "place", "reason", "manner", "clause", "proper noun", "other")
 
 
 @cache
 def _rules() -> dict[str, Any]:
-    return dict(
-        yaml.safe_load(
-            resources.files("speechssl.eval").joinpath("answer_types.yaml").read_text("utf-8")
-        )
-    )
+    file = resources.files("speechssl.eval").joinpath("answer_types.yaml")
+    return dict(yaml.safe_load(file.read_text("utf-8")))
 
 
 def answer_type(question: str, answer: str, language: str) -> str:
@@ -133,16 +129,15 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
     """Score every answerable question over all its annotations; one that could not be answered
     scores 0."""
     answers = predictions["answers"]
-    has_text = bool(predictions["transcripts"]) or any(
-        a["text"] is not None for a in answers.values()
-    )
+    texts = [a["text"] for a in answers.values()]
+    has_text = bool(predictions["transcripts"]) or any(text is not None for text in texts)
     # "no answer" has no times whatever the system has
-    answered = [a for a in answers.values() if a["text"] != ""]
-    untimed = bool(answered) and all(a["start"] is None for a in answered)
-    return [
-        _score_question(question, answers.get(question.id), has_text, timed=not untimed)
-        for question in corpus.answerable
-    ]
+    starts = [a["start"] for a in answers.values() if a["text"] != ""]
+    timed = not starts or any(start is not None for start in starts)
+    scores = []
+    for question in corpus.answerable:
+        scores.append(_score_question(question, answers.get(question.id), has_text, timed))
+    return scores
 
 
 def _score_question(
@@ -238,27 +233,30 @@ def find_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
     """Find what a system has seen of the data with this hash, one of `results.SEEN`, by the cards
     of those of its parts that lie in these folders of models; "" where nothing is known.
     """
-    own = _strings(dict(system.card))
-    chosen = False
+    hashes = _strings(system.card)
+    seen = ""
     for folder in parts:
         for pattern in ("card.json", "*.card.json", "*/card.json"):
             for path in folder.glob(pattern):
                 card = read_json(path)
-                if own & _strings([card.get("weights"), card.get("hash")]):
-                    if data in training_data(card):
-                        return "trained"
-                    chosen = chosen or card.get("eval_data") == data
-    return "chosen" if chosen else ""
+                if not hashes & _strings([card.get("weights"), card.get("hash")]):
+                    continue
+                if data in training_data(card):
+                    return "trained"
+                if card.get("eval_data") == data:
+                    seen = "chosen"
+    return seen
 
 
 def _strings(value: Any) -> set[str]:
     """Collect all texts in a card."""
     if isinstance(value, str):
         return {value}
-    inside = value.values() if isinstance(value, Mapping) else value
-    if not isinstance(inside, list) and not isinstance(value, Mapping):
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if not isinstance(value, list):
         return set()
-    return set().union(*map(_strings, inside))
+    return set().union(*map(_strings, value))
 
 
 # ---- scores of questions, for comparisons
@@ -273,11 +271,8 @@ def write_scores(
     predictions: Mapping[str, Any],
     **facts: Any,
 ) -> None:
-    """Write the scores of questions with their card. lines: with `id`, `passage`, and scores in [0,
-    1] under their metrics.
-
-    predictions: that the lines are scores of, with `data`. facts: what the card says beside what
-    there is to say of the corpus.
+    """Write the scores of questions with their card. lines: with `id`, `passage`, and scores, 0 to
+    1, by metric; predictions: what is scored; facts: what else the card says.
     """
     source = corpus_card(corpus.root)
     synthetic = str(source.get("synthetic", ""))

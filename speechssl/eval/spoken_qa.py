@@ -1,9 +1,9 @@
-"""Evaluation of spoken question answering and of multiple choice: systems x conditions on the
-questions of a split, in three steps with files between them (`encode`, `predict`, `score`).
+"""Evaluate spoken question answering: systems x conditions on the questions of a split.
 
-Passages, questions and options are all distorted, and encoded once in every condition. Noise does
-not change what is written: systems that read text, and baselines, are evaluated in clean speech
-alone.
+`evaluate_task` takes three steps with files between them (`encode`, `predict`, `score`), for
+multiple choice (`choice`) as well. All recordings are distorted, and encoded once in every
+condition. Noise does not change what is written: systems that read text are evaluated in clean
+speech alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tqdm import tqdm
-
 from speechssl.artifacts import hash_json, hold_output
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.readers import find_reader
@@ -27,7 +24,6 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    corpus_card,
     data_hash,
     first_passages,
     load_corpus,
@@ -36,12 +32,11 @@ from speechssl.data.records import (
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import check_conditions
 from speechssl.eval.encode import Encoded, FeatureStore, Job, Recording, encode_recordings
-from speechssl.eval.options import Choice, Conditions, Qa
+from speechssl.eval.options import Conditions, Qa
 from speechssl.eval.predict import (
     Rows,
     answer_questions,
     check_names,
-    describe_question,
     is_current,
     prediction_path,
     read_predictions,
@@ -49,36 +44,22 @@ from speechssl.eval.predict import (
 )
 from speechssl.eval.score import (
     METRICS,
-    choice_lines,
     find_seen,
     measure_scores,
     question_lines,
     score_questions,
     write_scores,
 )
-from speechssl.multiple_choice.data import written_text
-from speechssl.multiple_choice.model import choose_options, longest_options, score_choice
-from speechssl.multiple_choice.system import (
-    Baseline,
-    ChoiceSystem,
-    EncodedQuestion,
-    WrittenChoice,
-    load_choice_systems,
-)
 from speechssl.results import (
     SEEN,
     Row,
     append_rows,
     list_rows,
-    published_table,
     read_rows,
     results_table,
     snr_note,
 )
 from speechssl.systems import System, default_systems, link_parts, load_systems
-
-CHOICE_BATCH = 16  # questions whose options are scored together
-CLEAN = parse_condition("clean")
 
 
 @dataclass(frozen=True)
@@ -98,8 +79,8 @@ def make_setup(o: Conditions, models: str, *parts: Path) -> Setup:
     return Setup(o.out, distorter, o.workers, models, parts)
 
 
-# scores of questions, with `id`, `passage` and the metrics; the lines for `compare`; transcripts of
-# passages by id, none of a system without any
+# scores of questions, which have `id`, `passage` and the metrics; the rows that `compare` reads;
+# transcripts of passages by id
 Scored = tuple[Sequence[Any], Rows, Mapping[str, str]]
 
 
@@ -125,10 +106,11 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, system: Any, features: Mapping[str, Any], where: str) -> Rows:
-        """Make the rows of a system's predictions. features: of recordings; where: for the bar."""
+        """Make a row a question. features: by recording; where: title of the progress bar."""
 
     @abstractmethod
-    def score(self, system: Any, predictions: Mapping[str, Any]) -> Scored: ...
+    def score(self, system: Any, predictions: Mapping[str, Any]) -> Scored:
+        """Score what `read_predictions` gives."""
 
 
 # ---- the three steps
@@ -150,9 +132,9 @@ def evaluate_task(
             print(f"{name}: {about}", file=sys.stderr)
     rows: list[Row] = []
     for condition, systems in rounds:
-        by_name = {system.name: system for system in systems}
-        encode_and_predict(task, list(by_name.values()), condition, setup)
-        for name, system in by_name.items():
+        named = {system.name: system for system in systems}  # one may be asked for twice
+        encode_and_predict(task, list(named.values()), condition, setup)
+        for name, system in named.items():
             rows += score_system(task, system, condition, setup, seen[name])
     return rows
 
@@ -211,7 +193,7 @@ def score_system(
     label = f"{system.name}, {condition.label}"
     report_set_aside(predictions["failed"], f"{label} (their questions count as not answered)")
     scores, lines, transcripts = task.score(system, predictions)
-    facts = {"encoder": "" if isinstance(system, Baseline) else setup.models}
+    facts = {"encoder": "" if "baseline" in system.card else setup.models}
     if seen:
         facts["seen"] = seen
     write_scores(setup.out, system.name, condition, lines, task.corpus, predictions, **facts)
@@ -252,12 +234,13 @@ def list_rounds(
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> list[Recording]:
+    """List what is heard; a question that is only written has an error in the place of a path."""
     recordings = []
     for record in records:
         path: Path | InputError
         try:
             path = corpus.path(record)
-        except InputError as error:  # a question that is only written
+        except InputError as error:
             path = error
         recordings.append(Recording(record.id, path, record))
     return recordings
@@ -337,8 +320,8 @@ def evaluate(
 
 
 class SpokenQa(Task):
-    """A cascade reads a question that is only written as it stands, as `QA` does; other systems
-    fail at it."""
+    """Systems find the span of the answer. A cascade reads a question that is only written as it
+    stands, as `QA` does; other systems fail at it."""
 
     name = "qa"
     metrics = METRICS
@@ -381,9 +364,7 @@ class SpokenQa(Task):
             )
         if any(a.start is not None for q in corpus.answerable for a in q.answers):
             return
-        untimed = (
-            "no answer has times, by which alone FF1 and AOS are; `speechssl align` finds them"
-        )
+        untimed = "no answer has times, which FF1 and AOS need; `speechssl align` finds them"
         reading = [s for s in systems if isinstance(s, CascadeSystem) or not s.needs_audio]
         if not reading and any(r.audio for r in self.records):
             raise InputError(f"{corpus.root / corpus.split}: {untimed}")
@@ -398,129 +379,3 @@ def _listens(system: System) -> bool:
 def passages_with_questions(corpus: Corpus) -> list[Passage]:
     ids = {q.passage for q in corpus.answerable}
     return [p for p in corpus.passages.values() if p.id in ids]
-
-
-# ---- multiple choice
-
-
-def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
-    """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
-    systems, a corpus or conditions that there are not."""
-    with hold_output(o.out):
-        conditions = [parse_condition(c) for c in o.conditions]
-        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-        loaded = load_choice_systems(o.models, o.systems, o.bf16, data.language)
-        folder = model_folder(o.models)
-        setup = make_setup(o, name_models(folder), folder)
-        append_results(o.out, choose(loaded, data, conditions, setup))
-        published = published_table([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
-        print("\n\n".join([table_of_rows(o, conditions), *([published.text] if published else [])]))
-        return list_rows(o.out)
-
-
-def choose(
-    systems: Sequence[ChoiceSystem],
-    corpus: Corpus,
-    conditions: Sequence[Condition],
-    setup: Setup,
-) -> list[Row]:
-    """Evaluate multiple choice as `evaluate` does spans."""
-    if not corpus.choices:
-        raise InputError(
-            f"{corpus.root / corpus.split} has no question with options and a right one; give a "
-            "multiple-choice corpus"
-        )
-    check_conditions(conditions, setup.distorter)
-    reading = [s for s in systems if _reads(s)]
-    spoken = [s for s in systems if not _reads(s)]
-    rounds = [(CLEAN, reading), *((condition, spoken) for condition in conditions)]
-    return evaluate_task(MultipleChoice(corpus), rounds, setup)
-
-
-class MultipleChoice(Task):
-    """Systems choose between the options of a question, all of which they hear."""
-
-    name = "choice"
-    metrics = ("set_accuracy", "accuracy")
-
-    def __init__(self, corpus: Corpus) -> None:
-        super().__init__(corpus)
-        self.questions = [q.id for q in corpus.choices]
-
-    def list_recordings(self) -> list[Recording]:
-        corpus = self.corpus
-        passages = {q.passage for q in corpus.choices}
-        heard = [p for p in corpus.passages.values() if p.id in passages]
-        recordings = [*find_recordings(corpus, heard), *find_recordings(corpus, corpus.choices)]
-        for question in corpus.choices:
-            paths: Sequence[Path | InputError] = [corpus.root / a for a in question.option_audio]
-            if not paths:
-                why = (
-                    f"the options of {question.id} are text only; prepare the corpus with --speak, "
-                    "or take systems that read (text)"
-                )
-                paths = [InputError(why)] * len(question.option_ids)
-            recordings += map(Recording, question.option_ids, paths)
-        return recordings
-
-    def choose_recordings(self, system: ChoiceSystem) -> Collection[str]:
-        return [] if _reads(system) else {r.name for r in self.list_recordings()}
-
-    def predict(self, system: ChoiceSystem, features: Mapping[str, Any], where: str) -> Rows:
-        """Make rows with the chosen options and the log-probabilities of all; chosen is None for
-        chance."""
-        rows = []
-        scores = (
-            {} if isinstance(system, Baseline) else self._score_options(system, features, where)
-        )
-        for question in self.corpus.choices:
-            row = describe_question(question, features)
-            row |= {"answered": question.id in scores, "chosen": [], "scores": None}
-            if isinstance(system, Baseline):
-                longest = system.name == "longest-option"
-                row |= {"answered": True, "chosen": longest_options(question) if longest else None}
-            elif row["answered"]:
-                found = scores[question.id]
-                row["chosen"] = list(choose_options(found, len(question.correct)))
-                row["scores"] = [round(float(x), 5) for x in found]
-            rows.append(row)
-        return rows
-
-    def _score_options(
-        self, system: Any, features: Mapping[str, Any], where: str
-    ) -> dict[str, np.ndarray]:
-        """Return the log-probabilities of the options, by question; none of what was not encoded in
-        all its parts."""
-        corpus, asked = self.corpus, list(self.corpus.choices)
-        if not isinstance(system, WrittenChoice):
-            asked = [q for q in asked if features.keys() >= {q.id, q.passage, *q.option_ids}]
-        scores: list[np.ndarray] = []
-        starts = range(0, len(asked), CHOICE_BATCH)
-        bar = tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts)
-        for start in bar:
-            batch = asked[start : start + CHOICE_BATCH]
-            if isinstance(system, WrittenChoice):
-                scores += system.score_written([(q, corpus.passages[q.passage]) for q in batch])
-                continue
-            encoded = []
-            for q in batch:
-                options = tuple(features[i] for i in q.option_ids)
-                encoded.append(EncodedQuestion(features[q.id], options, features[q.passage]))
-            scores += system.score_all(encoded)
-        return {q.id: found for q, found in zip(asked, scores, strict=True)}
-
-    def score(self, system: ChoiceSystem, predictions: Mapping[str, Any]) -> Scored:
-        corpus, transcripts = self.corpus, predictions["transcripts"]
-        chosen = {row["id"]: row["chosen"] for row in predictions["rows"]}
-        scored = [score_choice(question, chosen[question.id]) for question in corpus.choices]
-        if isinstance(system, WrittenChoice):  # its transcript is what it reads
-            transcripts = {}
-            for question in corpus.choices:
-                passage = corpus.passages[question.passage]
-                transcripts[passage.id] = written_text(passage, system.source)
-        return scored, choice_lines(scored, corpus, transcripts), transcripts
-
-
-def _reads(system: ChoiceSystem) -> bool:
-    """Return whether a system needs no recording."""
-    return isinstance(system, (Baseline, WrittenChoice))

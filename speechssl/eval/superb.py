@@ -86,10 +86,11 @@ def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
     over = ("", o.noise.snr_over)
     rows = [row for row in read_rows(o.out / "results.jsonl") if row.snr_over in over]
     tables = superb_tables(rows, encoders, o.noise.at)
-    note = list(filter(None, [snr_note(o.noise.snr_over)]))
-    text = "\n\n".join([*(table.markdown for table in tables), *note])
+    note = snr_note(o.noise.snr_over)
+    notes = [note] if note else []
+    text = "\n\n".join([*(table.markdown for table in tables), *notes])
     write_text(o.out / "superb.md", f"{text}\n")
-    return "\n\n".join([*(table.text for table in tables), *note])
+    return "\n\n".join([*(table.text for table in tables), *notes])
 
 
 # ---- heads

@@ -215,8 +215,9 @@ def find_data(sets: Data) -> dict[str, Path]:
         elif sets.data and (task in named or ALL in named):
             folders = TASKS[task].folders if task != QBE else ()
             places = [sets.data / name for name in (task, *folders)]
-        for place in filter(Path.is_dir, places[::-1]):
-            found[task] = place
+        present = [place for place in places if place.is_dir()]
+        if present:
+            found[task] = present[0]
     missing = [task for task in (*given, *named) if task not in (*found, ALL)]
     if missing or not found:
         task = missing[0] if missing else "any task"
@@ -239,12 +240,13 @@ def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
     parts = []
     for label, where in folders.items():
         card = where / "card.json"
-        name = read_json(card).get("task") if card.is_file() else task
         if task == QBE:
             data = load_set(where, task)
         else:
-            load = load_labelled if TASKS[task].metric == METRIC else load_set
-            data = load(where, name if name in TASKS[task].folders else task)
+            entry = TASKS[task]
+            own = read_json(card).get("task") if card.is_file() else task
+            load = load_labelled if entry.metric == METRIC else load_set
+            data = load(where, own if own in entry.folders else task)
         hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
         usual = "small" if hours < HOURS else "published"
         parts.append(TaskPart(task, label, data, usual if preset == "auto" else preset))

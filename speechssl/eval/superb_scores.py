@@ -58,13 +58,8 @@ def score_task(
     """
     o, task = plan.options, parts[0].task
     results = o.out / "results.jsonl"
-    facts: list[object] = [encoder.card, RESAMPLES, DRAWN, str(o.lm), list(o.learning_rates)]
-    for part in parts:
-        facts += [part.data.hash, part.preset]
-        for head in heads.get(part.label, {}).values():
-            facts += [head.card["settings"], head.card["task"]]
-            break  # all seeds have the same
-    made_from = hash_json(facts)
+    made_from = hash_heads(encoder, parts, heads, plan)
+    names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
 
     def is_outdated(row: Row) -> bool:
         """Say whether a row is of other heads; speed, whose card is no text, is of none."""
@@ -72,13 +67,12 @@ def score_task(
         return same and isinstance(row.card, str) and row.card.split()[0] != made_from
 
     for one in audio:
+        clean = one.setting.group == "clean"
         card = f"{made_from} {hash_json([one.hash(part.items) for part in parts])}"
         cell = (task, HEAD, encoder.name, one.setting.name, one.setting.snr_db)
-        names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
+        wanted = names if clean else [name for name in names if name[1] == "tuned"]
         scored = list_scored(results, cell, card)
-        missing = [name for name in names if name not in scored]
-        if one.setting.group != "clean":
-            missing = [name for name in missing if name[1] == "tuned"]
+        missing = [name for name in wanted if name not in scored]
         if not missing:
             continue
         folds = []
@@ -93,14 +87,26 @@ def score_task(
                 failed |= unreadable
         if failed:
             card += f" {len(failed)} unreadable"
-        means = {name: combine_folds([fold[name] for fold in folds]) for name in missing}
         rows = []
-        for name, evaluation in means.items():
-            rows += make_rows(cell, name, evaluation, card, one.snr_over(plan))
-        if one.setting.group == "clean" and names[0] in means:
-            detail = {"task": task, "encoder": encoder.name, "detail": means[names[0]].detail}
-            write_json(o.out / "details" / encoder.name / f"{task}.json", detail)
+        for name in missing:
+            mean = combine_folds([fold[name] for fold in folds])
+            rows += make_rows(cell, name, mean, card, one.snr_over(plan))
+            if clean and name == names[0]:
+                detail = {"task": task, "encoder": encoder.name, "detail": mean.detail}
+                write_json(o.out / "details" / encoder.name / f"{task}.json", detail)
         append_rows(results, rows, any_card=True, outdated=is_outdated)
+
+
+def hash_heads(encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, plan: Plan) -> str:
+    """Hash what decides the scores of a task's heads; all seeds share it."""
+    o = plan.options
+    facts: list[object] = [encoder.card, RESAMPLES, DRAWN, str(o.lm), list(o.learning_rates)]
+    for part in parts:
+        facts += [part.data.hash, part.preset]
+        of_part = list(heads.get(part.label, {}).values())
+        if of_part:
+            facts += [of_part[0].card["settings"], of_part[0].card["task"]]
+    return hash_json(facts)
 
 
 def list_scored(results: Path, cell: Cell, card: str) -> set[HeadName]:

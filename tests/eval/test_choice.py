@@ -13,8 +13,9 @@ from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import main
 from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
+from speechssl.eval.choice import choose
 from speechssl.eval.compare import compare, read_results
-from speechssl.eval.spoken_qa import Setup, choose
+from speechssl.eval.spoken_qa import Setup
 from speechssl.multiple_choice.system import Baseline, WrittenChoice
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare

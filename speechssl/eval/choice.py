@@ -1,0 +1,171 @@
+"""Evaluate multiple choice: systems x conditions on the questions of a split, in the steps of
+`spoken_qa`. Passages, questions and options are all distorted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.artifacts import hold_output
+from speechssl.augment import Condition, parse_condition
+from speechssl.checkpoints import model_folder
+from speechssl.data.records import Corpus, corpus_card, first_passages, load_corpus
+from speechssl.errors import InputError
+from speechssl.eval.conditions import check_conditions
+from speechssl.eval.encode import Recording
+from speechssl.eval.options import Choice
+from speechssl.eval.predict import Rows, describe_question
+from speechssl.eval.score import choice_lines
+from speechssl.eval.spoken_qa import (
+    Scored,
+    Setup,
+    Task,
+    append_results,
+    evaluate_task,
+    find_recordings,
+    make_setup,
+    name_models,
+    table_of_rows,
+)
+from speechssl.multiple_choice.data import written_text
+from speechssl.multiple_choice.model import choose_options, longest_options, score_choice
+from speechssl.multiple_choice.system import (
+    Baseline,
+    ChoiceSystem,
+    EncodedQuestion,
+    WrittenChoice,
+    load_choice_systems,
+)
+from speechssl.results import Row, list_rows, published_table
+
+BATCH = 16  # questions whose options are scored together
+CLEAN = parse_condition("clean")
+
+
+def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
+    """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
+    systems, a corpus or conditions that there are not."""
+    with hold_output(o.out):
+        conditions = [parse_condition(c) for c in o.conditions]
+        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        loaded = load_choice_systems(o.models, o.systems, o.bf16, data.language)
+        folder = model_folder(o.models)
+        setup = make_setup(o, name_models(folder), folder)
+        append_results(o.out, choose(loaded, data, conditions, setup))
+        published = published_table([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
+        print("\n\n".join([table_of_rows(o, conditions), *([published.text] if published else [])]))
+        return list_rows(o.out)
+
+
+def choose(
+    systems: Sequence[ChoiceSystem],
+    corpus: Corpus,
+    conditions: Sequence[Condition],
+    setup: Setup,
+) -> list[Row]:
+    """Evaluate multiple choice as `evaluate` does spans."""
+    if not corpus.choices:
+        raise InputError(
+            f"{corpus.root / corpus.split} has no question with options and a right one; give a "
+            "multiple-choice corpus"
+        )
+    check_conditions(conditions, setup.distorter)
+    reading = [s for s in systems if _reads(s)]
+    spoken = [s for s in systems if not _reads(s)]
+    rounds = [(CLEAN, reading), *((condition, spoken) for condition in conditions)]
+    return evaluate_task(MultipleChoice(corpus), rounds, setup)
+
+
+class MultipleChoice(Task):
+    """Systems choose between the options of a question, all of which they hear."""
+
+    name = "choice"
+    metrics = ("set_accuracy", "accuracy")
+
+    def __init__(self, corpus: Corpus) -> None:
+        super().__init__(corpus)
+        self.questions = [q.id for q in corpus.choices]
+
+    def list_recordings(self) -> list[Recording]:
+        corpus = self.corpus
+        passages = {q.passage for q in corpus.choices}
+        heard = [p for p in corpus.passages.values() if p.id in passages]
+        recordings = [*find_recordings(corpus, heard), *find_recordings(corpus, corpus.choices)]
+        for question in corpus.choices:
+            paths: Sequence[Path | InputError] = [corpus.root / a for a in question.option_audio]
+            if not paths:
+                why = (
+                    f"the options of {question.id} are text only; prepare the corpus with --speak, "
+                    "or take systems that read (text)"
+                )
+                paths = [InputError(why)] * len(question.option_ids)
+            recordings += map(Recording, question.option_ids, paths)
+        return recordings
+
+    def choose_recordings(self, system: ChoiceSystem) -> Collection[str]:
+        return [] if _reads(system) else {r.name for r in self.list_recordings()}
+
+    def predict(self, system: ChoiceSystem, features: Mapping[str, Any], where: str) -> Rows:
+        """Make rows with the chosen options and the log-probabilities of all; chosen is None for
+        chance."""
+        scores: dict[str, np.ndarray] = {}
+        if not isinstance(system, Baseline):
+            scores = self._score_options(system, features, where)
+        rows = []
+        for question in self.corpus.choices:
+            row = describe_question(question, features)
+            row |= {"answered": False, "chosen": [], "scores": None}
+            if system.name == "chance":
+                row |= {"answered": True, "chosen": None}
+            elif system.name == "longest-option":
+                row |= {"answered": True, "chosen": longest_options(question)}
+            elif question.id in scores:
+                found = scores[question.id]
+                row["answered"] = True
+                row["chosen"] = list(choose_options(found, len(question.correct)))
+                row["scores"] = [round(float(x), 5) for x in found]
+            rows.append(row)
+        return rows
+
+    def _score_options(
+        self, system: Any, features: Mapping[str, Any], where: str
+    ) -> dict[str, np.ndarray]:
+        """Return the log-probabilities of the options, by question; none of what was not encoded in
+        all its parts."""
+        corpus, asked = self.corpus, list(self.corpus.choices)
+        if not isinstance(system, WrittenChoice):
+            asked = [q for q in asked if features.keys() >= {q.id, q.passage, *q.option_ids}]
+        scores: list[np.ndarray] = []
+        starts = range(0, len(asked), BATCH)
+        bar = tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts)
+        for start in bar:
+            batch = asked[start : start + BATCH]
+            if isinstance(system, WrittenChoice):
+                scores += system.score_written([(q, corpus.passages[q.passage]) for q in batch])
+            else:
+                encoded = []
+                for q in batch:
+                    options = tuple(features[i] for i in q.option_ids)
+                    encoded.append(EncodedQuestion(features[q.id], options, features[q.passage]))
+                scores += system.score_all(encoded)
+        return {q.id: found for q, found in zip(asked, scores, strict=True)}
+
+    def score(self, system: ChoiceSystem, predictions: Mapping[str, Any]) -> Scored:
+        corpus, transcripts = self.corpus, predictions["transcripts"]
+        chosen = {row["id"]: row["chosen"] for row in predictions["rows"]}
+        scored = [score_choice(question, chosen[question.id]) for question in corpus.choices]
+        if isinstance(system, WrittenChoice):  # its transcript is what it reads
+            transcripts = {}
+            for question in corpus.choices:
+                passage = corpus.passages[question.passage]
+                transcripts[passage.id] = written_text(passage, system.source)
+        return scored, choice_lines(scored, corpus, transcripts), transcripts
+
+
+def _reads(system: ChoiceSystem) -> bool:
+    """Return whether a system needs no recording."""
+    return isinstance(system, (Baseline, WrittenChoice))
