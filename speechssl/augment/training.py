@@ -235,11 +235,14 @@ class TrainingDistortions:
     probability: Range = (DISTORTED, DISTORTED)
     snr: Range = SNR  # dB at the beginning, drawn uniformly
     snr_end: Range = SNR  # dB at the end
+    double: float = 0.0  # share of the crops with noise that get a change (r, p or b) before it
+    changes: tuple[Change, ...] = ()  # for them
     snr_over: str = signal.ACTIVE  # what of the crop an SNR is measured over, see `speech_level`
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Return the names of the domain labels. Index 0 is clean speech."""
+        """Return the names of the domain labels. Index 0 is clean speech; a double one counts as
+        its noise."""
         return ("clean", *(kind.name for kind in self.kinds))
 
     @property
@@ -248,7 +251,7 @@ class TrainingDistortions:
         card: dict[str, Any] = {
             "kinds": [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
         }
-        for name in ("seed", "probability", "snr", "snr_end"):
+        for name in ("seed", "probability", "snr", "snr_end", "double"):
             value = getattr(self, name)
             card[name] = list(value) if isinstance(value, tuple) else value
         return card if self.snr_over == signal.ACTIVE else card | {"snr_over": self.snr_over}
@@ -276,8 +279,10 @@ class TrainingDistortions:
         if kind.change is not None:
             return kind.change(samples, rng), domain
         assert kind.noise is not None
-        place, _ = rng.random(2)  # the second one keeps the noise what encoders were trained on
+        place, double = rng.random(), rng.random() < self.double
         low, high = now(self.snr[0], self.snr_end[0]), now(self.snr[1], self.snr_end[1])
+        if double:
+            samples = self.changes[int(rng.integers(len(self.changes)))](samples, rng)
         noise, snr_db = kind.noise(len(samples), rng), low + place * (high - low)
         noise_level = signal.rms_level(noise)
         if not np.isfinite(noise_level):  # where the noise is silent the samples stay as they are
@@ -295,6 +300,7 @@ def parse_distortions(
     probability: Range = (DISTORTED, DISTORTED),
     snr: Range = SNR,
     snr_end: Range | None = None,
+    double: float = 0.0,
     cache: Path | None = None,
     snr_over: str = signal.ACTIVE,
 ) -> TrainingDistortions:
@@ -324,7 +330,8 @@ def parse_distortions(
     found = _Sources(sources, seed, cache)
     total = sum(shares.values())
     kinds = tuple(found.open_kind(name, share / total) for name, share in shares.items())
-    return TrainingDistortions(kinds, seed, probability, snr, snr_end, snr_over)
+    changes = (found.open_rooms()[1], pitch, band) if double else ()
+    return TrainingDistortions(kinds, seed, probability, snr, snr_end, double, changes, snr_over)
 
 
 def _read_share(text: str) -> float:

@@ -182,6 +182,7 @@ class Distortion:
         "share of the crops in which a part of the speech is silenced, leaving only noise, as "
         "before and after a short recording",
     )
+    double: Share = option(0.0, "share of the noisy crops that also get r, p or b")
     noise_cache: Path | None = option(
         None, "folder to cache decoded and generated noise in; default: noise/ beside OUT"
     )
@@ -464,7 +465,7 @@ class Spin:
     distortion: Distortion = group(
         Distortion(snr_range=(-10.0, 10.0), distorted=(1.0,)),
         "versions",
-        without=("snr_range_end",),
+        without=("snr_range_end", "double"),
     )
     labels: PseudoLabels = group(PseudoLabels(), "pseudo-labels")
     training: TrainingOptions = group(

@@ -102,6 +102,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
             "m+g+r+p+b+c+s+street",
             {"voices": folder, "street": folder},
             probability=(1, 1),
+            double=0.3,
         )
 
 
