@@ -43,18 +43,15 @@ def test_all_that_ships_is_small() -> None:
 
 
 def check_licences(folder: Path) -> None:
-    cards = {
-        path.relative_to(folder): read_json(path) for path in sorted(folder.rglob("*card.json"))
-    }
-    assert len(cards) == 8 and all(card["license"] == "Apache-2.0" for card in cards.values())
-    assert [name for name, card in cards.items() if not card["attribution"]] == []
-    readers = {"dual", "speechbert", "text-qa"}
-    assert {
-        str(name.parent) for name, card in cards.items() if "all-MiniLM" in str(card["attribution"])
-    } == readers
-    assert {
-        str(name) for name, card in cards.items() if "Whisper" not in str(card["attribution"])
-    } == {"text-qa/card.json", "ctc/ngram/card.json"}
+    paths = sorted(folder.rglob("*card.json"))
+    cards = {path.relative_to(folder).as_posix(): read_json(path) for path in paths}
+    origins = {name: str(card["attribution"]) for name, card in cards.items()}
+    assert len(cards) == 8
+    assert {card["license"] for card in cards.values()} == {"Apache-2.0"}
+    readers = {"dual/card.json", "speechbert/card.json", "text-qa/card.json"}
+    assert {name for name, origin in origins.items() if "all-MiniLM" in origin} == readers
+    without_whisper = {"text-qa/card.json", "ctc/ngram/card.json"}
+    assert {name for name, origin in origins.items() if "Whisper" not in origin} == without_whisper
 
 
 def test_every_card_that_ships_names_its_licence_and_what_it_derives_from() -> None:
@@ -68,34 +65,26 @@ def ship() -> ModuleType:
 
 def written(corpus: Path, text: str) -> Path:
     for split in ("train", "dev"):
-        write_records(
-            corpus / split / "passages.jsonl", [Passage(f"{split}-1", "", 0.0, text, "", "en")]
-        )
-        write_records(
-            corpus / split / "questions.jsonl",
-            [Question(f"{split}-1-1", f"{split}-1", "", 0.0, text, "", "en")],
-        )
+        passage = Passage(split, "", 0.0, text, "", "en")
+        question = Question(f"{split}-1", split, "", 0.0, text, "", "en")
+        write_records(corpus / split / "passages.jsonl", [passage])
+        write_records(corpus / split / "questions.jsonl", [question])
     return corpus
+
+
+def weights_of(folder: Path) -> dict[Path, bytes]:
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.safetensors")}
 
 
 def test_what_ships_can_be_shipped_again_and_stays_the_same(
     ship: ModuleType, tmp_path: Path
 ) -> None:
-    models = model_folder()
-    ship.ship(
-        models,
-        models / "ctc",
-        written(tmp_path / "corpus", "a kettle of tea"),
-        tmp_path / "out",
-        "this test",
-    )
-    made = {p.relative_to(models): p.read_bytes() for p in models.rglob("*.safetensors")}
-    assert made == {
-        p.relative_to(tmp_path / "out"): p.read_bytes()
-        for p in (tmp_path / "out").rglob("*.safetensors")
-    }
-    assert len(made) == 8
-    check_licences(tmp_path / "out")
+    models, out = model_folder(), tmp_path / "out"
+    corpus = written(tmp_path / "corpus", "a kettle of tea")
+    ship.ship(models, models / "ctc", corpus, out, "this test")
+    assert weights_of(models) == weights_of(out)
+    assert len(weights_of(out)) == 8
+    check_licences(out)
 
 
 def test_a_smaller_vocabulary_cuts_known_words_as_before(ship: ModuleType, tmp_path: Path) -> None:

@@ -52,18 +52,13 @@ def scored(
     """
     for task, *rates in [*zip(MODULE.TASKS, clean, noisy, strict=True), (MODULE.UNITS, 0.0, units)]:
         name, metric = task.split()
+        voice = {"sid": "", "ks": "other-{}"}.get(name, "v{}")
         for condition, rate in zip((MODULE.CLEAN, MODULE.NOISY), rates, strict=True):
-            of = {"sid": "", "ks": "other-"}.get(name, "v")
-            about = [
-                {
-                    "id": f"u{i}",
-                    "group": f"u{i}",
-                    "voice": of and f"{of}{i % 5}",
-                    "denominator": 1.0,
-                }
-                for i in range(20)
-            ]
-            items = [item | {"numerator": float(i < 20 * rate)} for i, item in enumerate(about)]
+            items = []
+            for i in range(20):
+                about = {"id": f"u{i}", "group": f"u{i}", "voice": voice.format(i % 5)}
+                right = float(i < 20 * rate)
+                items.append(about | {"denominator": 1.0, "numerator": right})
             path = exp / arm / "dev/scores" / arm / f"{name}-{metric}" / f"{condition}.parquet"
             write_items(path, items, {"task": name, "metric": metric, "condition": condition})
     (exp / arm / "dev/results.jsonl").write_text("")
@@ -90,13 +85,8 @@ def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(
     assert any(line.startswith("| **snr-low** | snr-range [-5, 15], 7 steps | ") for line in lines)
     # alike, with fewer edits
     scored(tmp_path, "distil-5", [0.8] * 5, [0.52 // 0.05 * 0.05, 0.6, 0.5, 0.5, 0.5], 0.25)
-    scores = MODULE.read_scores(tmp_path)
-    assert (
-        MODULE.choose(
-            [MODULE.arm_of(n, scores) for n in ("start", "base", "snr-low", "distil-5")]
-        ).name
-        == "distil-5"
-    )
+    scores, names = MODULE.read_scores(tmp_path), ("start", "base", "snr-low", "distil-5")
+    assert MODULE.choose([MODULE.arm_of(name, scores) for name in names]).name == "distil-5"
 
 
 def test_tasks_that_share_voices_draw_them_together(
