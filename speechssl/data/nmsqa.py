@@ -308,7 +308,7 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
         if name in squad:
             context, qa = squad[name]
             question = qa.question
-            texts = [(gold.text, gold.answer_start) for gold in qa.answers]
+            texts = [(gold.text, gold.offset) for gold in qa.answers]
         else:
             context = " ".join(filter(None, sentences.values())) or text_of(passage)
             question = text_of(recording)

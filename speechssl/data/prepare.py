@@ -168,7 +168,7 @@ class PrepareReport:
         by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
             records = splits.get(split, SplitRecords((), ()))
-            published = self.published.get(split, {})
+            published = {} if self.invented else self.published.get(split, {})
             facts: dict[str, Any] = {"hours": {}}
             for kind in KINDS:
                 items = getattr(records, kind)
@@ -191,8 +191,12 @@ class PrepareReport:
             ]
             facts["set_aside"] = dict(self.reasons(split=split))
             by_split[split] = facts | _count_answers(records)
-        absent = [split for split in self.published if split not in by_split]
-        return {"corpus": self.corpus, "splits": by_split, "absent": absent}
+        content: dict[str, Any] = {"corpus": self.corpus}
+        if self.invented:
+            content["invented"] = True
+        content["splits"] = by_split
+        content["absent"] = [split for split in self.published if split not in by_split]
+        return content
 
 
 # ---- recordings of a corpus of texts
@@ -353,7 +357,10 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     Raises InputError naming the recording that cannot be read, and where the whole is silent or
     shorter than `read_audio` takes.
     """
-    made_from = [{"file": path.name, "bytes": path.stat().st_size} for path in paths]
+    made_from = [
+        {"file": path.name, "bytes": path.stat().st_size if path.is_file() else -1}
+        for path in paths
+    ]
     description = out.with_suffix(".json")
     if out.is_file() and description.is_file():
         card = read_json(description)
@@ -428,8 +435,7 @@ def prepare_corpus(
         # a miniature says so in the title of its README
         readme = (source if source.is_dir() else source.parent) / "README.md"
         title = readme.read_text(encoding="utf-8").partition("\n")[0] if readme.is_file() else ""
-        invented = INVENTED in title
-        report = PrepareReport(corpus, {} if invented else published, o.passages, invented)
+        report = PrepareReport(corpus, published, o.passages, INVENTED in title)
         splits = read(report)
         _check_used(splits, report, source)
         if o.speak:
@@ -641,7 +647,10 @@ def count_set_aside_items(report: Mapping[str, Any]) -> int:
 
 def format_report(report: Mapping[str, Any]) -> str:
     """Format a data report for people: a line a split and kind, then remarks and what was done."""
-    lines = [f"{report['corpus']}:"]
+    title = report["corpus"]
+    if report.get("invented", False):
+        title += f", {INVENTED} of it, to which published counts do not apply"
+    lines = [f"{title}:"]
     for split, facts in report["splits"].items():
         for kind in KINDS:
             if kind not in facts:

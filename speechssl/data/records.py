@@ -313,7 +313,7 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
     """
     root = Path(root)
     folder = root / split
-    if not (folder / "passages.jsonl").is_file():
+    if Path(split).name != split or not (folder / "passages.jsonl").is_file():
         splits = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
         remedy = "prepare one with `speechssl prepare`"
         if splits:

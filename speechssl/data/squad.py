@@ -43,7 +43,13 @@ class SquadAnswer:
     """An annotation of a file."""
 
     text: str
-    answer_start: int | None = None  # -1 is some files' "unknown"
+    answer_start: float | None = None
+
+    @property
+    def offset(self) -> int | None:
+        """The offset in the context, None where it is no count: -1 is some files' "unknown"."""
+        start = self.answer_start
+        return int(start) if start is not None and start >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,12 @@ class SquadQa:
     question: str
     id: str = ""
     answers: tuple[SquadAnswer, ...] = ()
-    is_impossible: bool | None = None
+    is_impossible: bool | Literal["True", "true", "False", "false"] | None = None
     transcript: str = ""
+
+    @property
+    def impossible(self) -> bool:
+        return str(self.is_impossible).lower() == "true"
 
 
 @dataclass(frozen=True)
@@ -186,7 +196,7 @@ def make_records(
                 continue
             name = report.unique_id(split, name, questions)
             questions[name] = replace(question, id=name)
-            answers = () if qa.is_impossible else qa.answers
+            answers = () if qa.impossible else qa.answers
             lost = sum(answer.char_start is None for answer in question.answers)
             for done, number_of in ((EMPTY, len(answers) - len(question.answers)), (BY_TEXT, lost)):
                 if number_of:
@@ -213,16 +223,14 @@ def _make_question(
     if style.transcribed_questions:
         text, transcript = "", qa.question
     original = originals.questions.get(qa.id)
-    golds = () if qa.is_impossible else qa.answers
-    starts = [(gold.text, gold.answer_start if style.offsets else None) for gold in golds]
+    golds = () if qa.impossible else qa.answers
+    starts = [(gold.text, gold.offset if style.offsets else None) for gold in golds]
     if style.transcribed_passages and passage.text:
-        in_original = (
-            {gold.text: gold.answer_start for gold in original.answers} if original else {}
-        )
+        in_original = {gold.text: gold.offset for gold in original.answers} if original else {}
         starts = [(gold.text, in_original.get(gold.text)) for gold in golds]
     answers = []
     for words, start in starts:
-        fits = start is not None and start >= 0 and passage.written.startswith(words, start)
+        fits = start is not None and passage.written.startswith(words, start)
         if words.strip():
             answers.append(Answer(words, char_start=start if fits else None))
     return Question(
@@ -239,7 +247,7 @@ def _why_unusable(question: Question, qa: SquadQa, style: Style) -> str:
     """Say why a question cannot be used; "" where it can."""
     if not question.written.strip() and not style.transcribed_questions:
         return "empty question"
-    if question.answers or qa.is_impossible:
+    if question.answers or qa.impossible:
         return ""
     return "every answer is empty" if qa.answers else "no answer, and not marked impossible"
 
@@ -355,11 +363,18 @@ def split_of(source: Path, path: Path) -> str:
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
-    """Raise InputError for Chinese that would be taken for another language, whose rules would be
-    wrong."""
-    text = "".join(p.context for p in paragraphs[:ENOUGH])
-    if language != "zh" and 2 * len(re.findall(r"[\u3400-\u9fff]", text)) > len(text):
+    """Raise InputError for Chinese that would be taken for another language, or the reverse: its
+    rules would be wrong."""
+    paragraphs = paragraphs[:ENOUGH]
+    text = " ".join(
+        [*(p.context for p in paragraphs), *(qa.question for p in paragraphs for qa in p.qas)]
+    )
+    chinese = len(re.findall(r"[\u3400-\u9fff]", text))
+    letters = sum(map(str.isalpha, text))
+    if language != "zh" and 2 * chinese > letters:
         raise InputError(f"{path} is mostly in Chinese characters; give --language zh")
+    if language == "zh" and 10 * chinese < letters:
+        raise InputError(f"{path} has hardly any Chinese characters; give --language en")
 
 
 def _take_passages(records: SplitRecords, sounds: Mapping[str, Path]) -> dict[str, Take]:

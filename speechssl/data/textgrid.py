@@ -20,7 +20,8 @@ def read_tiers(path: Path) -> list[Tier]:
     seconds), in order.
 
     TextGrids are those of Praat and the Montreal Forced Aligner, long or short, old or new, in
-    UTF-8 or UTF-16. praatio 6.2 is not used: it reads one that is cut off as if it were whole,
+    UTF-8 or UTF-16. Where more intervals follow than a tier counts they are read, where fewer do
+    the file was cut off. praatio 6.2 is not used: it reads one that is cut off as if it were whole,
     takes -0.1 for 0.1, and refuses 5e-05 and intervals that overlap or have no length, which
     aligners write. Raises InputError for a file that is no TextGrid, or not whole.
     """
@@ -35,31 +36,36 @@ def read_tiers(path: Path) -> list[Tier]:
             elif match[2] is not None:
                 tokens.append(float(match[2]))
         return _parse_tiers(tokens)
-    except (LookupError, TypeError, ValueError) as error:
+    except (EOFError, LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"cannot read {path} as a TextGrid ({error}); save it again from Praat as a text file"
         ) from error
 
 
 def _parse_tiers(tokens: Sequence[str | float]) -> list[Tier]:
-    """Parse the tokens of a TextGrid. Raises LookupError, TypeError or ValueError for tokens of
-    something else, and where less follows than is counted."""
+    """Parse the tokens of a TextGrid. Raises EOFError where less follows than is counted,
+    LookupError, TypeError or ValueError for tokens of something else."""
     if tokens[0] not in ("ooTextFile", "ooTextFile short") or tokens[1] != "TextGrid":
         raise TypeError("another header")
     tiers: list[Tier] = []
-    place = 5  # after the two times and the number of tiers
-    for _ in range(int(tokens[4])):
-        kind, name, _, _, size = tokens[place : place + 5]
-        place += 5
+    found, place = 0, 5  # after the two times and the number of tiers
+    while place < len(tokens):
+        kind, name = tokens[place : place + 2]
+        _, _, size = map(float, tokens[place + 2 : place + 5])
         width = {"IntervalTier": 3, "TextTier": 2}[str(kind)]
-        end = place + width * int(size)
-        if end > len(tokens):
-            raise ValueError(f"its tier {name} counts {size:g}, and fewer follow")
+        place += 5
+        end = place  # of the entries, which begin with a number
+        while end < len(tokens) and not isinstance(tokens[end], str):
+            end += width
+        last = min(end, len(tokens) - width + 1)
+        entries = [tokens[i : i + width] for i in range(place, last, width)]
+        if len(entries) < size or end > len(tokens):
+            raise EOFError(f"its tier {name} counts {size:g} and {len(entries)} follow")
         if width == 3:
-            intervals = []
-            for i in range(place, end, width):
-                start, stop, label = tokens[i : i + width]
-                intervals.append((str(label), float(start), float(stop)))
+            intervals = [(str(label), float(start), float(stop)) for start, stop, label in entries]
             tiers.append((str(name), intervals))
+        found += 1
         place = end
+    if found < float(tokens[4]):
+        raise EOFError(f"it counts {tokens[4]:g} tiers and {found} follow")
     return tiers

@@ -64,7 +64,7 @@ def test_empty_answers_leave_their_question_unless_all_are():
     assert aside == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
 
 
-@pytest.mark.parametrize(("written", "answered"), [(None, True), (False, True), (True, False)])
+@pytest.mark.parametrize(("written", "answered"), [(False, True), ("False", True), ("true", False)])
 def test_a_question_marked_impossible_has_no_answers(tmp_path, squad_json, written, answered):
     asked = [("a", "Where?", [("Rome", 16)], {"is_impossible": written})]
     records, _, _ = recorded(*read_squad(squad_json(tmp_path / "a.json", (BORN, asked))))
@@ -258,10 +258,13 @@ def test_another_folder_is_one_sentence(tmp_path, source, squad_json, unmade):
     refused("no usable question of squad", prepare, tmp_path / "none", unmade)
 
 
-def test_chinese_is_not_taken_for_english(tmp_path, squad_json, unmade):
+def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json, unmade):
     asked = [("1", "歐洲在哪裡？", [("歐洲", 1)])]
-    chinese = squad_json(tmp_path / "dev.json", ("在歐洲的歐盟 (EU)", asked))
+    chinese = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", asked))
+    asked = [("1", "Where is it?", [("Europe", 20)])]
+    english = squad_json(tmp_path / "test.json", ("The EU (歐盟) lies in Europe.", asked))
     refused("dev.json is mostly in Chinese", prepare, chinese, unmade)
+    refused("test.json has hardly any Chinese", prepare, english, unmade, language="zh")
     prepare(chinese, tmp_path / "zh", language="zh")
     assert load_corpus(tmp_path / "zh", "dev").questions[0].language == "zh"
 
