@@ -154,6 +154,11 @@ class CtcCheckpoint:
             return torch.zeros(0, len(self.symbols))
         inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt")
         logits = self.model(inputs.input_values.to(self.model.device)).logits[0]
+        if len(logits) != frames:  # words would get wrong times
+            raise InputError(
+                f"{self._folder} changes its frame rate after the convolutions; "
+                "give a CTC model without adapter"
+            )
         return logits.float().log_softmax(-1).cpu()
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:

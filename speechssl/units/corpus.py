@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -296,13 +297,13 @@ def extract_corpus(
     if share is not None:
         number, count = share
         with lock_folder(out, wait=False, shared=True):
-            _check_folder(maker, facts)
+            _check_folder(maker, recordings, facts)
             shards = plan_shards(_measure(recordings), maker.size)
             results = _make_shards(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
             return Extraction({}, _failed(results))
     with lock_folder(out, wait=share is not None):
-        _check_folder(maker, facts)
+        _check_folder(maker, recordings, facts)
         shards = plan_shards(_measure(recordings), maker.size)
         results = _make_shards(maker, shards, engine)
         failed = _failed(results)
@@ -322,7 +323,9 @@ def extract_corpus(
     return Extraction(card, failed)
 
 
-def _check_folder(maker: ShardMaker, source: Mapping[str, Any]) -> None:
+def _check_folder(
+    maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any]
+) -> None:
     """Raise InputError where the folder holds units of another source, or made in another way, or
     other tables."""
     out = maker.out
@@ -338,6 +341,12 @@ def _check_folder(maker: ShardMaker, source: Mapping[str, Any]) -> None:
         made_from = read_json(out / CARD)["made_from"]
         if any(made_from.get(name) != source.get(name) for name in ("corpus", "split")):
             fault = "the units of another corpus or split"
+    first = out / part_name(0)
+    if first.is_file() and not fault:
+        with suppress(ValueError):  # damaged: made again
+            held = [u.id for u in decode(first.read_bytes()).utterances]
+            if held and not {r.id for r in recordings}.intersection(held):
+                fault = f"the units of other recordings ({held[0]}, ...)"
     if fault:
         raise InputError(f"{out} holds {fault}; choose another folder or delete it")
 

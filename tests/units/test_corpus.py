@@ -260,3 +260,13 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
 def test_a_share_that_is_none_is_refused(text):
     assert parse_shard("2/8") == (2, 8)
     refused(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8", parse_shard, text)
+
+
+def test_a_folder_with_the_units_of_other_recordings_is_refused(extractor, recordings, tmp_path):
+    out = tmp_path / "units"
+    extract(extractor, recordings, out)
+    before = contents(out)
+    for path in sorted(recordings.iterdir()):
+        path.rename(path.with_name(f"other-{path.name}"))
+    refused("the units of other recordings", extract, extractor, recordings, out)
+    assert contents(out) == before
