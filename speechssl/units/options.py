@@ -20,7 +20,9 @@ from speechssl.options import (
     SnrOver,
     Whole,
     argument,
+    changed_options,
     option,
+    refuse_given,
 )
 
 BUDGET = 300_000  # frames that are kept of all that pass by
@@ -77,6 +79,11 @@ class Fit:
     standardise: bool = option(
         False, "scale every dimension to variance 1 before clustering (Whisper's layers need it)"
     )
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a layer of what has none."""
+        if self.encoder in ("mfcc", "fbank"):
+            refuse_given(("layer",), changed_options(self), f"with {self.encoder}")
 
 
 @dataclass(frozen=True, kw_only=True)

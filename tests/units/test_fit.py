@@ -388,3 +388,10 @@ def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
     write_joblib(tmp_path / "km.bin")
     refused("has the layers 0 to 2, not 22", imported, tmp_path / "km.bin", out, name, 22)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("encoder", ["mfcc", "fbank"])
+def test_spectral_features_have_no_layer(encoder, tmp_path):
+    given = {"source": tmp_path, "encoder": encoder, "out": tmp_path / "k.safetensors"}
+    assert Fit(**given).layer is None
+    refused(f"--layer would have no effect with {encoder}", Fit, **given, layer=3)
