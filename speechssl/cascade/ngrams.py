@@ -217,13 +217,20 @@ def save_ngrams(model: NgramModel, path: Path) -> None:
 
 
 def load_ngrams(path: Path) -> NgramModel:
-    """Read what `save_ngrams` wrote."""
-    with np.load(path) as file:
-        words, ngrams = tuple(str(file["words"]).split("\n")), []
-        for n in range(1, len(file.files) // 5 + 1):
-            keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
-            names = (f"{n}.log_probs", f"{n}.backoffs")
-            ngrams.append(Ngrams(keys, *(file[f"{m}.levels"][file[m]] for m in names)))
+    """Read what `save_ngrams` wrote. Raises InputError for a file that is missing or damaged."""
+    ngrams = []
+    try:
+        with np.load(path) as file:
+            words = tuple(str(file["words"]).split("\n"))
+            for n in range(1, len(file.files) // 5 + 1):
+                keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
+                names = (f"{n}.log_probs", f"{n}.backoffs")
+                ngrams.append(Ngrams(keys, *(file[f"{m}.levels"][file[m]] for m in names)))
+    except Exception as error:  # numpy, zipfile and zlib each raise their own
+        raise InputError(
+            f"{path} is not a whole n-gram model ({first_line(error)}); make it again: "
+            "`speechssl train ngram`"
+        ) from error
     return NgramModel(words, tuple(ngrams))
 
 

@@ -14,6 +14,7 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
+from speechssl.errors import InputError
 
 VOICES = {
     "train": ("Ivy", "Joanna", "Joey", "Justin", "Kendra", "Kimberly", "Matthew", "Salli"),
@@ -55,13 +56,18 @@ def _read(order: Order) -> dict[str, Prepared]:
     splits: dict[tuple[str, str], str] = {}
     for split, voices in VOICES.items():
         splits |= {(voice, folders[split]): split for voice in voices}
-    for _, (annotated, tagged, *_) in read_fields(order.find(TEXTS), 2, "\t"):
+    for place, (annotated, tagged, *_) in read_fields(order.find(TEXTS), 2, "\t"):
         name, *words = annotated.split()
         voice, _, rest = name.partition("-snips-")
         key = (voice, rest.partition("-")[0])
         if key not in splits:
             continue
-        text, slots = parse_slots(words[1:-1], tagged.split()[1:-1])
+        tags = tagged.split()
+        if len(tags) != len(words):
+            raise InputError(
+                f"{place} has {len(words)} words and {len(tags)} tags; prepare Audio SNIPS again"
+            )
+        text, slots = parse_slots(words[1:-1], tags[1:-1])
         path = order.source / folders[splits[key]] / f"{name}.wav"
         utterance = Utterance(name, str(path), 0.0, voice, text=text, slots=slots)
         utterances[splits[key]].append(utterance)

@@ -19,6 +19,7 @@ from speechssl.data.superb_sets import (
     read_fields,
     sizes,
 )
+from speechssl.errors import InputError
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}
 ASV_COUNTS = {
@@ -45,7 +46,9 @@ def _read(order: Order) -> dict[str, Prepared]:
     # (split of SID, recording); lines such as "1 id10001/1zcIwhmdeo4/00001.wav"
     listed: list[tuple[str, str]] = []
     path = order.find("iden_split.txt", "meta/iden_split.txt")
-    for _, (code, name, *_) in read_fields(path, 2):
+    for place, (code, name, *_) in read_fields(path, 2):
+        if code not in ("1", "2", "3"):
+            raise InputError(f"{place} has the split {code}, not 1 to 3; download it again")
         listed.append((SPLITS[int(code) - 1], name))
     trials: list[Trial] = []
     # lines such as "1 id10270/5r0dWxy17C8/00001.wav id10270/5sJomL_D0_g/00001.wav"

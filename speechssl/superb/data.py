@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -155,7 +156,7 @@ class HeadSettings:
     balanced: bool = False  # recordings are drawn so that all classes come equally often
 
 
-class Task:
+class Task(ABC):
     """A task is a frozen dataclass: `Verification(data, grid, ...sizes of the head...)`."""
 
     name: str  # pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss
@@ -164,20 +165,21 @@ class Task:
     pooled = False  # the head uses the mean over time alone, (S, D) a recording
     wants_waves = False  # batches contain the encoder's input
 
+    @abstractmethod
     def build(self, states: int, width: int) -> nn.Module:
         """Make a head for S states of width D, with `featurizer: Featurizer`. Random weights come
         from torch's generator."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, head: Any, batch: Batch) -> Tensor:
         """Return the training loss, a scalar."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predict(self, head: Any, batch: Batch) -> Sequence[Any]:
         """Predict JSON values or numpy arrays, one a recording, independent of padding and of the
         rest of the batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """Evaluate predictions, which are by the utterance's id. An utterance without one could not
         be read; it counts as wrong and is never left out.
@@ -185,7 +187,6 @@ class Task:
         resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for
         evaluations on dev, which must be fast.
         """
-        raise NotImplementedError
 
 
 # ---- hidden states of a frozen encoder in the feature store

@@ -269,3 +269,10 @@ def test_a_model_on_disk_has_the_same_ngrams_and_nearly_the_same_probabilities(t
         # fewer values than levels
         np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=1e-6)
         np.testing.assert_allclose(ours.backoffs, theirs.backoffs, atol=1e-6)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK damaged"])
+def test_a_damaged_model_on_disk_is_named(content, tmp_path):
+    if content is not None:
+        (tmp_path / "ngrams.npz").write_bytes(content)
+    refused("ngrams.npz is not a whole n-gram model", load_ngrams, tmp_path / "ngrams.npz")
