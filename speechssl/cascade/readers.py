@@ -101,6 +101,11 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         encoder = reader.model.base_model
         card |= {"text_qa": hash_of_weights(str(folder)), "lengths": options.lengths}
     else:
+        if options.lengths != ReaderOptions().lengths:
+            raise InputError(
+                f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
+                "card; leave out --max-seq-length, --doc-stride and --max-answer-length"
+            )
         model, layout, reader_card = load_reader(folder, answering=True)
         if reader_card.get("what") == "DUAL reader":
             raise InputError(

@@ -29,6 +29,7 @@ from speechssl.units.options import Evaluate, Fit
 from speechssl.units.phones import SILENCE, phone_frames, read_alignment
 from speechssl.units.quality import evaluate_units, format_measures
 
+from ..data.test_textgrid import SHORT
 from ..files import refused
 from ..test_metrics import edit_distance
 
@@ -114,28 +115,6 @@ def test_the_bit_rate_is_symbols_a_second_times_their_entropy():
 # wrong with a file
 
 
-SHORT = """File type = "ooTextFile"
-Object class = "TextGrid"
-
-0
-0.75
-<exists>
-1
-"IntervalTier"
-"whatever"
-0
-0.75
-3
-0
-0.25
-""
-0.25
-0.5
-"AH0"
-0.5
-0.75
-"s"
-"""
 PHONES = [(SILENCE, 0.0, 0.25), ("AH0", 0.25, 0.5), ("s", 0.5, 0.75)]
 
 
