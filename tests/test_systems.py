@@ -22,7 +22,7 @@ from speechssl.encoders.encoder import SharedEncoder
 from speechssl.options import Parts
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
-from speechssl.systems import bundle, load_systems
+from speechssl.systems import bundle, link_parts, load_systems
 from speechssl.units.codebook import Codebook, load_codebook
 
 from .files import change_json, change_lines, refused
@@ -289,3 +289,14 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, ca
     )
     assert evaluate(*named, "--models", "mine") == 2
     assert "go together, in the place of --models" in capsys.readouterr().err
+
+
+def test_an_error_names_the_parts_that_were_linked(models: Path) -> None:
+    change_json(models / "dual/card.json", units={"codebook": "other"}, codebooks=[])
+    given = Parts("people-en/encoder", codebook=models / "units.safetensors", dual=models / "dual")
+
+    def load() -> None:
+        with link_parts(given) as folder:
+            load_systems(folder, ["dual"])
+
+    refused(f"^{models / 'dual'} is no reader", load)
