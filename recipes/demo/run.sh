@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make demo`: synthesises new test sets, evaluates three systems in clean speech, in noise and on another synthesiser, and writes pages.
+# `make demo`: synthesises new test sets, evaluates four systems in clean speech, in noise and on another synthesiser, and writes pages.
 # Nothing is trained.
 # Another test set, with other people, values and voices in other places: SEED=2 make demo (goes to exp/demo-2). PASSAGES=100 make demo
 # makes a larger one (exp/demo-100-passages).

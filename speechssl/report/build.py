@@ -197,7 +197,7 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     facts = {
         "Data": f"{card.get('corpus')} ({card.get('synthetic', 'as the corpus has it')})",
         "Split": split,
-        "Manifests": card.get("manifests"),
+        "Manifest": data_hash(corpus, split),
         "Made by": card.get("made_by"),
     }
     published = published_table([f"{card.get('corpus')} {split}"])
@@ -326,7 +326,7 @@ def audible_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
     if usable:
         chosen, why = (
             usable[0],
-            "the noisiest in which the best FF1 is half of that in clean speech",
+            "the noisiest in which the best FF1 is at least half of that in clean speech",
         )
     where = f"{family_name(chosen.short).lower()} at {decibels(chosen.snr_db or 0.0)}"
     return [clean, chosen], (
