@@ -35,7 +35,7 @@ from training import plain
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.engines import TorchEngine
+from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.options import Hubert

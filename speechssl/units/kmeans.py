@@ -16,8 +16,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.errors import InputError
-from speechssl.units.codebook import PADDING, Codebook, versions
-from speechssl.units.nearest import Nearest
+from speechssl.units.codebook import PADDING, Codebook, Nearest, versions
 from speechssl.units.options import BUDGET, STARTS
 
 # clusters from which on all frames are passed over; the published sizes, 50 to 500, keep the
