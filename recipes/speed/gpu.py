@@ -39,7 +39,7 @@ from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.options import Hubert
-from speechssl.pretrain.presets import apply_size
+from speechssl.pretrain.run import apply_size
 from speechssl.timing import FrameGrid
 
 DATASHEET = 989.0  # TFLOP/s in bf16 of an H100 SXM, without sparsity

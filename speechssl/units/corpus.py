@@ -36,12 +36,12 @@ from speechssl.artifacts import (
     write_json,
     write_lines,
 )
-from speechssl.audio import SAMPLE_RATE, duration, read_audio
+from speechssl.audio import SAMPLE_RATE, duration, format_length, read_audio
 from speechssl.data.files import digest
 from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, make_printable, report_set_aside
-from speechssl.timing import RunLength, format_length
+from speechssl.timing import RunLength
 from speechssl.units.codebook import PADDING
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.options import Extract

@@ -23,9 +23,9 @@ from tqdm import tqdm
 from speechssl.artifacts import write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
+from speechssl.data.files import detect_delimiter, number_of, read_csv, read_header
 from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, check_inside, load_corpus
-from speechssl.data.tables import detect_delimiter, number_of, read_csv, read_header
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import RunLength

@@ -254,7 +254,7 @@ def test_contrastive_pretraining_goes_on(corpus, tmp_path):
 
     from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
     from speechssl.pretrain.options import Wav2Vec2
-    from speechssl.pretrain.presets import apply_size
+    from speechssl.pretrain.run import apply_size
 
     sizes = {
         "hidden_size": 64,
