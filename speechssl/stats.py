@@ -1,17 +1,15 @@
-"""Intervals, p-values, paired differences, and quantities computed from scores that are drawn
-together.
+"""Intervals, p-values and paired differences of scores, by resampling.
 
-Letters: S items (questions or recordings), G groups, A askers, R resamples, C columns. Items of one
-voice, or questions about one passage, are not independent: whole groups are drawn (the cluster
-bootstrap; Davison and Hinkley 1997, section 3.8), and where the asker's voice is known too, both
-voices, each by itself (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)).
-`choose_units` says what the groups are, by one rule for every interval and every test; without
-groups every item is its own.
+What is drawn. Items of one voice, or questions about one passage, are not independent: whole groups
+are drawn (the cluster bootstrap; Davison and Hinkley 1997, section 3.8), and where the asker's
+voice is known too, both voices, each by itself (the pigeonhole bootstrap; Owen 2007, Annals of
+Applied Statistics 1(2)). `choose_units` says what the groups are, by one rule for every interval
+and every test; without groups every item is its own.
 
-`interval_ends` makes every interval. Percentiles of the bootstrap are too narrow where there are
-few groups (eight cover the truth in 89 % of cases in the place of 95, five in 84), and those of the
-pigeonhole bootstrap too wide. So the resamples give the shape of the interval, and the jackknife
-gives its width: Student's t with G - 1 degrees of freedom times the standard error V^(1/2),
+Intervals (`interval_ends`). Percentiles of the bootstrap are too narrow where there are few groups
+(eight cover the truth in 89 % of cases in the place of 95, five in 84), and those of the pigeonhole
+bootstrap too wide. So the resamples give the shape of the interval, and the jackknife gives its
+width: Student's t with G - 1 degrees of freedom times the standard error V^(1/2),
 
     V = (G - 1) / G sum over the groups g of (value without g - value)^2,
 
@@ -21,10 +19,16 @@ value without a group is to be had, the standard error is that of the resamples 
 1))^(1/2). Fewer than FEWEST groups say too little of the spread: there is no interval.
 tests/test_coverage.py has the share of intervals that cover, from 5 groups to 20.
 
-p-values are two-sided. The groups change signs: all 2^G patterns up to EXACT groups, R random ones
-above that. With askers the p is the largest of that by voice, that by asker, and that of Student's
-t with V. Signs are exact for any number of groups, but five cannot give less than 2 / 2^5 = 0.0625,
-whatever the interval says.
+p-values (`Estimate.p_value`) are two-sided. The groups change signs: all 2^G patterns up to EXACT
+groups, R random ones above that. With askers the p is the largest of that by voice, that by asker,
+and that of Student's t with V. Signs are exact for any number of groups, but five cannot give less
+than 2 / 2^5 = 0.0625, whatever the interval says.
+
+An `Estimate` carries a value with its resampled values and its values without a group, so that
+quantities can be computed of several (`combine_estimates`); `resample_cells` makes estimates that
+are drawn together.
+
+Letters: S items (questions or recordings), G groups, A askers, R resamples, C columns.
 """
 
 from __future__ import annotations
@@ -172,6 +176,180 @@ class Difference(Interval):
     p_value: float = 1.0
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust the p-values of a family of tests so that any error at all in it has the stated
+    probability (Holm, 1979)."""
+    order = np.argsort(p_values, kind="stable")
+    tests = np.arange(len(p_values), 0, -1)  # of as many the smallest p has to be the smallest
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, tests * np.asarray(p_values)[order]))
+    return adjusted.tolist()
+
+
+# ---- an estimate: its interval and its p-value
+
+
+class LeftOut(NamedTuple):
+    """These are the values of a score without one group at a time: the jackknife."""
+
+    groups: tuple[str, ...]
+    shares: np.ndarray  # (G,) of the denominators that a group has, of all
+    values: np.ndarray  # (G,) without it
+
+    def variance(self, value: float) -> float:
+        """Estimate the variance by the jackknife; NaN where the value is not defined without some
+        group."""
+        count = int((self.shares > 0).sum())
+        return float((count - 1) / count * ((self.values - value) ** 2).sum())
+
+    def p_value(self, value: float) -> float:
+        """Return the p-value of the value's being 0: the share of patterns of signs, one a group,
+        which give a value at least as far from it.
+
+        What a group adds to the value is what it changes, and its share of the value. NaN as of
+        `variance`.
+        """
+        added = (1 - self.shares) * (value - self.values) + self.shares * value
+        added = added[self.shares > 0]
+        groups = len(added)
+        if not np.isfinite(added).all():
+            return np.nan
+        least = abs(value) * (1 - 1e-9) - 1e-15  # with room for rounding
+        as_far = [np.abs(signs @ added) >= least for signs in _flip_signs(groups)]
+        share = float(np.concatenate(as_far).mean())
+        if groups <= EXACT:
+            return share
+        # of random patterns: the observed one counts too, and none can be rarer than one of all
+        return max((1 + RESAMPLES * share) / (1 + RESAMPLES), 2.0 ** (1 - groups))
+
+
+def _flip_signs(groups: int) -> Iterator[np.ndarray]:
+    """Yield blocks (r, G) of patterns of signs: all of them up to EXACT groups, RESAMPLES random
+    ones above that."""
+    if groups <= EXACT:
+        yield _all_signs(groups)
+        return
+    generator = np.random.default_rng(0)
+    rows = max(1, _BLOCK // groups)
+    for start in range(0, RESAMPLES, rows):
+        yield 2.0 * generator.integers(0, 2, (min(rows, RESAMPLES - start), groups), np.int8) - 1
+
+
+@lru_cache
+def _all_signs(groups: int) -> np.ndarray:
+    return np.array(list(product((-1.0, 1.0), repeat=groups)))
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A quantity over n items in G groups is estimated with its resampled values, on which
+    arithmetic works; `interval` is taken at the end.
+
+    drawn: (R,) its value in the resamples, NaN in those where it is not defined. unit: what the
+    groups are ("voice"); of quantities with different ones all of them, joined by ", ". groups:
+    then the fewest. left: without one group at a time; with askers, also without one of these, and
+    without a pair of both; (): not known. within: the range of the score.
+    """
+
+    value: float
+    drawn: np.ndarray
+    n: int
+    groups: int
+    unit: str = "item"
+    left: tuple[LeftOut, ...] = ()
+    within: tuple[float, float] = (-np.inf, np.inf)
+
+    @property
+    def error(self) -> float | None:
+        """Return the standard error by the jackknife; None where it is not to be had."""
+        variances = [without.variance(self.value) for without in self.left]
+        if not variances or not np.isfinite(variances).all():
+            return None
+        if len(variances) > 1:
+            by_voice, by_asker, by_pair = variances
+            variances = [by_voice, by_asker, by_voice + by_asker - by_pair]
+        return float(np.sqrt(max(variances)))
+
+    @property
+    def interval(self) -> Interval:
+        """Return the value with its 95 % interval; [value, value], which is not estimated, for too
+        few groups, or where no resample gives it."""
+        estimated = interval_scale(self.drawn, self.groups, self.error) is not None
+        ends = interval_ends(self.value, self.drawn, self.groups, self.error, self.within)
+        return Interval(self.value, *ends, self.n, estimated, self.unit, self.groups)
+
+    @property
+    def widened(self) -> np.ndarray:
+        """Return (R,) resampled values as far from the value as those of its interval: what is
+        computed of these has one, too. NaN for too few groups.
+        """
+        scale = interval_scale(self.drawn, self.groups, self.error)
+        return self.value + (np.nan if scale is None else scale) * (self.drawn - self.value)
+
+    @property
+    def p_value(self) -> float:
+        """Return the two-sided p-value of the quantity's being 0, as the head of this module says;
+        1 for a single group."""
+        if not np.isfinite(self.value) or self.groups < 2:
+            return 1.0
+        by_signs = [without.p_value(self.value) for without in self.left[:2]]  # voices, askers
+        if len(by_signs) == 1 and np.isfinite(by_signs).all():
+            return by_signs[0]
+        error = self.error
+        if error is None or not np.isfinite(by_signs).all():
+            by_signs = [2.0 ** (1 - self.groups)]  # the least that signs can give
+            error = float(np.nanstd(self.drawn) * np.sqrt(self.groups / (self.groups - 1)))
+        t = 0.0
+        if self.value:
+            t = abs(self.value) / error if error else np.inf
+        from scipy.special import stdtr
+
+        by_t = 2 * stdtr(self.groups - 1, -t)
+        return float(min(1.0, max(*by_signs, by_t)))
+
+
+def interval_ends(
+    value: float,
+    drawn: np.ndarray,
+    groups: int,
+    error: float | None = None,
+    within: tuple[float, float] = (-np.inf, np.inf),
+) -> tuple[float, float]:
+    """Return the 95 % interval of a value, from its (R,) resampled values, as the head of this
+    module says; NaN is left out.
+
+    groups: how many were drawn. error: its standard error, None: that of the resamples, corrected
+    for the groups.
+    within: the range of the score, which the interval does not leave. [value, value] for fewer than
+    FEWEST groups.
+    """
+    scale = interval_scale(drawn, groups, error)
+    if scale is None:
+        return value, value
+    low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
+    below, above = max(0.0, value - float(low)), max(0.0, float(high) - value)
+    return max(within[0], value - scale * below), min(within[1], value + scale * above)
+
+
+def interval_scale(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
+    """Return how many times as far from the value as those of its resamples the ends of its
+    interval are; None where it has none."""
+    if groups < FEWEST or np.isnan(drawn).all():
+        return None
+    low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
+    half = float(high - low) / 2
+    if half <= 0:
+        return 1.0
+    from scipy.special import ndtri, stdtrit  # here, for who only answers needs none of it
+
+    if error is None:
+        error = half / -float(ndtri(TAIL)) * (groups / (groups - 1)) ** 0.5
+    return -float(stdtrit(groups - 1, TAIL)) * error / half
+
+
+# ---- the estimate of a ratio of sums
+
+
 def mean_interval(
     values: ArrayLike,
     units: BootstrapUnits | None = None,
@@ -233,14 +411,18 @@ def _estimate(
     if not (np.isfinite(sums).all() and sums[:, 1].sum() > 0):
         raise ValueError("scores must be finite, and their denominators not all 0")
     units = units or BootstrapUnits("item", tuple((str(i),) for i in range(len(sums))))
+    # groups in order of appearance, so that equal partitions give equal draws
     order = dict.fromkeys(name for names in units.groups for name in names)
     if all(len(names) == 1 for names in units.groups):
-        # groups in order of appearance, so that equal partitions give equal draws
         drawn = _draw_sums(sums, units, order, [seed, seed + 1], resamples)
         return _estimate_by_group(sums, drawn, units)
+    # conversations, which belong to several voices: no voice can be left out by itself
     weights = draw_weights(units.groups, order, seed, resamples)
     drawn = np.concatenate([times @ sums for times in weights])
-    counted = {name for i, names in enumerate(units.groups) if sums[i, 1] > 0 for name in names}
+    counted: set[str] = set()
+    for names, (_, denominator) in zip(units.groups, sums, strict=True):
+        if denominator > 0:
+            counted.update(names)
     return _make_estimate(sums, drawn, len(counted), units)
 
 
@@ -252,19 +434,23 @@ def _make_estimate(
     left: tuple[LeftOut, ...] = (),
 ) -> Estimate:
     """Estimate the ratio of (S, 2) sums from (R, 2) drawn ones."""
-    above, below = sums.T
-    within = (0.0, 1.0 if (above <= below).all() else np.inf)  # a share, a rate of errors
-    if (above < 0).any():
+    numerators, denominators = sums.T
+    if (numerators < 0).any():
         within = (-np.inf, np.inf)
-    value = float(above.sum() / below.sum())
+    elif (numerators <= denominators).all():
+        within = (0.0, 1.0)  # a share
+    else:
+        within = (0.0, np.inf)  # a rate of errors
+    value = float(numerators.sum() / denominators.sum())
     return Estimate(value, _ratio(drawn), len(sums), groups, units.text, left, within)
 
 
 def _estimate_by_group(sums: np.ndarray, drawn: np.ndarray, units: BootstrapUnits) -> Estimate:
-    """Estimate as `_make_estimate`, where every item has one group: without one at a time, too."""
+    """Estimate as `_make_estimate`, where every item has one group, so that the values without one
+    are known."""
     left = tuple(_leave_out(sums, way) for way in list_ways(units))
     # groups that have something to count, of two populations the fewer
-    groups = min(int((way.shares > 0).sum()) for way in left)
+    groups = min(int((without.shares > 0).sum()) for without in left)
     return _make_estimate(sums, drawn, groups, units, left)
 
 
@@ -316,25 +502,27 @@ def _draw_sums(
     seeds: Sequence[int],
     resamples: int,
 ) -> np.ndarray:
-    """Draw (R, C) sums over groups, or over pairs of a group and an asker. sums: (S, C); order: of
-    all groups; seeds: for groups and for askers."""
+    """Draw sums over groups, or over pairs of a group and an asker: (R, C).
+
+    sums: (S, C) of the items; order: of all groups; seeds: for groups and for askers.
+    """
     askers = units.askers or ("",) * len(sums)
-    index = {group: i for i, group in enumerate(order)}
-    asking = {asker: i for i, asker in enumerate(sorted(set(askers)))}
-    table = np.zeros((len(index), len(asking), sums.shape[1]))
-    rows_of = [index[group] for group in units.labels]
-    np.add.at(table, (rows_of, [asking[asker] for asker in askers]), sums)
-    rows = max(1, _BLOCK // (len(index) + len(asking) * sums.shape[1]))
-    groups = _draw_groups(len(index), seeds[0], resamples, rows)
-    of_group = table.reshape(len(index), -1)
+    group_places = {group: i for i, group in enumerate(order)}
+    asker_places = {asker: i for i, asker in enumerate(sorted(set(askers)))}
+    groups_of_items = [group_places[group] for group in units.labels]
+    askers_of_items = [asker_places[asker] for asker in askers]
+    table = np.zeros((len(group_places), len(asker_places), sums.shape[1]))  # (G, A, C)
+    np.add.at(table, (groups_of_items, askers_of_items), sums)
+    of_group = table.reshape(len(group_places), -1)  # (G, A C)
+    rows = max(1, _BLOCK // (len(group_places) + len(asker_places) * sums.shape[1]))
+    drawn_groups = _draw_groups(len(group_places), seeds[0], resamples, rows)
     if not units.askers:
-        return np.concatenate([counts @ of_group for counts in groups])
+        return np.concatenate([counts @ of_group for counts in drawn_groups])
+    drawn_askers = _draw_groups(len(asker_places), seeds[1], resamples, rows)
     blocks = []
-    for counts, asked in zip(
-        groups, _draw_groups(len(asking), seeds[1], resamples, rows), strict=True
-    ):
-        of_asker = (counts @ of_group).reshape(len(counts), len(asking), -1)
-        blocks.append(np.einsum("rac,ra->rc", of_asker, asked))
+    for counts, asker_counts in zip(drawn_groups, drawn_askers, strict=True):
+        of_asker = (counts @ of_group).reshape(len(counts), len(asker_places), -1)
+        blocks.append(np.einsum("rac,ra->rc", of_asker, asker_counts))
     return np.concatenate(blocks)
 
 
@@ -347,204 +535,34 @@ def _draw_groups(groups: int, seed: int, resamples: int, rows: int) -> Iterator[
         yield np.bincount(flat, minlength=chosen.size).reshape(chosen.shape).astype(np.float64)
 
 
-# ---- without one group at a time: the jackknife, and signs
+# ---- without one group at a time
 
 
 Way = tuple[tuple[str, ...], np.ndarray]  # groups to leave out, and (S,) the place of every item's
 
 
 def list_ways(units: BootstrapUnits) -> list[Way]:
-    """List what is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of
+    """List the ways to leave something out: a group; with askers, also an asker, and a pair of
     both."""
-    names = [f"{units.name} {label}" for label in units.labels]
-    ways = [names]
+    groups = [f"{units.name} {label}" for label in units.labels]
+    ways: list[Sequence[str]] = [groups]
     if units.askers:
-        pairs = [f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)]
-        ways += [list(units.askers), pairs]
+        pairs = [f"{a}{CROSSED}{b}" for a, b in zip(groups, units.askers, strict=True)]
+        ways += [units.askers, pairs]
     found = []
     for labels in ways:
-        groups, places = np.unique(labels, return_inverse=True)
-        found.append((tuple(groups.tolist()), places))
+        names, places = np.unique(labels, return_inverse=True)
+        found.append((tuple(names.tolist()), places))
     return found
 
 
-class LeftOut(NamedTuple):
-    """A value is computed without one group at a time.
-
-    shares: (G,) of the items that a group has, of all; values: (G,).
-    """
-
-    groups: tuple[str, ...]
-    shares: np.ndarray
-    values: np.ndarray
-
-    def variance(self, value: float) -> float:
-        """Estimate the variance by the jackknife; NaN where the value is not defined without some
-        group."""
-        count = int((self.shares > 0).sum())
-        return float((count - 1) / count * ((self.values - value) ** 2).sum())
-
-    def p_value(self, value: float) -> float:
-        """Return the p-value of the value's being 0: the share of patterns of signs, one a group,
-        which give a value at least as far from it.
-
-        What a group adds to the value is what it changes, and its share of the value. NaN as of
-        `variance`.
-        """
-        added = (1 - self.shares) * (value - self.values) + self.shares * value
-        added = added[self.shares > 0]
-        if not np.isfinite(added).all():
-            return np.nan
-        least = abs(value) * (1 - 1e-9) - 1e-15
-        far = [np.abs(signs @ added) >= least for signs in _flip_signs(len(added))]
-        share = float(np.concatenate(far).mean())
-        if len(added) <= EXACT:
-            return share
-        return max((1 + RESAMPLES * share) / (1 + RESAMPLES), 2.0 ** (1 - len(added)))
-
-
 def _leave_out(sums: np.ndarray, way: Way) -> LeftOut:
-    """Return the ratio of (S, 2) sums without one group at a time."""
+    """Compute the ratio of (S, 2) sums without one group at a time."""
     groups, places = way
     total = sums.sum(0)
     of_group = np.stack([np.bincount(places, column, len(groups)) for column in sums.T], axis=1)
-    return LeftOut(groups, of_group[:, 1] / total[1], _ratio(total - of_group))
-
-
-def _flip_signs(groups: int) -> Iterator[np.ndarray]:
-    """Yield blocks (r, G) of patterns of signs: all of them up to EXACT groups, RESAMPLES random
-    ones above that."""
-    if groups <= EXACT:
-        yield _all_signs(groups)
-        return
-    generator = np.random.default_rng(0)
-    rows = max(1, _BLOCK // groups)
-    for start in range(0, RESAMPLES, rows):
-        yield 2.0 * generator.integers(0, 2, (min(rows, RESAMPLES - start), groups), np.int8) - 1
-
-
-@lru_cache
-def _all_signs(groups: int) -> np.ndarray:
-    return np.array(list(product((-1.0, 1.0), repeat=groups)))
-
-
-# ---- the interval, the p-value
-
-
-def interval_ends(
-    value: float,
-    drawn: np.ndarray,
-    groups: int,
-    error: float | None = None,
-    within: tuple[float, float] = (-np.inf, np.inf),
-) -> tuple[float, float]:
-    """Return the 95 % interval of a value, from its (R,) resampled values, as the head of this
-    module says; NaN is left out.
-
-    groups: how many were drawn. error: its standard error, None: that of the resamples, corrected
-    for the groups.
-    within: the range of the score, which the interval does not leave. [value, value] for fewer than
-    FEWEST groups.
-    """
-    scale = interval_scale(drawn, groups, error)
-    if scale is None:
-        return value, value
-    low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
-    below, above = max(0.0, value - float(low)), max(0.0, float(high) - value)
-    return max(within[0], value - scale * below), min(within[1], value + scale * above)
-
-
-def interval_scale(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
-    """Return how many times as far from the value as those of its resamples the ends of its
-    interval are; None where it has none."""
-    if groups < FEWEST or np.isnan(drawn).all():
-        return None
-    low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
-    half = float(high - low) / 2
-    if half <= 0:
-        return 1.0
-    from scipy.special import ndtri, stdtrit  # here, for who only answers needs none of it
-
-    if error is None:
-        error = half / -float(ndtri(TAIL)) * (groups / (groups - 1)) ** 0.5
-    return -float(stdtrit(groups - 1, TAIL)) * error / half
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of a family of tests so that any error at all in it has the stated
-    probability (Holm, 1979)."""
-    order = np.argsort(p_values, kind="stable")
-    tests = np.arange(len(p_values), 0, -1)  # of as many the smallest p has to be the smallest
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, tests * np.asarray(p_values)[order]))
-    return adjusted.tolist()
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """A quantity over n items in G groups is estimated with its resampled values, on which
-    arithmetic works; `interval` is taken at the end.
-
-    drawn: (R,) its value in the resamples, NaN in those where it is not defined. unit: what the
-    groups are ("voice"); of quantities with different ones all of them, joined by ", ". groups:
-    then the fewest. left: without one group at a time; with askers, also without one of these, and
-    without a pair of both; (): not known. within: the range of the score.
-    """
-
-    value: float
-    drawn: np.ndarray
-    n: int
-    groups: int
-    unit: str = "item"
-    left: tuple[LeftOut, ...] = ()
-    within: tuple[float, float] = (-np.inf, np.inf)
-
-    @property
-    def error(self) -> float | None:
-        """Return the standard error by the jackknife; None where it is not to be had."""
-        variances = [way.variance(self.value) for way in self.left]
-        if not variances or not np.isfinite(variances).all():
-            return None
-        if len(variances) > 1:
-            by_voice, by_asker, by_pair = variances
-            variances = [by_voice, by_asker, by_voice + by_asker - by_pair]
-        return float(np.sqrt(max(variances)))
-
-    @property
-    def interval(self) -> Interval:
-        """Return the value with its 95 % interval; [value, value], which is not estimated, for too
-        few groups, or where no resample gives it."""
-        estimated = interval_scale(self.drawn, self.groups, self.error) is not None
-        ends = interval_ends(self.value, self.drawn, self.groups, self.error, self.within)
-        return Interval(self.value, *ends, self.n, estimated, self.unit, self.groups)
-
-    @property
-    def widened(self) -> np.ndarray:
-        """Return (R,) resampled values as far from the value as those of its interval: what is
-        computed of these has one, too. NaN for too few groups.
-        """
-        scale = interval_scale(self.drawn, self.groups, self.error)
-        return self.value + (np.nan if scale is None else scale) * (self.drawn - self.value)
-
-    @property
-    def p_value(self) -> float:
-        """Return the two-sided p-value of the quantity's being 0, as the head of this module says;
-        1 for a single group."""
-        if not np.isfinite(self.value) or self.groups < 2:
-            return 1.0
-        by_signs = [way.p_value(self.value) for way in self.left[:2]]
-        error = self.error
-        if len(by_signs) == 1 and np.isfinite(by_signs).all():
-            return by_signs[0]
-        if error is None or not np.isfinite(by_signs).all():
-            by_signs = [2.0 ** (1 - self.groups)]
-            error = float(np.nanstd(self.drawn) * np.sqrt(self.groups / (self.groups - 1)))
-        far = 0.0
-        if self.value:
-            far = abs(self.value) / error if error else np.inf
-        from scipy.special import stdtr
-
-        return float(min(1.0, max(*by_signs, 2 * stdtr(self.groups - 1, -far))))
+    shares = of_group[:, 1] / total[1]
+    return LeftOut(groups, shares, _ratio(total - of_group))
 
 
 # ---- several scores, drawn together
@@ -660,27 +678,28 @@ def combine_estimates(function: Callable[..., np.ndarray], *estimates: Estimate)
     n = min(e.n for e in estimates)
     groups = min(e.groups for e in estimates)
     unit = ", ".join(dict.fromkeys(name for e in estimates for name in e.unit.split(", ")))
-    ways = max(len(e.left) for e in estimates) if all(e.left for e in estimates) else 0
     left = []
-    for way in range(ways):
-        names, shares, values = _align(estimates, way)
-        left.append(LeftOut(names, shares, evaluate(*values)))
+    if all(e.left for e in estimates):
+        for place in range(max(len(e.left) for e in estimates)):  # groups, askers, pairs
+            names, shares, values = _align(estimates, place)
+            left.append(LeftOut(names, shares, evaluate(*values)))
     return Estimate(value, drawn, n, groups, unit, tuple(left))
 
 
 def _align(
-    estimates: Sequence[Estimate], way: int
+    estimates: Sequence[Estimate], place: int
 ) -> tuple[tuple[str, ...], np.ndarray, list[np.ndarray]]:
     """Return the groups of all quantities, their mean shares, and of each quantity its values
-    without these: one that has not a group keeps its value without it."""
-    known = [e.left[way] for e in estimates if way < len(e.left)]
+    without these: one that has not a group keeps its value without it. place: in `Estimate.left`.
+    """
+    known = [e.left[place] for e in estimates if place < len(e.left)]
     names = sorted({group for left in known for group in left.groups})
     index = {group: i for i, group in enumerate(names)}
     shares = np.zeros(len(names))
     values = []
     for e in estimates:
         without = np.full(len(names), e.value)
-        for left in e.left[way : way + 1]:
+        for left in e.left[place : place + 1]:
             places = [index[group] for group in left.groups]
             without[places] = left.values
             shares[places] += left.shares

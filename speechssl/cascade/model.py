@@ -1,11 +1,14 @@
-"""Connectionist temporal classification (CTC) on an encoder's hidden states: head, decoding, forced
-alignment, recogniser.
+"""Connectionist temporal classification (CTC; Graves et al., ICML 2006) recognises speech on an
+encoder's hidden states.
+
+`CtcHead` gives every frame log-probabilities of symbols. `greedy_spans` and `align_spans` find
+which frames a symbol has, on the likeliest path of all or of a text; `timed_words` joins symbols to
+words; `CtcRecogniser` does all of it. The head (learnt layer weights, projection, LSTM) is
+SUPERB's, arXiv 2105.01051, section 3, where the LSTM has two layers of 1024; one of 256 is the
+default here, for a small corpus and a CPU.
 
 Letters: B batch, L hidden states (the encoder's layers and its input), T frames, D width of a
 hidden state, V symbols.
-Source of the method: Graves et al., ICML 2006; of the head (learnt layer weights, projection,
-LSTM): SUPERB, arXiv 2105.01051, section 3, where the LSTM has two layers of 1024; one of 256 is the
-default here, sized for a small corpus and a CPU.
 """
 
 from __future__ import annotations
@@ -138,11 +141,11 @@ class CtcHead(nn.Module):
         so add nothing to the loss. targets: B lists of symbol numbers, without blanks.
         """
         log_probs = self(features, lengths)
-        sizes = torch.tensor([len(t) for t in targets])
-        flat = torch.tensor([i for t in targets for i in t], dtype=torch.long)
+        sizes = torch.tensor([len(target) for target in targets])
+        joined = torch.tensor([i for target in targets for i in target], dtype=torch.long)
         each = nn.functional.ctc_loss(
             log_probs.transpose(0, 1),
-            flat.to(log_probs.device),
+            joined.to(log_probs.device),
             lengths.cpu(),
             sizes,
             BLANK,
@@ -178,16 +181,20 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
         zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
         return torch.lstm(inputs, (zero, zero), weights, True, 1, 0.0, False, False, True)[0]
 
-    # (B, T, 1) numbers of the frames in reverse order; those of the padding stay where they are. It
-    # is its own inverse.
-    at, sizes = torch.arange(padded.shape[1]), lengths.cpu()[:, None]
-    turned = torch.where(at < sizes, sizes - 1 - at, at)[..., None]
+    # (B, T, 1) numbers of the frames in reverse order; those of the padding stay where they are
+    frames, sizes = torch.arange(padded.shape[1]), lengths.cpu()[:, None]
+    order = torch.where(frames < sizes, sizes - 1 - frames, frames)[..., None]
+
+    def reverse(states: Tensor) -> Tensor:
+        """Turn every row round within its length; twice gives the row."""
+        return states.gather(1, order.expand_as(states))
+
     hidden = padded
     for layer in range(lstm.num_layers):
         hidden = nn.functional.dropout(hidden, lstm.dropout, lstm.training and layer > 0)
         forward = run_one_way(hidden, f"l{layer}")
-        backward = run_one_way(hidden.gather(1, turned.expand_as(hidden)), f"l{layer}_reverse")
-        hidden = torch.cat([forward, backward.gather(1, turned.expand_as(backward))], -1)
+        backward = reverse(run_one_way(reverse(hidden), f"l{layer}_reverse"))
+        hidden = torch.cat([forward, backward], -1)
     return hidden
 
 
@@ -209,13 +216,12 @@ def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """A token span is a symbol in the frames [start, end), whose number is its length. score: mean
-    log-probability."""
+    """A token span is a symbol that lasts the frames [start, end)."""
 
-    token: int
+    token: int  # number of the symbol
     start: int
     end: int
-    score: float
+    score: float  # mean log-probability of the symbol in these frames
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -278,19 +284,20 @@ def timed_words(
     later.
     """
     words: list[list[TokenSpan]] = []
-    starts: list[int] = []
-    between: TokenSpan | None = None  # the separator before the next symbol, if any
+    first_frames: list[int] = []
+    last_separator: TokenSpan | None = None  # where one stands just before
     for span in spans:
         if separator and symbols[span.token] == separator:
-            between = span
+            last_separator = span
             continue
-        if not separator or not words or between is not None:
+        if not separator or not words or last_separator is not None:
             words.append([])
-            starts.append(between.start if from_separator and between is not None else span.start)
+            begins = last_separator if from_separator and last_separator is not None else span
+            first_frames.append(begins.start)
         words[-1].append(span)
-        between = None
+        last_separator = None
     timed = []
-    for word, first in zip(words, starts, strict=True):
+    for word, first in zip(words, first_frames, strict=True):
         text = "".join(symbols[span.token] for span in word)
         score = sum(span.score * len(span) for span in word) / sum(len(span) for span in word)
         start, end = grid.seconds(first), grid.seconds(word[-1].end)
@@ -310,13 +317,14 @@ def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tu
     blank = (log_probs.argmax(-1) == BLANK).tolist()
     cuts = [0]
     while len(blank) - cuts[-1] > longest:
-        at = cuts[-1] + longest // 2
-        runs = []
-        for is_blank, group in itertools.groupby(blank[at : cuts[-1] + longest]):
+        frame = cuts[-1] + longest // 2
+        runs = []  # blanks in a run, and its middle
+        for is_blank, group in itertools.groupby(blank[frame : cuts[-1] + longest]):
             length = len(list(group))
-            runs.append((length if is_blank else 0, at + length // 2))
-            at += length
-        cuts.append(max(runs)[1])
+            runs.append((length if is_blank else 0, frame + length // 2))
+            frame += length
+        _, middle = max(runs)
+        cuts.append(middle)
     return list(itertools.pairwise([*cuts, len(blank)]))
 
 
@@ -358,18 +366,20 @@ class CtcRecogniser:
     def _decoded_spans(self, log_probs: Tensor) -> list[TokenSpan]:
         """Return the symbols of the text that `decoder` gives, piece by piece of a long recording.
         log_probs: (T, V)."""
-        vocabulary, separator = self.vocabulary, self.vocabulary.separator
+        vocabulary = self.vocabulary
+        separator = None
+        if vocabulary.separator:
+            separator = vocabulary.symbols.index(vocabulary.separator)
         spans: list[TokenSpan] = []
         for start, end in pieces_at_blanks(log_probs):
             piece = log_probs[start:end]
             aligned = align_spans(piece, vocabulary.encode(self.decoder.decode(piece)))
-            aligned = [replace(s, start=start + s.start, end=start + s.end) for s in aligned]
-            # a cut stands between two words, whose separator the decoder does not write
-            if spans and aligned and separator:
-                between, at = vocabulary.symbols.index(separator), aligned[0].start
-                if aligned[0].token != between:
-                    spans.append(TokenSpan(between, at, at, 0.0))
-            spans += aligned
+            if spans and aligned and separator not in (None, aligned[0].token):
+                # a cut stands between two words, whose separator the decoder does not write
+                frame = start + aligned[0].start
+                spans.append(TokenSpan(separator, frame, frame, 0.0))
+            for span in aligned:
+                spans.append(replace(span, start=start + span.start, end=start + span.end))
         return spans
 
     @torch.inference_mode()

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,86 +106,109 @@ class NgramModel:
 # ---- training
 
 
+class Counts(NamedTuple):
+    """These are the counts of all n-grams of one length, a row each."""
+
+    keys: np.ndarray  # (R,) as in `Ngrams`
+    # (R,) how often each was seen; of those that are shorter than N, and do not begin a sentence,
+    # after how many different words
+    seen: np.ndarray
+    # (R,) of (w1 ... wn) the row of (w2 ... wn) among the shorter ones; of single words 0
+    shorter: np.ndarray
+
+
 def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     """Train a model of sentences, their words separated by white space. order: N; the published one
     of LibriSpeech is 4.
 
-    Raises InputError for texts without a word.
+    With h the context of a word w, and h' the same without its first word,
+
+        p(w | h) = (c(hw) - D) / c(h) + share(h) p(w | h'),    share(h) = D k(h) / c(h)
+
+    where k(h) different words follow h. Single words are interpolated with the uniform
+    distribution. Raises InputError for texts without a word.
     """
     sentences = [words for words in (text.split() for text in texts) if words]
     if not sentences:
         raise InputError("the texts for the language model have no words; give texts with some")
     known = {word for sentence in sentences for word in sentence} - set(SPECIAL)
     words = (*SPECIAL, *sorted(known))
-    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
-    marked = [[BEGIN, *sentence, END] for sentence in sentences]
-    tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
-    # tokens of its sentence from each one on
-    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
-
-    keys, seen, below = count_ngrams(tokens, left, size, order)
-    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), where k(h) different words follow h.
-    # Single words are interpolated with the uniform distribution.
-    begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
-    alone[begin] = 0  # it is given, never predicted
-    discount, total = discount_of(alone[alone > 0]), alone.sum()
-    uniform = discount * (alone > 0).sum() / total / (size - 1)
-    probabilities = [np.maximum(alone - discount, 0) / total + uniform]
-    probabilities[0][begin] = 0
-    shares = []  # what is left for shorter n-grams, by row of the context
+    counts = count_ngrams(sentences, words, order)
+    probabilities = [_unigram_probabilities(counts[0].seen)]
+    shares = []  # by row of the context
     for n in range(1, order):
-        context, discount = keys[n] // size, discount_of(seen[n])
-        totals = np.bincount(context, seen[n], minlength=len(keys[n - 1])).astype(float)
-        kinds = np.bincount(context, minlength=len(totals))
-        none = np.ones_like(totals)
-        shares.append(np.divide(discount * kinds, totals, out=none, where=totals > 0))
-        shorter = probabilities[-1][below[n]]
-        probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
-    shares.append(np.ones(len(keys[-1])))
+        of_length = counts[n]
+        context = of_length.keys // len(words)  # (R,) rows of h
+        discount = discount_of(of_length.seen)
+        contexts = len(counts[n - 1].keys)
+        totals = np.bincount(context, of_length.seen, contexts).astype(float)  # c(h)
+        followers = np.bincount(context, minlength=contexts)  # k(h)
+        whole = np.ones_like(totals)  # where nothing follows h
+        share = np.divide(discount * followers, totals, out=whole, where=totals > 0)
+        own = (of_length.seen - discount) / totals[context]
+        probabilities.append(own + share[context] * probabilities[-1][of_length.shorter])
+        shares.append(share)
+    shares.append(np.ones(len(counts[-1].keys)))
+    keys = [of_length.keys for of_length in counts]
     return NgramModel(words, tuple(map(Ngrams, keys, to_logs(probabilities), to_logs(shares))))
 
 
+def _unigram_probabilities(seen: np.ndarray) -> np.ndarray:
+    """Return the probabilities (V,) of single words; <s> is given, and never predicted."""
+    begin = SPECIAL.index(BEGIN)
+    counts = seen.astype(float)
+    counts[begin] = 0
+    discount, total = discount_of(counts[counts > 0]), counts.sum()
+    uniform = discount * (counts > 0).sum() / total / (len(counts) - 1)
+    probabilities = np.maximum(counts - discount, 0) / total + uniform
+    probabilities[begin] = 0
+    return probabilities
+
+
 def count_ngrams(
-    tokens: np.ndarray, left: np.ndarray, size: int, order: int
-) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Count the n-grams of every length: return their keys (R,), how often each was seen, or, below
-    the highest length, after how many different words (R,), and the row of the shorter one that
-    each ends with (R,), of single words 0. tokens: (I,) numbers of words; left: (I,) tokens of its
-    sentence from each one on; size: V.
-    """
-    # first: a token that each n-gram begins at (R,), -1 where none does; row_at: (I,) the row of
-    # the one that begins at a token. Every word has its row, seen or not, under its own number.
-    keys, seen, row_at = [np.arange(size)], [np.bincount(tokens, minlength=size)], [tokens]
-    first = [np.full(size, -1)]
-    first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]
+    sentences: Sequence[Sequence[str]], words: Sequence[str], order: int
+) -> list[Counts]:
+    """Count the n-grams of lengths 1 to N in the sentences. words: all of them, the special ones
+    too; every word has its row, seen or not, under its own number."""
+    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
+    marked = [[BEGIN, *sentence, END] for sentence in sentences]
+    tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
+    # (I,) tokens of its sentence from each one on
+    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
+
+    # for every length: an example of each n-gram, the token that it begins at (R,), -1 where there
+    # is none; and row_at (I,), the row of the n-gram that begins at a token, -1 where none does
+    examples, row_at = [np.full(size, -1)], [tokens]
+    examples[0][tokens[::-1]] = np.arange(len(tokens))[::-1]
+    keys, seen = [np.arange(size)], [np.bincount(tokens, minlength=size)]
     for n in range(2, order + 1):
-        valid = np.flatnonzero(left >= n)
-        unique, at, inverse, counts = np.unique(
-            row_at[-1][valid] * size + tokens[valid + n - 1],
+        begins = np.flatnonzero(left >= n)
+        unique, first, inverse, times = np.unique(
+            row_at[-1][begins] * size + tokens[begins + n - 1],
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
         rows = np.full(len(tokens), -1)
-        rows[valid] = inverse
+        rows[begins] = inverse
         keys.append(unique)
-        seen.append(counts)
-        first.append(valid[at])
+        seen.append(times)
+        examples.append(begins[first])
         row_at.append(rows)
+    shorter = [np.zeros(size, np.int64)]
+    for n in range(1, order):
+        shorter.append(row_at[n - 1][examples[n] + 1])
     for n in range(order - 1):
-        # Below the highest length, an n-gram counts the different words that were seen before it,
-        # not its occurrences. Nothing comes before <s>: an n-gram that begins with it keeps its
-        # count.
-        before = np.bincount(row_at[n][first[n + 1] + 1], minlength=len(keys[n]))
+        # every longer n-gram that ends with this one has another word before it; nothing comes
+        # before <s>, and an n-gram that begins with it keeps its count
+        before = np.bincount(shorter[n + 1], minlength=len(keys[n]))
         seen[n] = np.where(before > 0, before, seen[n])
-    below = [np.zeros(size, np.int64)]
-    below += [row_at[n - 1][first[n] + 1] for n in range(1, order)]
-    return keys, seen, below
+    return [Counts(*columns) for columns in zip(keys, seen, shorter, strict=True)]
 
 
 def discount_of(seen: np.ndarray) -> float:
-    """Return Ney's discount, from how many n-grams were seen once and twice, kept away from 0 and
-    1, where small texts drive it."""
+    """Return Ney's discount n1 / (n1 + 2 n2), where n1 and n2 n-grams were seen once and twice,
+    kept away from 0 and 1, where small texts drive it."""
     once, twice = int((seen == 1).sum()), int((seen == 2).sum())
     return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
 
@@ -200,18 +223,19 @@ def to_logs(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def save_ngrams(model: NgramModel, path: Path) -> None:
-    """Write a model as compressed arrays: keys as differences, logarithms rounded to LEVELS
-    quantiles of theirs."""
+    """Write a model as compressed arrays: keys as differences, and logarithms as numbers of the
+    nearest of LEVELS quantiles of theirs."""
     arrays: dict[str, np.ndarray] = {"words": np.array("\n".join(model.words))}
     for n, ngrams in enumerate(model.ngrams, 1):
         steps = np.diff(ngrams.keys, prepend=0)
         arrays[f"{n}.keys"] = steps.astype(np.min_scalar_type(steps.max(initial=0)))
         for name in ("log_probs", "backoffs"):
             values = getattr(ngrams, name)
-            levels = np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")
-            levels = np.unique(levels).astype(np.float32)
-            nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
-            arrays[f"{n}.{name}"], arrays[f"{n}.{name}.levels"] = nearest.astype(np.uint8), levels
+            quantiles = np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")
+            levels = np.unique(quantiles).astype(np.float32)
+            borders = (levels[1:] + levels[:-1]) / 2
+            arrays[f"{n}.{name}"] = np.searchsorted(borders, values).astype(np.uint8)
+            arrays[f"{n}.{name}.levels"] = levels
     with replacing(path) as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
@@ -224,8 +248,9 @@ def load_ngrams(path: Path) -> NgramModel:
             words = tuple(str(file["words"]).split("\n"))
             for n in range(1, len(file.files) // 5 + 1):
                 keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
-                names = (f"{n}.log_probs", f"{n}.backoffs")
-                ngrams.append(Ngrams(keys, *(file[f"{m}.levels"][file[m]] for m in names)))
+                log_probs = file[f"{n}.log_probs.levels"][file[f"{n}.log_probs"]]
+                backoffs = file[f"{n}.backoffs.levels"][file[f"{n}.backoffs"]]
+                ngrams.append(Ngrams(keys, log_probs, backoffs))
     except Exception as error:  # numpy, zipfile and zlib each raise their own
         raise InputError(
             f"{path} is not a whole n-gram model ({first_line(error)}); make it again: "
@@ -256,7 +281,7 @@ def read_arpa(path: Path | str) -> NgramModel:
 
 def _parse(lines: Iterator[str]) -> NgramModel:
     """Parse an ARPA model. Raises ValueError or KeyError. lines: those that are not empty."""
-    counts: list[int] = []
+    counts: list[int] = []  # of the n-grams of every length, which the head of the file states
     for line in lines:
         if line.strip() == "\\1-grams:":
             break
@@ -282,12 +307,12 @@ def _parse(lines: Iterator[str]) -> NgramModel:
         keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
         for rows, values in _read_blocks(lines, n, count):
             words = np.array([[numbers[word] for word in row] for row in rows])
-            begun = words[:, 0]  # keys, through the rows of the shorter ones that they begin with
+            context = words[:, 0]  # the row of the first m words, for m up to n - 1
             for m in range(1, n - 1):
-                begun = ngrams[m].rows(begun * len(numbers) + words[:, m])
-            if (begun < 0).any():
+                context = ngrams[m].rows(context * len(numbers) + words[:, m])
+            if (context < 0).any():
                 raise ValueError(f"it has {n}-grams that begin with words it does not have")
-            keys.append(begun * len(numbers) + words[:, -1])
+            keys.append(context * len(numbers) + words[:, -1])
             blocks.append(values)
         joined, scores = np.concatenate(keys), np.concatenate(blocks)
         order = joined.argsort()

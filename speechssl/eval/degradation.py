@@ -68,6 +68,7 @@ from speechssl.stats import (
 K = TypeVar("K", bound=Hashable)
 Task = tuple[str, str]  # name and metric
 Cell = tuple[Task, str, Setting]  # task, encoder, setting
+SystemOf = tuple[Task, str]  # a system's task, and the encoder
 
 
 def draw_together(
@@ -79,9 +80,11 @@ def draw_together(
     """Estimate the score of every cell. The items of a task are drawn together for all its cells;
     tasks that share a voice draw it together.
 
-    tasks: the cells of each with their items; units: the next larger unit than the item.
+    tasks: the cells of each with their items; units: of each the next larger unit than the item.
     """
-    drawn = {task: common_units(cells, units[task])[1] for task, cells in tasks.items()}
+    drawn = {}
+    for task, cells in tasks.items():
+        _, drawn[task] = common_units(cells, units[task])
     together = find_shared_groups(drawn)
     scores: dict[K, Estimate] = {}
     for task, cells in tasks.items():
@@ -91,11 +94,11 @@ def draw_together(
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A grid holds the items of all cells, and units, the next larger unit than the item, by task.
-    The first encoder is the baseline."""
+    """A grid holds the scores of encoders in tasks under conditions. The first encoder is the
+    baseline."""
 
     items: Mapping[Cell, Sequence[ItemScore]]
-    units: Mapping[Task, str]
+    units: Mapping[Task, str]  # the next larger unit than the item
     seed: int = 0
     resamples: int = RESAMPLES
 
@@ -128,9 +131,11 @@ class Grid:
         loudest."""
         settings = list(dict.fromkeys(setting for _, _, setting in self.items))
         names = list(dict.fromkeys(s.name for s in settings))
-        return sorted(
-            settings, key=lambda s: (s.group != "clean", names.index(s.name), -(s.snr_db or 0.0))
-        )
+
+        def place(s: Setting) -> tuple[bool, int, float]:
+            return s.group != "clean", names.index(s.name), -(s.snr_db or 0.0)
+
+        return sorted(settings, key=place)
 
     @property
     def clean(self) -> Setting:
@@ -151,22 +156,23 @@ class Grid:
 
     def loss(self, task: Task, encoder: str, setting: Setting) -> Estimate:
         """Return the points that the condition costs against the encoder's own clean speech."""
-        return _points(
-            task, self.scores[task, encoder, self.clean], self.scores[task, encoder, setting]
-        )
+        clean, noisy = self.scores[task, encoder, self.clean], self.scores[task, encoder, setting]
+        return _points(task, clean, noisy)
 
     def gain(self, task: Task, encoder: str, setting: Setting) -> Estimate:
         """Return the points by which the encoder is better than the baseline."""
-        return _points(
-            task, self.scores[task, encoder, setting], self.scores[task, self.baseline, setting]
-        )
+        own, other = self.scores[task, encoder, setting], self.scores[task, self.baseline, setting]
+        return _points(task, own, other)
 
     def removed(self, task: Task, encoder: str, setting: Setting) -> Estimate:
-        """Return percent of the baseline's loss; NaN where it loses nothing, here and below."""
+        """Return the percent of the baseline's loss that the encoder does not lose, each against
+        its own clean speech; NaN where the baseline loses nothing."""
         lost = self.loss(task, encoder, setting)
         return _share_removed(lost, self.loss(task, self.baseline, setting))
 
     def recovered(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+        """Return the percent of the baseline's loss that the encoder does not lose, both against
+        the baseline's clean speech; NaN as of `removed`."""
         clean = self.scores[task, self.baseline, self.clean]
         lost = _points(task, clean, self.scores[task, encoder, setting])
         return _share_removed(lost, self.loss(task, self.baseline, setting))
@@ -179,6 +185,7 @@ def _points(task: Task, first: Estimate, second: Estimate) -> Estimate:
 
 
 def _share_removed(lost: Estimate, lost_by_baseline: Estimate) -> Estimate:
+    """Return how much less is lost, in percent of what the baseline loses."""
     return combine_estimates(lambda a, b: 100 * (1 - a / b), lost, lost_by_baseline)
 
 
@@ -186,17 +193,21 @@ def _share_removed(lost: Estimate, lost_by_baseline: Estimate) -> Estimate:
 
 
 def degradation(grid: Grid) -> dict[str, Any]:
-    """Measure losses averaged over tasks, clean speech, and DUAL beside the cascade."""
-    # the encoders that did all averaged tasks, the baseline first; none where it did not
+    """Measure losses averaged over tasks, clean speech, and DUAL beside the cascade.
+
+    Averages are of the encoders that did all averaged tasks; there are none where the baseline did
+    not.
+    """
     complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
     if not grid.averaged or complete[:1] != [grid.baseline]:
         complete = []
 
     def level(setting: Setting) -> tuple[str, bool, float]:
+        """Return what conditions share that are averaged: a group and an SNR."""
         return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
 
-    # conditions other than clean that belong together: of one group, at one SNR
-    levels = [list(some) for _, some in groupby(sorted(grid.settings[1:], key=level), key=level)]
+    noisy = sorted(grid.settings[1:], key=level)
+    levels = [list(settings) for _, settings in groupby(noisy, key=level)]
     return {
         "definitions": __doc__,
         "baseline": grid.baseline,
@@ -224,9 +235,13 @@ def describe_test(estimate: Estimate) -> dict[str, float | None]:
 
 
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
-    """Return means over the tasks and these conditions, which are of one group and SNR."""
+    """Return means over the tasks and these conditions, which are of one group and SNR.
+
+    unhurt: the tasks in which the baseline loses nothing, so that mean shares are not defined.
+    """
     every = [(t, s) for t in grid.averaged for s in settings]
-    unhurt = dict.fromkeys(t for t, s in every if grid.loss(t, grid.baseline, s).value <= 0)
+    losses_of_baseline = {(t, s): grid.loss(t, grid.baseline, s) for t, s in every}
+    unhurt = dict.fromkeys(t for (t, _), loss in losses_of_baseline.items() if loss.value <= 0)
     lost = mean_estimate([grid.loss(t, encoder, s) for t, s in every])
     values: dict[str, Any] = {
         "encoder": encoder,
@@ -239,7 +254,7 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
         "pooled": None,
     }
     if encoder != grid.baseline:
-        lost_by_baseline = mean_estimate([grid.loss(t, grid.baseline, s) for t, s in every])
+        lost_by_baseline = mean_estimate(list(losses_of_baseline.values()))
         values["pooled"] = describe_value(_share_removed(lost, lost_by_baseline))
         if not unhurt:
             for name, measure in (("removed", grid.removed), ("recovered", grid.recovered)):
@@ -266,20 +281,24 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
     spares the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are
     drawn together for both systems and all conditions.
     """
-    systems = [(t, e) for t in grid.tasks if t[1] == "ff1" for e in grid.encoders if grid.has(t, e)]
+    duals, cascades = [], []
+    for task in grid.tasks:
+        name, metric = task
+        systems = [(task, e) for e in grid.encoders if metric == "ff1" and grid.has(task, e)]
+        if name.startswith("dual"):
+            duals += systems
+        elif name.startswith(CASCADE):
+            cascades += systems
     lines: list[dict[str, Any]] = []
-    for dual in [system for system in systems if system[0][0].startswith("dual")]:
-        for cascade in [system for system in systems if system[0][0].startswith(CASCADE)]:
+    for dual in duals:
+        for cascade in cascades:
             if cascade[1] in (dual[1], grid.baseline):
                 lines += _compare_pair(grid, dual, cascade)
     return lines
 
 
-def _compare_pair(
-    grid: Grid, dual: tuple[Task, str], cascade: tuple[Task, str]
-) -> list[dict[str, Any]]:
-    """Compare DUAL with a cascade in every noise and at every SNR. Both are a task and an
-    encoder."""
+def _compare_pair(grid: Grid, dual: SystemOf, cascade: SystemOf) -> list[dict[str, Any]]:
+    """Compare DUAL with a cascade in every noise: at every SNR, and in the mean over them."""
     cells = {(of, s): grid.items[*of, s] for of in (dual, cascade) for s in grid.settings}
     scores = resample_cells(cells, grid.seed, grid.resamples, grid.units[dual[0]])
     kept = {}  # percent of a system's own clean FF1
@@ -287,13 +306,14 @@ def _compare_pair(
         both = scores[of, setting], scores[of, grid.clean]
         kept[of, setting] = combine_estimates(lambda a, b: 100 * a / b, *both)
     lines = []
-    for name, members in groupby(grid.settings[1:], key=lambda s: s.name):
-        settings = list(members)
-        places = [(s.snr_db, [s]) for s in settings]
-        if len(settings) > 1:  # and the mean over the SNRs
-            places.append((None, settings))
-        for snr, over in places:
-            first, second = (mean_estimate([kept[of, s] for s in over]) for of in (dual, cascade))
+    for name, of_noise in groupby(grid.settings[1:], key=lambda s: s.name):
+        settings = list(of_noise)
+        rows: list[tuple[float | None, list[Setting]]] = [(s.snr_db, [s]) for s in settings]
+        if len(settings) > 1:
+            rows.append((None, settings))  # the mean over the SNRs
+        for snr, over in rows:
+            first = mean_estimate([kept[dual, s] for s in over])
+            second = mean_estimate([kept[cascade, s] for s in over])
             lines.append(
                 {
                     "dual": dual[0][0],
@@ -331,11 +351,14 @@ def score_tables(grid: Grid, at: float) -> list[Table]:
     """Make a table of all tasks, in clean, seen and unseen noise, and for each task one of all
     conditions."""
     columns = choose_columns(grid, at)
-    over = []
-    for name, settings in list(columns.items())[1:]:
-        noises = [s.name.removeprefix(f"{s.group}-") for s in settings]
-        over.append(f"{name}: {'mean of ' if len(noises) > 1 else ''}{', '.join(noises)}")
-    tables = [_score_table(f"Clean, seen and unseen: {'; '.join(over)}", grid, grid.tasks, columns)]
+    explained = []
+    for name, settings in columns.items():
+        if settings != [grid.clean]:
+            noises = [s.name.removeprefix(f"{s.group}-") for s in settings]
+            mean_of = "mean of " if len(noises) > 1 else ""
+            explained.append(f"{name}: {mean_of}{', '.join(noises)}")
+    title = f"Clean, seen and unseen: {'; '.join(explained)}"
+    tables = [_score_table(title, grid, grid.tasks, columns)]
     every = {s.label: [s] for s in grid.settings}
     for task in grid.tasks:
         tables.append(_score_table(", ".join(task), grid, [task], every))
@@ -345,7 +368,7 @@ def score_tables(grid: Grid, at: float) -> list[Table]:
 def _score_table(
     title: str, grid: Grid, tasks: Sequence[Task], columns: Mapping[str, Sequence[Setting]]
 ) -> Table:
-    """Make a table: a line an encoder in a task, with intervals and stars."""
+    """Make a table: a row an encoder in a task, with intervals and stars."""
     lines = [(t, e) for t in tasks for e in grid.encoders if grid.has(t, e)]
     tests: dict[tuple[Task, str, str], float] = {}
     for task, encoder in lines:

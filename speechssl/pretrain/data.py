@@ -1,7 +1,8 @@
-"""Pre-training learns from recordings in one array, the cluster of every frame, and batches of
-random crops of both.
+"""Pre-training learns from batches of random crops: of the recordings, which lie in one array
+(`pack_audio`), and of the cluster of every frame (`fit_targets`, `write_targets`).
 
-Letters: B crops, N samples, T frames.
+`training_data` lists the recordings, and `Cropper` makes a batch. Letters: B crops, N samples, T
+frames.
 """
 
 from __future__ import annotations
@@ -47,20 +48,24 @@ WORKERS = 2  # threads that read and label; no file depends on it
 
 @dataclass(frozen=True)
 class TrainingRecording:
-    """A recording to train on has its targets read off an audio file, through pairs of times."""
+    """A recording to train on has its targets from an audio file: itself, or another reading of the
+    same words, in which it finds its place by anchors."""
 
     id: str
     path: Path  # the recording
-    audio: Path  # where its targets are read
-    # (A, 2) seconds in the recording, seconds in `audio`; None: the recording itself
+    audio: Path  # of which the targets are
+    # (A, 2) seconds in the recording, seconds in `audio`; None: it is the recording itself
     anchors: np.ndarray | None
 
     def align_frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
-        """Return the teacher's frame for each of the recording's `count` frames, (count,) int."""
+        """Return which frame of `audio` has the target of each frame of the recording: (T,) int.
+
+        count, teacher_frames: how many frames the recording and `audio` have.
+        """
         frames = np.arange(count)
         if self.anchors is None:
             return np.minimum(frames, teacher_frames - 1)
-        middle = grid.offset + grid.hop // 2
+        middle = grid.offset + grid.hop // 2  # of frame 0, in samples
         seconds = (frames * grid.hop + middle) / grid.sample_rate
         teacher_seconds = np.interp(seconds, self.anchors[:, 0], self.anchors[:, 1])
         nearest = np.round((teacher_seconds * grid.sample_rate - middle) / grid.hop).astype(int)
@@ -88,24 +93,29 @@ def training_data(
     Raises InputError for a source that is none of these, or is empty.
     """
     is_corpus = any(source.glob("*/passages.jsonl"))
-    selected = recordings_of(source, "train")
+    listed = recordings_of(source, "train")
     if recordings is not None:
-        selected, _ = draw(selected, seed, count=recordings)
+        listed, _ = draw(listed, seed, count=recordings)
     if is_corpus:
-        path, root = source / "train" / "reference.jsonl", source
+        file, root = source / "train" / "reference.jsonl", source
     else:
-        path, root = source.with_suffix(".reference.jsonl"), source.parent
+        file, root = source.with_suffix(".reference.jsonl"), source.parent
     readings: dict[str, tuple[Path, np.ndarray]] = {}
-    if reference and path.is_file():
-        readings = _read_references(path, root)
-    chosen = tuple(
-        TrainingRecording(r.id, r.path, *readings.get(r.id, (r.path, None))) for r in selected
-    )
+    if reference and file.is_file():
+        readings = _read_references(file, root)
+    chosen = []
+    for r in listed:
+        audio, anchors = readings.get(r.id, (r.path, None))
+        chosen.append(TrainingRecording(r.id, r.path, audio, anchors))
     if is_corpus:
-        subset = "" if recordings is None else f"-{recordings}-{seed}"
-        return TrainingData(chosen, data_hash(source, "train") + subset, corpus_card(source))
-    references = f"-{hash_files([path])}" if readings else ""
-    return TrainingData(chosen, hash_contents(selected) + references, {"corpus": source.name})
+        hash, card = data_hash(source, "train"), corpus_card(source)
+        if recordings is not None:
+            hash += f"-{recordings}-{seed}"
+    else:
+        hash, card = hash_contents(listed), {"corpus": source.name}
+        if readings:
+            hash += f"-{hash_files([file])}"
+    return TrainingData(tuple(chosen), hash, card)
 
 
 @dataclass(frozen=True)
@@ -353,16 +363,14 @@ def make_buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> 
     """
     short = np.flatnonzero((counts >= shortest) & (counts < frames))
     short = short[np.argsort(counts[short], kind="stable")]
-    # Fewer rows, by under a quarter of `crops`, that 2, 4, 8 ... processes can share: one process
-    # takes as many, so that a batch stays the same. Another number of processes, or a larger one,
-    # leaves out what it cannot share.
-    unit = math.lcm(math.gcd(crops, 1 << max((crops // 4).bit_length() - 1, 0)), processes())
+    unit = _shared_rows(crops)
     buckets = []
     while len(short):
         lengths = counts[short]
-        length = int(lengths[0])
+        length = int(lengths[0])  # of the crops: that of the shortest
         rows = frames * crops // length // unit * unit
-        alike, apart = np.searchsorted(lengths, lengths[0] * np.array([ALIKE, APART]), "right")
+        alike = int(np.searchsorted(lengths, lengths[0] * ALIKE, "right"))
+        apart = int(np.searchsorted(lengths, lengths[0] * APART, "right"))
         size = min(max(alike, rows), apart)
         buckets.append(Bucket(short[:size], length, rows))
         short = short[size:]
@@ -372,19 +380,30 @@ def make_buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> 
     return buckets
 
 
+def _shared_rows(crops: int) -> int:
+    """Return of how many rows a batch of shorter crops must be a multiple, so that 2, 4, 8 ...
+    processes can share it; under a quarter of `crops` is left out for that.
+
+    One process takes as many, so that a batch stays the same. Another number of processes, or a
+    larger one, leaves out what it cannot share.
+    """
+    power_of_two = 1 << max((crops // 4).bit_length() - 1, 0)
+    return math.lcm(math.gcd(crops, power_of_two), processes())
+
+
 @dataclass(frozen=True)
 class Cropper:
-    """Cut batches of random crops, a function of (seed, step) only.
+    """A cropper makes batches of random crops, a function of (seed, step) only.
 
     A batch is drawn from recordings of like length (`make_buckets`): where none is shorter than
-    `crop_seconds`, from all of them.
-    Labels are always those of the clean signal. With `distort` the encoder gets a distorted crop,
-    and the batch says which domain it is of; with `clean` the batch holds the undistorted crops,
-    too, for a teacher.
+    `crop_seconds`, from all of them. Labels are always those of the clean signal. With `distort`
+    the encoder gets a distorted crop, and the batch says which domain it is of; with `clean` the
+    batch holds the undistorted crops, too, for a teacher.
+
     With `normalise` a crop that is left as it is equals the same samples of the normalised
     recording. One that is silenced or distorted is normalised as though its whole recording had
-    been changed as it was: only the crop is distorted, and its mean and variance before and after
-    say by how much those of the recording change.
+    been changed as the crop was: by how much mean and variance of the recording change, those of
+    the crop before and after say.
     """
 
     data: LabelledAudio
@@ -411,38 +430,47 @@ class Cropper:
         """
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
-        frames = bucket.frames
         recordings = rng.choice(bucket.recordings, size=bucket.crops)
-        crops = [self._crop(rng, int(i), frames) for i in recordings]
-        stack = partial(self._stack, recordings, [crop for crop, _ in crops])
+        samples, labels = [], []
+        for i in recordings:
+            crop, crop_labels = self._crop(rng, int(i), bucket.frames)
+            samples.append(crop)
+            labels.append(crop_labels)
+        stack = partial(self._stack, recordings, list(samples))
         if self.silence:
-            crops = [self._silence_part(rng, *crop) for crop in crops]
-        probability, length = self.masks.mask_probability, self.masks.mask_length
-        masks = np.stack([span_mask(rng, frames, probability, length) for _ in crops])
-        if self.masks.same_masks:
-            masks = equalise_masks(rng, masks)
+            for row in range(len(samples)):
+                silenced = self._silence_part(rng, samples[row], labels[row])
+                samples[row], labels[row] = silenced
         batch = {
-            "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
-            "mask": torch.from_numpy(masks),
+            "labels": torch.from_numpy(np.stack(labels)),
+            "mask": torch.from_numpy(self._draw_masks(rng, len(samples), bucket.frames)),
         }
-        samples = [crop for crop, _ in crops]
+        update = torch.tensor(step // self.accumulation)
         progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
         if self.second is not None:
             batch["second"] = stack(self._second_versions(samples, step, progress))
-            batch["step"] = torch.tensor(step // self.accumulation)
+            batch["step"] = update
         if self.distort is None:
             batch["samples"] = stack(samples)
             return batch
-        distorted = []
+        distorted, domains = [], []
         for row, crop in enumerate(samples):
-            distorted.append(self.distort.apply(crop, (self.seed, step, row), progress))
-        batch["samples"] = stack([version for version, _ in distorted])
-        batch["domains"] = torch.tensor([domain for _, domain in distorted])
+            version, domain = self.distort.apply(crop, (self.seed, step, row), progress)
+            distorted.append(version)
+            domains.append(domain)
+        batch["samples"] = stack(distorted)
+        batch["domains"] = torch.tensor(domains)
         batch["progress"] = torch.tensor(progress)
-        batch["step"] = torch.tensor(step // self.accumulation)
+        batch["step"] = update
         if self.clean:
             batch["clean_samples"] = stack(samples)
         return batch
+
+    def _draw_masks(self, rng: np.random.Generator, rows: int, frames: int) -> np.ndarray:
+        """Draw masks (B, T) bool, true where frames are hidden."""
+        probability, length = self.masks.mask_probability, self.masks.mask_length
+        masks = np.stack([span_mask(rng, frames, probability, length) for _ in range(rows)])
+        return equalise_masks(rng, masks) if self.masks.same_masks else masks
 
     def _second_versions(
         self, samples: Sequence[np.ndarray], step: int, progress: float

@@ -1,5 +1,4 @@
-"""This module holds the models of both methods of pre-training, and their auxiliary losses on
-distorted speech.
+"""The models of both methods of pre-training add heads and losses to an encoder.
 
 HuBERT predicts the cluster of every frame, hidden ones above all (arXiv 2106.07447, section II).
 The published loss counts masked frames only. Where the input is not what the targets come from
@@ -7,15 +6,18 @@ The published loss counts masked frames only. Where the input is not what the ta
 with the clean signal's clusters, arXiv 2203.16104) the visible frames are worth learning from too,
 because the answer is not in the input: `visible_weight` is their weight.
 
-wav2vec 2.0 distinguishes the quantised frame behind a mask from other frames of the utterance
-(arXiv 2006.11477). The loss of a batch is a mean over its hidden frames:
+wav2vec 2.0 tells the quantised frame behind a mask from other frames of the utterance (arXiv
+2006.11477). The loss of a batch is a mean over its hidden frames:
 
     InfoNCE + 0.1 (V - perplexity) / V + 10 mean(f²)
 
-with the perplexity as a mean over the codebooks, and f what the convolutions give, before its layer
+The perplexity is a mean over the codebooks, and f is what the convolutions give, before its layer
 norm. fairseq adds up InfoNCE over the hidden frames, adds both other terms times their number, and
-divides the gradient by that number: the same.
-transformers' `Wav2Vec2ForPreTraining` gives the sum, and has no feature penalty.
+divides the gradient by that number: the same. transformers' `Wav2Vec2ForPreTraining` gives the sum,
+and has no feature penalty.
+
+On distorted speech `CleanTeacher` and `DomainAdversary` add to the loss of either.
+
 Letters: B utterances, N samples, T frames, K clusters, D width; of wav2vec 2.0 M hidden frames, C
 width of the convolutions, D final width, G codebooks of V entries.
 """
@@ -80,11 +82,12 @@ def add_auxiliary(
     mask: torch.Tensor,
     batch: Mapping[str, torch.Tensor],
 ) -> Batch:
-    """Add the losses of `auxiliary_losses` to a model's own, and put their scalars beside it."""
+    """Add the losses of `auxiliary_losses` to a model's own, and their scalars to those that are
+    logged."""
     for module in modules:
-        found = module(layers, mask, batch)
-        losses["loss"] = losses["loss"] + found.pop("loss")
-        losses.update(found)
+        more = module(layers, mask, batch)
+        losses["loss"] = losses["loss"] + more.pop("loss")
+        losses.update(more)
     return losses
 
 
@@ -128,15 +131,14 @@ class HubertPretraining(nn.Module):
         """Return cross-entropy and accuracy from the last layer (B, T, D); of visible frames only
         the accuracy where they weigh nothing."""
         labelled = labels >= 0
-        visible_weight = self.prediction.visible_weight
-        masked, right = self._cross_entropy(hidden, labels, mask & labelled)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and visible_weight > 0):
-            seen, visible = self._cross_entropy(hidden, labels, ~mask & labelled)
-        loss = (masked + visible_weight * seen) / (1 + visible_weight)
+        weight = self.prediction.visible_weight
+        masked_loss, masked_accuracy = self._cross_entropy(hidden, labels, mask & labelled)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and weight > 0):
+            visible_loss, visible_accuracy = self._cross_entropy(hidden, labels, ~mask & labelled)
         return {
-            "loss": loss,
-            "masked_accuracy": right.detach(),
-            "visible_accuracy": visible.detach(),
+            "loss": (masked_loss + weight * visible_loss) / (1 + weight),
+            "masked_accuracy": masked_accuracy.detach(),
+            "visible_accuracy": visible_accuracy.detach(),
         }
 
     def _cross_entropy(
@@ -144,14 +146,15 @@ class HubertPretraining(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean loss and share of right predictions over the frames of all processes where
         `where` is true."""
-        chosen = labels[where]
-        vectors = functional.normalize(self.project(hidden[where]).float(), dim=-1)
+        targets = labels[where]
+        predicted = functional.normalize(self.project(hidden[where]).float(), dim=-1)
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(hidden.device.type, enabled=False):
-            logits = vectors @ functional.normalize(self.labels, dim=-1).T / 0.1
+            logits = predicted @ functional.normalize(self.labels, dim=-1).T / 0.1
         count = mean_of_processes(where.sum()).clamp(min=1 / processes())
-        losses = functional.cross_entropy(logits, chosen, reduction="sum")
-        return losses / count, (logits.argmax(-1) == chosen).float().sum() / count
+        loss = functional.cross_entropy(logits, targets, reduction="sum")
+        right = (logits.argmax(-1) == targets).float().sum()
+        return loss / count, right / count
 
 
 def save_label_head(model: Any, folder: Path, codebook: str) -> None:
@@ -239,9 +242,11 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
     """
     frames = probabilities.flatten(0, -3)
     count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device))
-    local = frames.sum(0) / count.clamp(min=1 / processes())
-    mean = local + (mean_of_processes(local) - local).detach() if processes() > 1 else local
-    return torch.exp(-(mean * torch.log(mean + 1e-7)).sum(-1))
+    mean = frames.sum(0) / count.clamp(min=1 / processes())
+    if processes() > 1:  # the value is that of all processes, the gradient this one's share
+        mean = mean + (mean_of_processes(mean) - mean).detach()
+    entropy = -(mean * torch.log(mean + 1e-7)).sum(-1)
+    return torch.exp(entropy)
 
 
 class Wav2Vec2Pretraining(nn.Module):
@@ -345,16 +350,16 @@ class Wav2Vec2Pretraining(nn.Module):
             left = functional.normalize(predicted.float(), dim=-1)
             right = functional.normalize(targets.float(), dim=-1)
             cosines = left @ right.transpose(1, 2) / self.contrast.kappa
-        codes = quantised.codes
+        codes = quantised.codes  # (B, M, G)
         same = torch.stack([row[:, None] == row[None] for row in codes]).all(-1)  # (B, M, M)
         own = cosines.diagonal(dim1=1, dim2=2)[..., None]
         others = cosines.masked_fill(same, -torch.inf).gather(-1, negatives.long())
-        return torch.cat([own, others], dim=-1)
+        return torch.cat([own, others], dim=-1)  # own first
 
 
 def _mean(values: torch.Tensor) -> torch.Tensor:
-    """Return the mean over the batch, of which this may be one process's share: the mean of the
-    shares' results is the mean over all of it."""
+    """Return this process's part of the mean over a batch that processes may share: the mean of
+    what they return is the mean over all of it."""
     count = mean_of_processes(torch.tensor(float(values.numel()), device=values.device))
     return values.sum() / count.clamp(min=1 / processes())
 
@@ -396,9 +401,9 @@ def temperature(contrast: Contrast, update: int) -> float:
 
 def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int) -> np.ndarray:
     """Draw for every hidden frame `count` of the others, any of them alike, with replacement:
-    (rows, hidden, count) int64."""
+    (rows, hidden, count) int64, places among the hidden frames of a row."""
     drawn = rng.integers(hidden - 1, size=(rows, hidden, count))
-    return drawn + (drawn >= np.arange(hidden)[:, None])
+    return drawn + (drawn >= np.arange(hidden)[:, None])  # a frame's own place is left out
 
 
 # ---- as a folder of transformers' `Wav2Vec2ForPreTraining`, from which quantiser and projections
@@ -600,9 +605,8 @@ class CleanTeacher(nn.Module):
             student, right = layer[~mask].float(), target[~mask].float()
             mean = mean_of_processes(right.sum(0) / count)
             variance = mean_of_processes((right - mean).square().sum(0) / count).mean()
-            distances.append(
-                (student - right).square().mean(1).sum() / count / variance.clamp(min=1e-6)
-            )
+            squared = (student - right).square().mean(1).sum() / count
+            distances.append(squared / variance.clamp(min=1e-6))
         distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}
 
