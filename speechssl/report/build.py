@@ -72,7 +72,9 @@ from speechssl.results import (
     DEFAULT,
     Row,
     Table,
+    describe_range,
     full_condition,
+    order_conditions,
     published_table,
     read_rows,
     seen_sentence,
@@ -192,13 +194,17 @@ def write_report(o: Report) -> None:
 
 
 def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
-    """Add what the corpus of the questions tells, and questions to listen to."""
-    split, card = o.split or evaluated_split(o.out), corpus_card(corpus)
+    """Add what the corpus of the questions tells, and questions to listen to.
+
+    Raises InputError where the answers in the folder were not made on this corpus and split.
+    """
+    split = o.split or evaluated_split(o.out)
+    card, hashed, data = corpus_card(corpus), data_hash(corpus, split), load_corpus(corpus, split)
     facts = {
         "Data": f"{card.get('corpus')} ({card.get('synthetic', 'as the corpus has it')})",
-        "Split": split,
-        "Manifest": data_hash(corpus, split),
-        "Made by": card.get("made_by"),
+        "Split": f"{split}: {describe_questions(data)}",
+        "Manifest": hashed,
+        "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
     published = published_table([f"{card.get('corpus')} {split}"])
     results = replace(
@@ -210,8 +216,6 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     scored = read_answers(o.out)
     if not scored:
         return results
-    data = load_corpus(corpus, split)
-    hashed = data_hash(corpus, split)
     for score, _ in scored:
         if score.card["data"] != hashed:
             raise InputError(
@@ -222,6 +226,17 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     anchors = {(e.id, e.condition): f"example-{i}" for i, e in enumerate(examples, 1)}
     predictions = list_predictions(scored, data, anchors)
     return replace(results, examples=examples, listening=listening, predictions=predictions)
+
+
+def describe_questions(data: Corpus) -> str:
+    """Say how many questions a split has, and how many of them no system is asked."""
+    passages = describe_range([len(data.passages)], "passage")
+    text = f"{describe_range([len(data.questions)], 'question')} about {passages}"
+    left_out = len(data.questions) - len(data.answerable)
+    if left_out:
+        text += f"; n is {len(data.answerable)}: the passage has no answer to the other {left_out},"
+        text += " which are not asked"
+    return text
 
 
 def evaluated_split(out: Path) -> str:
@@ -257,17 +272,19 @@ def read_tables(o: Report) -> list[Table]:
 
 
 def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
-    """Read the scores in a folder that are of answers in a passage, and these answers: clean first,
-    from the quietest noise to the loudest, systems in the order of the page."""
+    """Read the scores in a folder that are of answers in a passage, and these answers: conditions
+    in the order of `order_conditions`, systems in that of the page."""
     found: list[tuple[Scores, Answers]] = []
     for score in read_results([out]) if any(out.glob("scores/*/*.parquet")) else ():
         answers = parse_predictions(*read_items(predictions_path(score)))
         if "answers" in answers:  # options and ranks may lie beside them
             found.append((score, answers))
 
+    conditions = order_conditions(score.condition for score, _ in found)
+
     def order(pair: tuple[Scores, Answers]) -> tuple[Any, ...]:
-        condition, snr = pair[0].condition
-        return condition != "clean", condition, -(snr or 0.0), rank_name(pair[0].system, SYSTEMS)
+        score, _ = pair
+        return conditions.index(score.condition), rank_name(score.system, SYSTEMS)
 
     return sorted(found, key=order)
 

@@ -16,7 +16,7 @@ from markupsafe import escape
 from speechssl.artifacts import hash_json, write_text
 from speechssl.report.figures import PALETTE, Drawing
 from speechssl.report.listening import ListeningExample, data_uri, outline, ticks
-from speechssl.report.scores import describe_scores, metrics_of, sort_conditions
+from speechssl.report.scores import describe_scores, metrics_of
 from speechssl.results import METRICS, Row, Table, metric_name, read_table
 
 
@@ -160,7 +160,7 @@ def metric_grids(scores: pd.DataFrame, note: str = "", suffix: str = "") -> list
     """Render a table a metric: a line a system, a column a condition."""
     grids = []
     for metric in metrics_of(scores):
-        of_metric = sort_conditions(scores[scores.metric == metric])
+        of_metric = scores[scores.metric == metric].sort_values("place", kind="stable")
         what = METRICS[metric][1] if metric in METRICS else ""
         about = f"{what[:1].upper()}{what[1:]}. " if what else ""
         text = f"{about}{describe_scores(of_metric)} {note}".strip()

@@ -16,7 +16,6 @@ from speechssl.report.scores import (
     conditions_of,
     describe_scores,
     print_value,
-    sort_conditions,
 )
 from speechssl.results import LOWER_IS_BETTER, Row, interval_note, metric_name, unit
 
@@ -66,8 +65,9 @@ def robustness_section(
     }
     grids = []
     for name, panel in panels.items():
+        ordered = panel.sort_values("place", kind="stable")
         note, columns = describe_scores(panel), ["family", "level"]
-        grids.append(pivot_scores(name, sort_conditions(panel), columns, "Encoder", note, True))
+        grids.append(pivot_scores(name, ordered, columns, "Encoder", note, True))
     bars = interval_note("Error bars", zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
     for scale, what in LOSSES.items():

@@ -17,7 +17,7 @@ from speechssl.results import Row
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
 
-from ..files import refused, write_corpus
+from ..files import read_lines, refused, write_corpus, write_lines
 
 WORDS = [["a", 0.0, 1.0], ["red", 1.0, 1.5], ["boat", 1.5, 2.0], ["sails", 2.0, 4.0]]
 ANSWERS = {
@@ -90,6 +90,20 @@ def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
     write_report(Report(out=tmp_path / "evil", corpus=corpus, examples=0))
     text = (tmp_path / "evil/report.html").read_text()
     assert text.count("<script") == 2 and "alert(1)" in text
+
+
+def test_the_page_says_how_the_corpus_was_made_and_which_questions_count(folder, tmp_path):
+    corpus, _ = folder
+    path = corpus / "test/questions.jsonl"
+    first = json.loads(path.read_text().splitlines()[0])
+    write_lines(path, [*read_lines(path), first | {"id": "q9", "answers": []}])
+    made_by = {"made_by": "speechssl prepare minisqa OUT --seed 1"}
+    (corpus / "card.json").write_text(json.dumps(made_by))
+    answer(tmp_path, corpus, tmp_path / "new", "dual", ANSWERS["dual"])
+    write_report(Report(out=tmp_path / "new", corpus=corpus, examples=0))
+    text = (tmp_path / "new/report.html").read_text()
+    assert f"speechssl prepare minisqa {corpus} --seed 1" in text
+    assert "4 questions about 1 passage; n is 3: the passage has no answer to the other 1" in text
 
 
 def rows(values):
