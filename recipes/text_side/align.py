@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, argument, option
@@ -33,7 +32,7 @@ from textside.languages import (
 )
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import ALIGNMENT
-from textside.runs import decisive, describe_encoder, run_folder, write_scores
+from textside.runs import decisive, describe_encoder, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,42 +93,42 @@ def align(o: Align) -> None:
     folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
     two, identity = two_languages(o), describe_encoder(o.encoder)
     options = decisive(o)
-    with stage(folder, {**two.inputs, **identity}, options) as step:
-        if not step.done:
-            body = load_body(o.encoder)
-            room = room_of(body, o.length)
-            listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
-            read = [
-                states_of(body, two.sequences(i, listed[i], body, room), len(listed[i]), o.batch)
-                for i in (0, 1)
-            ]
-            pairs = pairs_read(two.pairs, listed, read, o)
-            words, golds = dictionary_of(pairs)
-            places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
-            guessed = [
-                chance(len(words[1 - i]), len(right)) for i in (0, 1) for right in golds[i].values()
-            ]
-            facts = {
-                "pairs": len(pairs),
-                "chance": float(np.mean(guessed)),
-                "units": o.units is not None,
-            }
-            deepest = len(read[0].mean) - 1
-            details = identity | facts | {"options": options, "curve": [], "layers": deepest}
-            layers = []
-            for layer in range(deepest + 1):
-                values = {}
-                for name, less in (("", False), (CENTRED, True)):
-                    states = [
-                        s.words[layer][places[i]] - (s.mean[layer] if less else 0)
-                        for i, s in enumerate(read)
-                    ]
-                    ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
-                    task = f"{ALIGNMENT}-{layer}{name}"
-                    values[name] = write_ranks(o, task, words, golds, ranks, details)
-                layers.append(values)
-            step.finish({"what": "alignment of languages", "layers": layers} | facts)
-        card = step.card
+
+    def make() -> dict[str, Any]:
+        body = load_body(o.encoder)
+        room = room_of(body, o.length)
+        listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
+        read = []
+        for i in (0, 1):
+            sequences = two.sequences(i, listed[i], body, room)
+            read.append(states_of(body, sequences, len(listed[i]), o.batch))
+        pairs = pairs_read(two.pairs, listed, read, o)
+        words, golds = dictionary_of(pairs)
+        places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
+        guessed = []
+        for i in (0, 1):
+            guessed += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
+        facts = {
+            "pairs": len(pairs),
+            "chance": float(np.mean(guessed)),
+            "units": o.units is not None,
+        }
+        deepest = len(read[0].mean) - 1
+        details = identity | facts | {"options": options, "curve": [], "layers": deepest}
+        layers = []
+        for layer in range(deepest + 1):
+            values = {}
+            for name, share in (("", 0.0), (CENTRED, 1.0)):
+                states = []
+                for s, place in zip(read, places, strict=True):
+                    states.append(s.words[layer][place] - share * s.mean[layer])
+                ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
+                task = f"{ALIGNMENT}-{layer}{name}"
+                values[name] = write_ranks(o, task, words, golds, ranks, details)
+            layers.append(values)
+        return {"what": "alignment of languages", "layers": layers} | facts
+
+    card = run_once(folder, {**two.inputs, **identity}, options, make)
     best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
     raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
     print(

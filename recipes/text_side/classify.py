@@ -21,7 +21,6 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.dual.data import collate, draw_batch
 from speechssl.dual.model import EncoderInputs
@@ -53,6 +52,7 @@ from textside.runs import (
     describe_encoder,
     fit_and_score,
     run_folder,
+    run_once,
     value,
     write_scores,
 )
@@ -116,17 +116,15 @@ def classify(o: Classify) -> None:
     folder = run_folder(o.results, task.name, o.arm, seed)
     identity = describe_encoder(o.encoder)
     options = decisive(o) | {"trained": o.trained}
-    with stage(folder, {"task": task.hash} | identity, options) as step:
-        if step.done:
-            card = step.card
-        else:
-            items, details = train_and_answer(task, o, folder)
-            details |= identity | {"assignment": o.assignment, "options": options}
-            details |= {"note": task.note} if task.note else {}
-            details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
-            card = step.finish(
-                write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
-            )
+
+    def make() -> dict[str, Any]:
+        items, details = train_and_answer(task, o, folder)
+        details |= identity | {"assignment": o.assignment, "options": options}
+        details |= {"note": task.note} if task.note else {}
+        details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
+        return write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
+
+    card = run_once(folder, {"task": task.hash} | identity, options, make)
     scored = f"{task.name} {card['metric']} {card['value']:.1f} %"
     print(f"{folder}: {scored} ({o.arm}, seed {seed})")
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.artifacts import hash_bytes, stage
+from speechssl.artifacts import hash_bytes
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, TEXT_ENCODER
 from speechssl.finetuning import train_only, trained_parameters
@@ -48,7 +48,14 @@ from textside.puzzles import (
     load_puzzle,
     written_signs,
 )
-from textside.runs import decisive, describe_encoder, fit_and_score, run_folder, write_scores
+from textside.runs import (
+    decisive,
+    describe_encoder,
+    fit_and_score,
+    run_folder,
+    run_once,
+    write_scores,
+)
 from textside.starts import begin
 
 
@@ -108,18 +115,14 @@ def compute(o: Compute) -> None:
     data = hash_bytes(*(x.tobytes() for x in (*puzzle.train, *puzzle.test)))
     start = {"init": o.init, "trained": o.trained} | identity
     options = decisive(o) | {"task": puzzle.name}
-    with stage(folder, {"task": puzzle.name, "data": data} | start, options) as step:
-        if step.done:
-            card = step.card
-        else:
-            model, details = (choose_rate if o.learning_rates else train)(puzzle, o, folder)
-            shares = right(model, puzzle.tested(o.test), o.batch)
-            details |= start | {"options": options}
-            details["trained_parameters"] = trained_parameters(model)
-            items = _items(shares)
-            card = step.finish(
-                write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
-            )
+
+    def make() -> dict[str, Any]:
+        model, details = (choose_rate if o.learning_rates else train)(puzzle, o, folder)
+        items = _items(right(model, puzzle.tested(o.test), o.batch))
+        details |= start | {"options": options, "trained_parameters": trained_parameters(model)}
+        return write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
+
+    card = run_once(folder, {"task": puzzle.name, "data": data} | start, options, make)
     score_floors(puzzle, o)
     print(f"{folder}: {puzzle.name} {card['value']:.1f} % right ({o.arm}, seed {seed})")
 

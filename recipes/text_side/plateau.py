@@ -13,7 +13,6 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.data import ExampleBatches, read_unit_source, unit_examples
@@ -45,6 +44,7 @@ from textside.runs import (
     describe_encoder,
     fit_and_score,
     run_folder,
+    run_once,
     steps_to,
     write_scores,
 )
@@ -108,16 +108,14 @@ def plateau(o: Plateau) -> None:
     }
     start = identity | {"assignment": o.assignment, "trained": qa.trained}
     options = decisive(qa) | {"eval_every": o.eval_every}
-    with stage(folder, inputs | start, options) as step:
-        if step.done:
-            card = step.card
-        else:
-            items, drawn, details = train_and_answer(o, folder)
-            details |= start | {"options": options}
-            details |= {"note": note} if (note := synthetic_note(o.corpus)) else {}
-            card = step.finish(
-                write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, drawn)
-            )
+
+    def make() -> dict[str, Any]:
+        items, drawn, details = train_and_answer(o, folder)
+        details |= start | {"options": options}
+        details |= {"note": note} if (note := synthetic_note(o.corpus)) else {}
+        return write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, drawn)
+
+    card = run_once(folder, inputs | start, options, make)
     reached = steps_to(card["curve"])
     when = f"FF1 50 after {reached} steps"
     if reached is None:

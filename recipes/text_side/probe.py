@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
@@ -183,11 +184,7 @@ def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
     """(the place of the word that is asked for among those of the prompt, that of the unit that the
     model finds likeliest).
 
-    A prompt shows `shots` readings of each of `ways` words in a random order, each followed by the
-    unit that stands for the word in this prompt, and then another reading. These units are drawn
-    from those that no reading in the prompt begins or ends with (where there are too few, the
-    rarest there), for a unit does not follow itself: runs are one symbol, and no model would
-    predict it. Raises InputError for too few words or voices.
+    Raises InputError for too few words or voices.
     """
     readings: dict[str, list[np.ndarray]] = {}
     for word, units in listed:
@@ -200,31 +197,51 @@ def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
             f"{len(words)}; give smaller --ways or --shots, or speak more words by more voices"
         )
     rng = np.random.default_rng(o.seed)
-    prompts, gold, marks, targets = [], [], [], []
+    prompts, marks, asked = [], [], []
     for _ in range(o.queries):
         chosen = [words[i] for i in rng.permutation(len(words))[: o.ways]]
         right = int(rng.integers(o.ways))
-        shown, query = list[tuple[int, np.ndarray]](), np.zeros(0, np.int64)
-        for way, word in enumerate(chosen):
-            order = rng.permutation(len(readings[word]))
-            shown += [(way, readings[word][i]) for i in order[: o.shots]]
-            if way == right:
-                query = readings[word][order[o.shots]]
-        readings_shown = [reading for _, reading in shown] + [query]
-        edges = Counter(int(reading[at]) for reading in readings_shown for at in (0, -1))
-        order_of_signs = sorted(rng.permutation(lm.symbols).tolist(), key=lambda unit: edges[unit])
-        signs = np.array(order_of_signs[: o.ways])
-        parts = [np.append(shown[i][1], signs[shown[i][0]]) for i in rng.permutation(len(shown))]
-        prompts.append(np.concatenate([*parts, query]))
-        gold.append(right)
+        prompt, signs = draw_prompt([readings[word] for word in chosen], right, lm.symbols, o, rng)
+        prompts.append(prompt)
         marks.append(signs)
-        targets.append(chosen[right])
-    following = lm.next_units(prompts)
+        asked.append((chosen[right], right))
     items: Items = {}
-    asked = zip(targets, gold, following, marks, strict=True)
-    for i, (word, right, scores, signs) in enumerate(asked):
+    predicted = zip(asked, lm.next_units(prompts), marks, strict=True)
+    for i, ((word, right), scores, signs) in enumerate(predicted):
         items[f"{i}-{word}"] = float(right), float(np.argmax(scores[signs]))
-    return items, targets
+    return items, [word for word, _ in asked]
+
+
+def draw_prompt(
+    readings: Sequence[Sequence[np.ndarray]],
+    right: int,
+    symbols: int,
+    o: Probe,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a prompt (U,), and the units that stand for its words, (ways,).
+
+    readings: of each word. The prompt has `shots` readings of each in a random order, each followed
+    by the unit that stands for its word, and then another reading of the word `right`. Units are
+    drawn from those that no reading in the prompt begins or ends with (where there are too few, the
+    rarest there), for a unit does not follow itself: runs are one symbol, and no model would
+    predict it.
+    """
+    shown: list[tuple[int, np.ndarray]] = []
+    query = np.zeros(0, np.int64)
+    for way, of_word in enumerate(readings):
+        order = rng.permutation(len(of_word))
+        shown += [(way, of_word[i]) for i in order[: o.shots]]
+        if way == right:
+            query = of_word[order[o.shots]]
+    edges = Counter(int(reading[at]) for _, reading in [*shown, (right, query)] for at in (0, -1))
+    rarest_first = sorted(rng.permutation(symbols).tolist(), key=lambda unit: edges[unit])
+    signs = np.array(rarest_first[: o.ways])
+    parts = []
+    for i in rng.permutation(len(shown)):
+        way, reading = shown[i]
+        parts.append(np.append(reading, signs[way]))
+    return np.concatenate([*parts, query]), signs
 
 
 if __name__ == "__main__":

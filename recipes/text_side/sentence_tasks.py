@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import stage, write_json, write_text
+from speechssl.artifacts import write_json, write_lines
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import Count, Whole, argument, option
 from textside.data import Text, load_text, sentences
-from textside.runs import decisive
+from textside.runs import decisive, run_once
 from textside.tasks import SPLITS
 
 
@@ -52,11 +51,11 @@ PIECE = 4  # words of overlap
 def make_sentence_tasks(o: SentenceTasks) -> None:
     """Write the tasks, once. Raises InputError where the text has too few documents."""
     text = load_text(o.source, o.split)
-    with stage(o.out, {"text": text.hash}, decisive(o)) as step:
-        if not step.done:
-            lines = write_tasks(text, o)
-            step.finish({"what": "sentence tasks", "text": text.source, "made": lines})
-        made = step.card["made"]
+
+    def make() -> dict[str, Any]:
+        return {"what": "sentence tasks", "text": text.source, "made": write_tasks(text, o)}
+
+    made = run_once(o.out, {"text": text.hash}, decisive(o), make)["made"]
     print(*made, sep="\n")
 
 
@@ -180,9 +179,8 @@ def _write(
                 f"the text {source} gives no examples of {name} for {split}; give a text with "
                 "more and longer documents"
             )
-        named = ({"id": f"{split}-{i}"} | e for i, e in enumerate(examples))
-        lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in named)
-        write_text(folder / f"{split}.jsonl", "".join(lines))
+        named = [{"id": f"{split}-{i}"} | e for i, e in enumerate(examples)]
+        write_lines(folder / f"{split}.jsonl", named)
     write_json(folder / "task.json", {"task": name, "text": source})
     counts = (f"{len(examples)} {split}" for split, examples in splits.items())
     return f"{folder}: {name}, {', '.join(counts)}"

@@ -7,7 +7,6 @@ them apart.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -16,11 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artifacts import stage, write_text
+from speechssl.artifacts import write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
@@ -30,6 +30,7 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trim_silence
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import plain_words
+from textside.runs import run_once
 from textside.words import MANIFEST, SpokenWord
 
 
@@ -174,20 +175,22 @@ def make_spoken_words(o: SpokenWords) -> None:
         raise InputError(f"no training set lacks more voices; give --voices {len(voices)} at most")
     voices = voices[: o.voices]
     inputs = {"data": data_hash(o.corpus, o.split), "avoid": o.avoid}
-    with stage(o.out, inputs, {"words": o.words, "voices": o.voices, "phones": o.phones}) as step:
-        if not step.done:
-            avoided = real_words(o.avoid) if o.avoid else []
-            pairs = choose_pairs(words_of(o.corpus, o.split), o.words, o.phones, avoided)
-            lines = speak(pairs, voices, o.out)
-            write_text(o.out / MANIFEST, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
-            card = {
-                "what": "spoken words",
-                "words": len(pairs),
-                "voices": [voice.name for voice in voices],
-                "pairs": [asdict(pair) for pair in pairs],
-            }
-            step.finish(card)
-        count, spoken_by = step.card["words"], len(step.card["voices"])
+    options = {"words": o.words, "voices": o.voices, "phones": o.phones}
+
+    def make() -> dict[str, Any]:
+        avoided = real_words(o.avoid) if o.avoid else []
+        pairs = choose_pairs(words_of(o.corpus, o.split), o.words, o.phones, avoided)
+        lines = speak(pairs, voices, o.out)
+        write_lines(o.out / MANIFEST, [asdict(line) for line in lines])
+        return {
+            "what": "spoken words",
+            "words": len(pairs),
+            "voices": [voice.name for voice in voices],
+            "pairs": [asdict(pair) for pair in pairs],
+        }
+
+    card = run_once(o.out, inputs, options, make)
+    count, spoken_by = card["words"], len(card["voices"])
     print(f"{o.out}: {count} words and as many non-words by {spoken_by} voices")
 
 

@@ -27,7 +27,7 @@ import torch
 from torch.nn import functional
 from tqdm import tqdm
 
-from speechssl.artifacts import MADE_FROM, read_json, stage, write_json, write_text
+from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
 from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
@@ -46,7 +46,7 @@ from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from textside.runs import NATS, decisive, run_folder, write_scores
+from textside.runs import NATS, decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,31 +113,30 @@ def surface(o: Surface) -> None:
         inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
     folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)
     options = decisive(o)
-    with stage(folder, inputs, options) as step:
-        if not step.done:
-            windows = {
-                name: windows_of(name, model, layout, card, o) for name in dict.fromkeys(splits)
-            }
-            first = start_of(o.corpus, o.reader, card, model)
-            place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-            model.to(place)
-            losses = Losses(model, windows, folder / "points.jsonl", place)
-            lines, planes = take(losses, first, o)
-            details = {
-                "kind": kind,
-                "arm": o.arm,
-                "seed": seed,
-                "splits": list(splits),
-                "directions": o.seed,
-            }
-            write_surface(folder, lines | planes, windows, details)
-            for task, items in numbers(lines, kind, *splits).items():
-                facts = {"reader": card["weights"], "options": options, "curve": []}
-                drawn = BootstrapUnits("window", tuple((name,) for name in items))
-                write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
-            counts = {name: len(w) for name, w in windows.items()}
-            step.finish(details | {"points": len(losses.by_point), "windows": counts})
-        points = step.card["points"]
+
+    def make() -> dict[str, Any]:
+        windows = {name: windows_of(name, model, layout, card, o) for name in dict.fromkeys(splits)}
+        first = start_of(o.corpus, o.reader, card, model)
+        place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model.to(place)
+        losses = Losses(model, windows, folder / "points.jsonl", place)
+        lines, planes = take(losses, first, o)
+        details = {
+            "kind": kind,
+            "arm": o.arm,
+            "seed": seed,
+            "splits": list(splits),
+            "directions": o.seed,
+        }
+        write_surface(folder, lines | planes, windows, details)
+        for task, items in numbers(lines, kind, *splits).items():
+            facts = {"reader": card["weights"], "options": options, "curve": []}
+            drawn = BootstrapUnits("window", tuple((name,) for name in items))
+            write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
+        counts = {name: len(w) for name, w in windows.items()}
+        return details | {"points": len(losses.by_point), "windows": counts}
+
+    points = run_once(folder, inputs, options, make)["points"]
     print(f"{folder}: {points} points of the loss of {kind} ({o.arm}, seed {seed})")
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForMaskedLM
 
-from speechssl.artifacts import stage
 from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.errors import InputError
@@ -45,7 +45,7 @@ from textside.languages import (
 from textside.objectives import MLM_HEAD, TokenHead
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import CONVERTED, PRECISION
-from textside.runs import decisive, describe_encoder, run_folder, write_scores
+from textside.runs import decisive, describe_encoder, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,49 +133,46 @@ def translate(o: Translate) -> None:
     folder = run_folder(o.results, "translation", o.arm, o.seed)
     two, identity = two_languages(o), describe_encoder(o.encoder)
     options = decisive(o)
-    with stage(folder, {**two.inputs, **identity}, options) as step:
-        if not step.done:
-            body, predict = load_predictor(o.encoder)
-            for layer in o.layers:
-                check_layer(body.encoder, layer)
-            room = room_of(body, o.length)
-            whole = [two.sequences(i, (), body, room) for i in (0, 1)]
-            means = [states_of(body, pieces, 0, o.batch).mean for pieces in whole]
-            of_second = tokens_of_second(whole, body.table.num_embeddings)
-            pieces, gloss, stood = pieces_with_words(two, body, min(PIECE, room))
-            if not pieces:
-                raise InputError(
-                    f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
-                    "give a lexicon of this text"
-                )
-            guess = best_constant(gloss, stood)
-            details = identity | {"options": options, "curve": [], "constant": guess}
 
-            cells = []
-            for layer in o.layers:
-                vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
-                for alpha in o.alphas:
-                    with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
-                        guesses = predicted(body, predict, pieces, o.batch)
-                    converted, precision = {}, {}
-                    for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
-                        # where words stood
-                        produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
-                        converted[str(n)] = (1.0, float(of_second[tokens].mean()))
-                        precision[str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
-                    cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
-                    for name, items in ((CONVERTED, converted), (PRECISION, precision)):
-                        task = f"{name}-{layer}x{alpha:g}"
-                        card = write_scores(o.results, task, name, o.arm, o.seed, items, details)
-                        cell[name] = card["value"]
-                    cell["examples"] = [
-                        [body.tokenizer.decode(ids) for ids in pair]
-                        for pair in zip((i for i, _ in pieces[:EXAMPLES]), guesses, strict=False)
-                    ]
-                    cells.append(cell)
-            facts = {"cells": cells, "constant": guess, "pieces": len(pieces)}
-            step.finish({"what": "token translation"} | facts)
-        card = step.card
+    def make() -> dict[str, Any]:
+        body, predict = load_predictor(o.encoder)
+        for layer in o.layers:
+            check_layer(body.encoder, layer)
+        room = room_of(body, o.length)
+        whole = [two.sequences(i, (), body, room) for i in (0, 1)]
+        means = [states_of(body, pieces, 0, o.batch).mean for pieces in whole]
+        of_second = tokens_of_second(whole, body.table.num_embeddings)
+        pieces, gloss, stood = pieces_with_words(two, body, min(PIECE, room))
+        if not pieces:
+            raise InputError(
+                f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
+                "give a lexicon of this text"
+            )
+        guess = best_constant(gloss, stood)
+        details = identity | {"options": options, "curve": [], "constant": guess}
+        cells = []
+        for layer, alpha in product(o.layers, o.alphas):
+            vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
+            with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
+                guesses = predicted(body, predict, pieces, o.batch)
+            converted, precision = {}, {}
+            for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
+                # where words stood
+                produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
+                converted[str(n)] = (1.0, float(of_second[tokens].mean()))
+                precision[str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
+            cell: dict[str, Any] = {"layer": layer, "alpha": alpha, "examples": []}
+            for name, items in ((CONVERTED, converted), (PRECISION, precision)):
+                task = f"{name}-{layer}x{alpha:g}"
+                card = write_scores(o.results, task, name, o.arm, o.seed, items, details)
+                cell[name] = card["value"]
+            for (ids, _), tokens in zip(pieces[:EXAMPLES], guesses, strict=False):
+                cell["examples"].append([body.tokenizer.decode(each) for each in (ids, tokens)])
+            cells.append(cell)
+        facts = {"cells": cells, "constant": guess, "pieces": len(pieces)}
+        return {"what": "token translation"} | facts
+
+    card = run_once(folder, {**two.inputs, **identity}, options, make)
     best = max(card["cells"], key=lambda cell: cell["precision"])
     print(
         f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % "

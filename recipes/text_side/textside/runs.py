@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from speechssl.artifacts import hash_json, read_json, write_json
+from speechssl.artifacts import hash_json, read_json, stage, write_json
 from speechssl.checkpoints import hash_of_weights
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
@@ -113,6 +113,20 @@ def decisive(options: Any) -> dict[str, Any]:
         }
 
     return kept(settings(options))
+
+
+def run_once(
+    folder: Path,
+    inputs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    make: Callable[[], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the card of a folder; `make` makes the folder and the card where it is not done yet.
+
+    Raises InputError where the folder was made from other inputs or options.
+    """
+    with stage(folder, inputs, options) as step:
+        return dict(step.card) if step.done else step.finish(make())
 
 
 def describe_encoder(encoder: str) -> dict[str, str]:
