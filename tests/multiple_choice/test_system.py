@@ -24,7 +24,7 @@ from speechssl.multiple_choice.data import (
 )
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
-from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
+from speechssl.multiple_choice.system import AudioWordChoice, EncodedQuestion
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import TrainingOptions
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
@@ -41,7 +41,7 @@ PLACES = ("a", "b", "c", "d")
 
 def scored(model, layout, items):
     model.embedding = CodeEmbedding(model.embedding)
-    return SpokenChoice("", None, None, ChoiceReader(model, layout), {}).score_all(
+    return AudioWordChoice("", None, ChoiceReader(model, layout), {}).score_all(
         [EncodedQuestion(*item) for item in items]
     )
 
