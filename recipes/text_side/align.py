@@ -25,14 +25,14 @@ from speechssl.stats import BootstrapUnits
 from textside.languages import (
     Pair,
     States,
+    find_room,
     load_body,
-    room_of,
-    states_of,
-    two_languages,
+    mean_states,
+    read_languages,
 )
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import ALIGNMENT
-from textside.runs import decisive, describe_encoder, run_folder, run_once, write_scores
+from textside.runs import describe_encoder, keep_decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,19 +91,19 @@ def align(o: Align) -> None:
     Raises InputError where a text, a lexicon with words of both, or the encoder cannot be had.
     """
     folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
-    two, identity = two_languages(o), describe_encoder(o.encoder)
-    options = decisive(o)
+    two, identity = read_languages(o), describe_encoder(o.encoder)
+    options = keep_decisive(o)
 
     def make() -> dict[str, Any]:
         body = load_body(o.encoder)
-        room = room_of(body, o.length)
+        room = find_room(body, o.length)
         listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
         read = []
         for i in (0, 1):
             sequences = two.sequences(i, listed[i], body, room)
-            read.append(states_of(body, sequences, len(listed[i]), o.batch))
-        pairs = pairs_read(two.pairs, listed, read, o)
-        words, golds = dictionary_of(pairs)
+            read.append(mean_states(body, sequences, len(listed[i]), o.batch))
+        pairs = choose_read_pairs(two.pairs, listed, read, o)
+        words, golds = make_dictionary(pairs)
         places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
         guessed = []
         for i in (0, 1):
@@ -137,7 +137,7 @@ def align(o: Align) -> None:
     )
 
 
-def pairs_read(
+def choose_read_pairs(
     pairs: Sequence[Pair], listed: Sequence[Sequence[str]], read: Sequence[States], o: Align
 ) -> list[Pair]:
     """Return the pairs both of whose words occur often enough. listed: words of either language, in
@@ -175,7 +175,7 @@ def write_ranks(
     return float(np.mean([rank for _, rank in items.values()]))
 
 
-def dictionary_of(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
+def make_dictionary(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
     """Return the words of either language in order, and of every word, by its number, the numbers
     of its translations."""
     words = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]

@@ -47,13 +47,13 @@ from speechssl.training import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS
 from textside.runs import (
-    columns,
-    decisive,
     describe_encoder,
     fit_and_score,
+    keep_decisive,
     run_folder,
     run_once,
-    value,
+    score_columns,
+    score_means,
     write_scores,
 )
 from textside.starts import find_tokens
@@ -115,7 +115,7 @@ def classify(o: Classify) -> None:
     task, seed = load_task(o.data), o.training.seed
     folder = run_folder(o.results, task.name, o.arm, seed)
     identity = describe_encoder(o.encoder)
-    options = decisive(o) | {"trained": o.trained}
+    options = keep_decisive(o) | {"trained": o.trained}
 
     def make() -> dict[str, Any]:
         items, details = train_and_answer(task, o, folder)
@@ -137,7 +137,7 @@ def train_and_answer(
     loaded, tokenizer = load_text_encoder(o.encoder)
     paired = any(e.pair is not None for examples in task.splits.values() for e in examples)
     check_length(o.length, loaded, "tokens", o.encoder, 5 if paired else 3)
-    body, table, encode, pad = starts(
+    body, table, encode, pad = begin_task(
         task, loaded, tokenizer, o.assignment, o.training.seed, o.length
     )
     train_only(body, o.trained)
@@ -162,8 +162,8 @@ def train_and_answer(
         return chosen.astype(np.float64)
 
     def score() -> float:
-        means = columns(task.metric, test_labels, answers()).mean(0)
-        return float(value(task.metric, means))
+        means = score_columns(task.metric, test_labels, answers()).mean(0)
+        return float(score_means(task.metric, means))
 
     training, curve = fit_and_score(
         model, batches, o.training, folder / "checkpoints", score, o.eval_every
@@ -179,7 +179,7 @@ def train_and_answer(
 Encode = Callable[[TaskExample], Sequence_]
 
 
-def starts(
+def begin_task(
     task: TextTask,
     encoder: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

@@ -28,7 +28,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.storage import iterate_units, units_card
 from textside.lm import UnitLm, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
-from textside.runs import decisive
+from textside.runs import keep_decisive
 from textside.tables import REAL, continuation_tables
 
 
@@ -95,7 +95,7 @@ def continue_recordings(o: Continue) -> None:
     card = {
         "arm": o.arm,
         "seed": seed,
-        "options": decisive(o) | {"model": o.model.name, "units": o.units.name},
+        "options": keep_decisive(o) | {"model": o.model.name, "units": o.units.name},
         "weights": lm.card["weights"],
         "continuations": lines,
     }

@@ -40,12 +40,12 @@ from speechssl.training import check_share
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.runs import (
-    decisive,
+    count_steps,
     describe_encoder,
     fit_and_score,
+    keep_decisive,
     run_folder,
     run_once,
-    steps_to,
     write_scores,
 )
 
@@ -107,7 +107,7 @@ def plateau(o: Plateau) -> None:
         "units": source,
     }
     start = identity | {"assignment": o.assignment, "trained": qa.trained}
-    options = decisive(qa) | {"eval_every": o.eval_every}
+    options = keep_decisive(qa) | {"eval_every": o.eval_every}
 
     def make() -> dict[str, Any]:
         items, drawn, details = train_and_answer(o, folder)
@@ -116,7 +116,7 @@ def plateau(o: Plateau) -> None:
         return write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, drawn)
 
     card = run_once(folder, inputs | start, options, make)
-    reached = steps_to(card["curve"])
+    reached = count_steps(card["curve"])
     when = f"FF1 50 after {reached} steps"
     if reached is None:
         when = f"no FF1 of 50 within {qa.training.steps} steps"

@@ -57,10 +57,10 @@ from speechssl.units.storage import load_units, units_card
 from textside.data import (
     OF_TEXT,
     Text,
+    list_plain_ids,
     load_text,
     load_vocabulary,
     make_stream,
-    plain_ids,
     symbol_vocabulary,
     tokenise,
     train_vocabulary,
@@ -73,15 +73,15 @@ from textside.objectives import (
     Pretraining,
     PretrainingBatches,
     Source,
+    as_words,
     check_length,
     keep_filled,
     make_gpt2,
     save_causal,
     set_rows,
-    whole,
 )
 from textside.options import LETTERS, Init, Letters, Objective
-from textside.runs import decisive, describe_encoder
+from textside.runs import describe_encoder, keep_decisive
 from textside.starts import begin, find_tokens
 from textside.tasks import TextTask, load_task
 
@@ -204,7 +204,7 @@ def pretrain_text(o: PretrainText) -> None:
     places = {name: getattr(o, name) for name in NAMED}
     # the names of places, and not where they lie on this machine
     names = {name: value and "/".join(Path(value).parts[-2:]) for name, value in places.items()}
-    options = decisive(o) | names
+    options = keep_decisive(o) | names
     folder = o.out / "encoder"
     with stage(o.out, data.inputs, options, grows="options.training.steps") as step:
         if not step.done:
@@ -251,7 +251,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
             source_of(o, data, tokenizer),
             o.objective,
             (*special_tokens(tokenizer), tokenizer.mask_token_id),
-            plain_ids(tokenizer),
+            list_plain_ids(tokenizer),
             o.batch,
             o.length,
             o.mask_share,
@@ -309,7 +309,7 @@ def read_data(o: PretrainText) -> Data:
         ("second_text", o.second_text, o.letters),
     ):
         if place:
-            text = load_text(place).first(o.documents).spelt(letters)
+            text = load_text(place).first(o.documents).respell(letters)
             texts.append(text)
             inputs[name] = text.hash
     if o.data == UNITS:
@@ -330,7 +330,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
     """Raises InputError for data that there are not."""
     seed = o.training.seed
     if o.data == TEXT:
-        return by_turns([tokenise(text, tokenizer).part for text in data.texts])
+        return by_turns([tokenise(text, tokenizer).draw_part for text in data.texts])
     if o.data == UNITS:
         folders = [units / SPLIT for units in (o.units, o.second_units) if units]
         count = int(units_card(folders[0])["K"])
@@ -338,7 +338,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         sources = []
         for folder in folders:
             spoken = [runs.units for runs in load_units(folder).values()]
-            sources.append(whole(RandomCrops(spoken, tokens, folder)))
+            sources.append(as_words(RandomCrops(spoken, tokens, folder)))
         return by_turns(sources)
     if data.symbols is not None and o.symbols:
         vocabulary = data.symbols.vocabulary
@@ -346,13 +346,13 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         examples = data.symbols.splits["train"]
         sequences = [np.array([numbers[s] for s in e.symbols], np.int64) for e in examples]
         tokens = np.array(find_tokens(tokenizer, vocabulary), np.int64)
-        return whole(RandomCrops(sequences, tokens, o.symbols))
-    plain = plain_ids(tokenizer)
+        return as_words(RandomCrops(sequences, tokens, o.symbols))
+    plain = list_plain_ids(tokenizer)
     if o.data in OF_TEXT and data.texts:
-        return whole(make_stream(o.data, len(plain), tokenise(data.texts[0], tokenizer).ids))
+        return as_words(make_stream(o.data, len(plain), tokenise(data.texts[0], tokenizer).ids))
     plain = np.random.default_rng(seed).permutation(plain)
     stream = make_stream(o.data, len(plain))
-    return whole(lambda rng, length: plain[stream(rng, length)])
+    return as_words(lambda rng, length: plain[stream(rng, length)])
 
 
 def by_turns(sources: Sequence[Source]) -> Source:

@@ -22,7 +22,7 @@ from speechssl.units.storage import iterate_units, load_units, units_card
 from textside.lm import BIGRAM, Bigram, Model, check_same, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
 from textside.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
-from textside.runs import PERPLEXITY, decisive, run_folder, write_scores
+from textside.runs import PERPLEXITY, keep_decisive, run_folder, write_scores
 from textside.tasks import ACCURACY
 from textside.words import Listed, SpokenWord, read_spoken_words
 
@@ -87,7 +87,7 @@ def probe(o: Probe) -> None:
         kept = ("start", "weights", "units", "curve", "options", "training")
         details = {name: card[name] for name in kept}
     seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
-    details |= {"probe": decisive(o)}
+    details |= {"probe": keep_decisive(o)}
     scores = lm.log_probs([u.runs.units for u in spoken])
     items = {
         u.id: (float(len(log_probs)), -float(log_probs.sum()))

@@ -15,8 +15,8 @@ from speechssl.artifacts import write_json, write_lines
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import Count, Whole, argument, option
-from textside.data import Text, load_text, sentences
-from textside.runs import decisive, run_once
+from textside.data import Text, load_text, split_sentences
+from textside.runs import keep_decisive, run_once
 from textside.tasks import SPLITS
 
 
@@ -55,7 +55,7 @@ def make_sentence_tasks(o: SentenceTasks) -> None:
     def make() -> dict[str, Any]:
         return {"what": "sentence tasks", "text": text.source, "made": write_tasks(text, o)}
 
-    made = run_once(o.out, {"text": text.hash}, decisive(o), make)["made"]
+    made = run_once(o.out, {"text": text.hash}, keep_decisive(o), make)["made"]
     print(*made, sep="\n")
 
 
@@ -63,8 +63,8 @@ def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
     """Return a line for each of what was made."""
     documents = {}
     for name, paragraphs in text.documents.items():
-        in_sentences = [sentences(paragraph) for paragraph in paragraphs]
-        if any(_long_sentences(paragraph) for paragraph in in_sentences):
+        in_sentences = [split_sentences(paragraph) for paragraph in paragraphs]
+        if any(_keep_long(paragraph) for paragraph in in_sentences):
             documents[name] = in_sentences
     if len(documents) < 3:
         raise InputError(
@@ -75,19 +75,19 @@ def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
     parts = _split_documents(documents, rng)
     sizes = {"train": o.train, "dev": o.test, "test": o.test}
     lines = []
-    for name, make in (("order", _order), ("overlap", _overlap)):
+    for name, make in (("order", _make_order), ("overlap", _make_overlap)):
         examples = {
             split: make([documents[d] for d in parts[split]], sizes[split], rng) for split in SPLITS
         }
         lines.append(_write(o.out / name, name, examples, text.source))
-    topics = _topic(documents, o.topics, sizes, rng)
+    topics = _make_topic(documents, o.topics, sizes, rng)
     return [*lines, _write(o.out / "topic", "topic", topics, text.source)]
 
 
 Paragraphs = Sequence[Sequence[str]]  # sentences
 
 
-def _long_sentences(candidates: Sequence[str]) -> list[str]:
+def _keep_long(candidates: Sequence[str]) -> list[str]:
     """Those of enough words."""
     return [sentence for sentence in candidates if len(sentence.split()) >= FEWEST]
 
@@ -101,37 +101,37 @@ def _split_documents(
     return {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
 
 
-def _drawn(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
+def _draw(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 
-def _order(
+def _make_order(
     documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 ) -> list[dict[str, str]]:
     successive = (
         pair for document in documents for paragraph in document for pair in pairwise(paragraph)
     )
-    pairs = [pair for pair in successive if len(_long_sentences(pair)) == 2]
+    pairs = [pair for pair in successive if len(_keep_long(pair)) == 2]
     examples = []
-    for first, second in _drawn(pairs, count, rng):
+    for first, second in _draw(pairs, count, rng):
         swapped = rng.random() < 0.5
         a, b = (second, first) if swapped else (first, second)
         examples.append({"text": a, "pair": b, "label": "exchanged" if swapped else "in order"})
     return examples
 
 
-def _overlap(
+def _make_overlap(
     documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 ) -> list[dict[str, str]]:
     """Words of another sentence of the document, at least half of which the first one does not
     have, or its own."""
     whole, places = [], []
     for i, document in enumerate(documents):
-        whole.append([s for paragraph in document for s in _long_sentences(paragraph)])
+        whole.append([s for paragraph in document for s in _keep_long(paragraph)])
         if len(whole[i]) > 1:
             places += [(i, n) for n in range(len(whole[i]))]
     examples: list[dict[str, str]] = []
-    for i, n in _drawn(places, len(places), rng):
+    for i, n in _draw(places, len(places), rng):
         if len(examples) == count:
             break
         sentence, inside = whole[i][n], bool(rng.random() < 0.5)
@@ -146,7 +146,7 @@ def _overlap(
     return examples
 
 
-def _topic(
+def _make_topic(
     documents: Mapping[str, Paragraphs],
     topics: int,
     sizes: Mapping[str, int],
@@ -155,19 +155,19 @@ def _topic(
     """Paragraphs are in one split alone, where a document has several; sentences, where it has
     one."""
     count = {
-        name: sum(len(_long_sentences(paragraph)) for paragraph in document)
+        name: sum(len(_keep_long(paragraph)) for paragraph in document)
         for name, document in documents.items()
     }
     chosen = sorted(sorted(documents, key=lambda name: (-count[name], name))[:topics])
     examples: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
     for name in chosen:
-        pieces = [long for paragraph in documents[name] if (long := _long_sentences(paragraph))]
+        pieces = [long for paragraph in documents[name] if (long := _keep_long(paragraph))]
         pieces = pieces if len(pieces) > 2 else [[sentence] for long in pieces for sentence in long]
         few = max(1, round(0.15 * len(pieces)))
         for n, i in enumerate(rng.permutation(len(pieces))):
             split = "dev" if n < few else "test" if n < 2 * few else "train"
             examples[split] += [{"text": s, "label": name} for s in pieces[i]]
-    return {split: _drawn(of_split, sizes[split], rng) for split, of_split in examples.items()}
+    return {split: _draw(of_split, sizes[split], rng) for split, of_split in examples.items()}
 
 
 def _write(

@@ -94,17 +94,17 @@ class Pair:
     place: int
 
 
-def bare(phones: Sequence[str]) -> tuple[str, ...]:
+def remove_stress(phones: Sequence[str]) -> tuple[str, ...]:
     """Without stress marks."""
     return tuple(_STRESS.sub("", phone) for phone in phones)
 
 
-def pairs_of(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
+def list_neighbours(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Neighbours in a word, its edges among them. phones: without stress."""
     return pairwise((EDGE, *phones, EDGE))
 
 
-def non_word(
+def make_non_word(
     word: str,
     phones: Sequence[str],
     pairs: Mapping[tuple[str, str], int],
@@ -112,10 +112,12 @@ def non_word(
 ) -> Pair | None:
     """Return a word with its non-word; None where there is none. pairs: how often neighbours occur;
     real: pronunciations of words."""
-    plain = bare(phones)
+    plain = remove_stress(phones)
 
     def frequency(sequence: Sequence[str]) -> float:
-        return sum(math.log(pairs[pair]) for pair in pairs_of(sequence)) / (len(sequence) + 1)
+        return sum(math.log(pairs[pair]) for pair in list_neighbours(sequence)) / (
+            len(sequence) + 1
+        )
 
     candidates: list[tuple[float, int, str]] = []
     for place, phone in enumerate(plain):
@@ -124,7 +126,7 @@ def non_word(
             if (
                 other != phone
                 and variant not in real
-                and all(pairs.get(pair) for pair in pairs_of(variant))
+                and all(pairs.get(pair) for pair in list_neighbours(variant))
             ):
                 candidates.append((abs(frequency(variant) - frequency(plain)), place, other))
     if not candidates:
@@ -144,18 +146,20 @@ def choose_pairs(
     """
     listed = sorted(words, key=lambda word: (-words[word], word))
     spoken = dict(zip(listed, pronounce(listed, "en-us", stress=True), strict=True))
-    real = {bare(phones) for phones in spoken.values()}
+    real = {remove_stress(phones) for phones in spoken.values()}
     real |= {tuple(phones) for phones in pronounce(avoided, "en-us")}
-    pairs = Counter(pair for phones in spoken.values() for pair in pairs_of(bare(phones)))
+    pairs = Counter(
+        pair for phones in spoken.values() for pair in list_neighbours(remove_stress(phones))
+    )
     chosen: list[Pair] = []
     used: set[tuple[str, ...]] = set()
     for word, phones in spoken.items():
-        plain = bare(phones)
+        plain = remove_stress(phones)
         if len(chosen) == count or len(plain) < fewest or plain in used:
             continue
-        if candidate := non_word(word, phones, pairs, real | used):
+        if candidate := make_non_word(word, phones, pairs, real | used):
             chosen.append(candidate)
-            used |= {plain, bare(candidate.other)}
+            used |= {plain, remove_stress(candidate.other)}
     if len(chosen) < count:
         raise InputError(
             f"only {len(chosen)} words of the corpus have {fewest} phones and a non-word, not "
@@ -178,8 +182,8 @@ def make_spoken_words(o: SpokenWords) -> None:
     options = {"words": o.words, "voices": o.voices, "phones": o.phones}
 
     def make() -> dict[str, Any]:
-        avoided = real_words(o.avoid) if o.avoid else []
-        pairs = choose_pairs(words_of(o.corpus, o.split), o.words, o.phones, avoided)
+        avoided = list_real_words(o.avoid) if o.avoid else []
+        pairs = choose_pairs(count_words(o.corpus, o.split), o.words, o.phones, avoided)
         lines = speak(pairs, voices, o.out)
         write_lines(o.out / MANIFEST, [asdict(line) for line in lines])
         return {
@@ -194,7 +198,7 @@ def make_spoken_words(o: SpokenWords) -> None:
     print(f"{o.out}: {count} words and as many non-words by {spoken_by} voices")
 
 
-def words_of(corpus: Path, split: str) -> Counter[str]:
+def count_words(corpus: Path, split: str) -> Counter[str]:
     """How often each word occurs. Raises InputError for a corpus that is not English."""
     data = load_corpus(corpus, split)
     if data.language != "en":
@@ -203,7 +207,7 @@ def words_of(corpus: Path, split: str) -> Counter[str]:
     return Counter(word for text in written for word in re.findall(r"[a-z]+", text.lower()))
 
 
-def real_words(encoder: str) -> list[str]:
+def list_real_words(encoder: str) -> list[str]:
     """Those of the vocabulary of a text encoder."""
     _, tokenizer = load_text_encoder(encoder)
     tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
@@ -218,13 +222,13 @@ def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[Spo
             for voice in voices:
                 name = f"{number:04d}-{'word' if real else 'other'}-{voice.name}"
                 place = f"audio/{name}.flac"
-                write_flac(out / place, spoken(phones, voice))
+                write_flac(out / place, synthesise(phones, voice))
                 said = " ".join(phones)
                 lines.append(SpokenWord(name, place, pair.word, real, voice.name, said))
     return lines
 
 
-def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
+def synthesise(phones: Sequence[str], voice: Voice) -> np.ndarray:
     """(N,) samples at 16 kHz between two short silences."""
     audio = speak_phones(phones, voice)
     samples = audio.samples.astype(np.float32) / 2**15

@@ -46,7 +46,7 @@ from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from textside.runs import NATS, decisive, run_folder, run_once, write_scores
+from textside.runs import NATS, keep_decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def surface(o: Surface) -> None:
     model, layout, card = load_reader(o.reader)
     if (o.reader / SHIFT).is_file():
         load_shift(o.reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
-    kind = kind_of(o, card)
+    kind = read_kind(o, card)
     split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {
@@ -112,15 +112,17 @@ def surface(o: Surface) -> None:
     if o.units is not None:
         inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
     folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)
-    options = decisive(o)
+    options = keep_decisive(o)
 
     def make() -> dict[str, Any]:
-        windows = {name: windows_of(name, model, layout, card, o) for name in dict.fromkeys(splits)}
-        first = start_of(o.corpus, o.reader, card, model)
+        windows = {
+            name: read_windows(name, model, layout, card, o) for name in dict.fromkeys(splits)
+        }
+        first = remake_start(o.corpus, o.reader, card, model)
         place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model.to(place)
         losses = Losses(model, windows, folder / "points.jsonl", place)
-        lines, planes = take(losses, first, o)
+        lines, planes = take_losses(losses, first, o)
         details = {
             "kind": kind,
             "arm": o.arm,
@@ -129,7 +131,7 @@ def surface(o: Surface) -> None:
             "directions": o.seed,
         }
         write_surface(folder, lines | planes, windows, details)
-        for task, items in numbers(lines, kind, *splits).items():
+        for task, items in measure_lines(lines, kind, *splits).items():
             facts = {"reader": card["weights"], "options": options, "curve": []}
             drawn = BootstrapUnits("window", tuple((name,) for name in items))
             write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
@@ -140,7 +142,7 @@ def surface(o: Surface) -> None:
     print(f"{folder}: {points} points of the loss of {kind} ({o.arm}, seed {seed})")
 
 
-def kind_of(o: Surface, card: Mapping[str, Any]) -> str:
+def read_kind(o: Surface, card: Mapping[str, Any]) -> str:
     """Return dual or text-qa. Raises InputError where --units does not suit the reader."""
     kind = KINDS.get(str(card.get("what")))
     if kind is None or (o.units is None) == (kind == "dual"):
@@ -174,7 +176,7 @@ def write_surface(
 # ---- what the reader began as
 
 
-def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel) -> Weights:
+def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel) -> Weights:
     """Make the weights that training began with again. Raises InputError where they are not to be
     had."""
     names = QaOptions.__dataclass_fields__.keys() - {"training"}
@@ -200,7 +202,7 @@ def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanMod
 # ---- losses
 
 
-def windows_of(
+def read_windows(
     split: str, model: SpanModel, layout: Layout, card: Mapping[str, Any], o: Surface
 ) -> list[Batch]:
     """Windows of a split with their answers, one a batch: N, as training has them."""
@@ -293,7 +295,9 @@ def random_direction(end: Weights, seed: int) -> Weights:
     return direction
 
 
-def take(losses: Losses, start: Weights, o: Surface) -> tuple[dict[str, Any], dict[str, Any]]:
+def take_losses(
+    losses: Losses, start: Weights, o: Surface
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y,
     P of x, N)."""
     path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
@@ -325,7 +329,7 @@ def take(losses: Losses, start: Weights, o: Surface) -> tuple[dict[str, Any], di
     return lines, planes
 
 
-def numbers(
+def measure_lines(
     lines: Mapping[str, Mapping[str, np.ndarray]], kind: str, train: str, dev: str
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """Of every measure its task, and (0, value in nats) of every window."""

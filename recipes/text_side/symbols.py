@@ -18,7 +18,7 @@ from speechssl.artifacts import hash_files, write_json, write_lines
 from speechssl.cli import script
 from speechssl.errors import InputError, MissingExtra, first_line, report_set_aside
 from speechssl.options import Count, Whole, argument, option
-from textside.runs import decisive, run_once
+from textside.runs import keep_decisive, run_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def make_symbols(o: Symbols) -> None:
         made = f"{o.kind}, {counts} ({SOURCES[o.kind]})"
         return {"what": "task of symbols", "made": made} | details
 
-    card = run_once(o.out, {"source": source}, decisive(o), make)
+    card = run_once(o.out, {"source": source}, keep_decisive(o), make)
     print(f"{o.out}: {card['made']}")
 
 

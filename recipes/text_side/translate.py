@@ -36,16 +36,16 @@ from textside.languages import (
     Body,
     Sequence_,
     Two,
-    framed,
+    find_room,
+    frame_pieces,
     load_body,
-    room_of,
-    states_of,
-    two_languages,
+    mean_states,
+    read_languages,
 )
 from textside.objectives import MLM_HEAD, TokenHead
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import CONVERTED, PRECISION
-from textside.runs import decisive, describe_encoder, run_folder, run_once, write_scores
+from textside.runs import describe_encoder, keep_decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def load_predictor(name: str) -> tuple[Body, Predict]:
 
 
 @torch.inference_mode()
-def predicted(
+def predict_tokens(
     body: Body, predict: Predict, sequences: Sequence[Sequence_], batch: int
 ) -> list[np.ndarray]:
     """Return the likeliest token at every place of each sequence, (S,); never a special."""
@@ -118,7 +118,7 @@ def predicted(
     guesses = []
     for start in range(0, len(sequences), batch):
         pieces = sequences[start : start + batch]
-        logits = predict(*framed(body, pieces)).index_fill(2, special, -torch.inf)
+        logits = predict(*frame_pieces(body, pieces)).index_fill(2, special, -torch.inf)
         tokens = logits.argmax(2).cpu().numpy()
         guesses += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, pieces, strict=True)]
     return guesses
@@ -131,30 +131,30 @@ def translate(o: Translate) -> None:
     lexicon without words of the text.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
-    two, identity = two_languages(o), describe_encoder(o.encoder)
-    options = decisive(o)
+    two, identity = read_languages(o), describe_encoder(o.encoder)
+    options = keep_decisive(o)
 
     def make() -> dict[str, Any]:
         body, predict = load_predictor(o.encoder)
         for layer in o.layers:
             check_layer(body.encoder, layer)
-        room = room_of(body, o.length)
+        room = find_room(body, o.length)
         whole = [two.sequences(i, (), body, room) for i in (0, 1)]
-        means = [states_of(body, pieces, 0, o.batch).mean for pieces in whole]
-        of_second = tokens_of_second(whole, body.table.num_embeddings)
-        pieces, gloss, stood = pieces_with_words(two, body, min(PIECE, room))
+        means = [mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
+        of_second = find_second_tokens(whole, body.table.num_embeddings)
+        pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
         if not pieces:
             raise InputError(
                 f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
                 "give a lexicon of this text"
             )
-        guess = best_constant(gloss, stood)
+        guess = score_constant(gloss, stood)
         details = identity | {"options": options, "curve": [], "constant": guess}
         cells = []
         for layer, alpha in product(o.layers, o.alphas):
             vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
             with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
-                guesses = predicted(body, predict, pieces, o.batch)
+                guesses = predict_tokens(body, predict, pieces, o.batch)
             converted, precision = {}, {}
             for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
                 # where words stood
@@ -181,14 +181,14 @@ def translate(o: Translate) -> None:
     )
 
 
-def best_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float:
+def score_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float:
     """Return the best precision with one and the same token everywhere."""
     pairs = list(zip(gloss, stood, strict=True))
     tokens = set().union(*gloss)
     return max(float(np.mean([min(counts[t], n) / n for counts, n in pairs])) for t in tokens)
 
 
-def tokens_of_second(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
+def find_second_tokens(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
     """(V,) whether a token is the second language's: its text has it more often."""
     shares = []
     for pieces in whole:
@@ -197,7 +197,7 @@ def tokens_of_second(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> n
     return shares[1] > shares[0]
 
 
-def pieces_with_words(
+def find_pieces(
     two: Two, body: Body, room: int
 ) -> tuple[list[Sequence_], list[Counter[int]], list[int]]:
     """Return the pieces of the first text that have words of the lexicon, and of each the tokens of

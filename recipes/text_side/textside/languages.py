@@ -98,7 +98,7 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
     return [(a.lower(), respell(b.lower(), letters)) for a, b in dict.fromkeys(pairs)]
 
 
-def finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
+def make_finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
     """Where words stand in a text: number of the word, first character, character behind it. Longer
     words come first; a word in letters is a whole one.
     """
@@ -119,7 +119,7 @@ def text_sequences(
     text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, room: int, most: int
 ) -> list[Sequence_]:
     """Pieces of a text of at most `room` tokens; at most so many."""
-    find = finder(words)
+    find = make_finder(words)
     pieces: list[Sequence_] = []
     for paragraph in text.paragraphs:
         if len(pieces) >= most:
@@ -147,7 +147,7 @@ def unit_sequences(
 ) -> list[Sequence_]:
     """Return the same of spoken passages. tokens: (K,) of the units. Raises InputError where no
     word has a time."""
-    data, runs, find = load_corpus(corpus, SPLIT), load_units(units / SPLIT), finder(words)
+    data, runs, find = load_corpus(corpus, SPLIT), load_units(units / SPLIT), make_finder(words)
     pieces: list[Sequence_] = []
     grid = FrameGrid(**units_card(units / SPLIT)["grid"])
     timed = [p for p in data.passages.values() if p.words and p.id in runs]
@@ -195,7 +195,7 @@ class States:
     mean: np.ndarray
 
 
-def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
+def frame_pieces(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
     """ids, mask: (B, S) of pieces between their specials, on the body's device."""
     cls, sep, pad = special_tokens(body.tokenizer)
     batch = collate(
@@ -205,7 +205,7 @@ def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, to
 
 
 @torch.inference_mode()
-def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
+def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
     """words: W."""
     total: Any = 0
     sums: Any = 0
@@ -214,7 +214,7 @@ def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int
     for start in range(0, len(order), batch):
         pieces = [sequences[n] for n in order[start : start + batch]]
         with record_layers(body.encoder) as layers:
-            body(*framed(body, pieces))
+            body(*frame_pieces(body, pieces))
             states = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
         batch_sums = np.zeros((len(states), words, states.shape[-1]))
         for row, (ids, places) in enumerate(pieces):
@@ -239,10 +239,10 @@ class Two:
     sequences: Callable[[int, Sequence[str], Body, int], list[Sequence_]]
 
 
-def two_languages(o: TwoLanguages) -> Two:
+def read_languages(o: TwoLanguages) -> Two:
     """Raise InputError where a text or units are missing."""
     places = (o.first, o.second)
-    texts = (load_text(o.first), load_text(o.second).spelt(o.letters))
+    texts = (load_text(o.first), load_text(o.second).respell(o.letters))
     pairs = read_lexicon(o.lexicon, texts, o.letters)
     inputs: dict[str, Any] = {"texts": [text.hash for text in texts], "lexicon": hash_json(pairs)}
     if o.units is not None and o.second_units is not None:
@@ -260,7 +260,7 @@ def two_languages(o: TwoLanguages) -> Two:
     return Two(texts, pairs, inputs, sequences)
 
 
-def room_of(body: Body, length: int) -> int:
+def find_room(body: Body, length: int) -> int:
     """Tokens of a piece that fits, beside its specials. Raises InputError for a length that has
     room for none."""
     longest = longest_sequence(body.encoder)

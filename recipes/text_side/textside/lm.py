@@ -19,7 +19,7 @@ from speechssl.artifacts import read_json
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import longest_sequence
 from speechssl.units.storage import UtteranceUnits, iterate_units, units_card
-from textside.objectives import CausalModel, load_causal, padded
+from textside.objectives import CausalModel, load_causal, pad_sequences
 
 WHAT = "unit language model"
 BIGRAM = "bigram"
@@ -85,7 +85,7 @@ class UnitLm:
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         for first in range(0, len(order), TOGETHER):
             places = order[first : first + TOGETHER]
-            batch = padded([[before[i], *sequences[i]] for i in places], self.symbols)
+            batch = pad_sequences([[before[i], *sequences[i]] for i in places], self.symbols)
             hidden = self.hidden(batch["ids"].to(self.place), batch["mask"].to(self.place))
             logits = (hidden @ rows.T).float()
             for i, line, outputs in zip(places, logits, hidden, strict=True):

@@ -56,7 +56,7 @@ Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.n
 # ---- where sequences come from
 
 
-def whole(stream: Stream) -> Source:
+def as_words(stream: Stream) -> Source:
     """Every id is a word; no sentence begins anywhere."""
 
     def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -135,16 +135,16 @@ class PretrainingBatches:
         batch = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
         size = batch["ids"].shape[1]
 
-        def padded(values: list[np.ndarray], fill: int) -> torch.Tensor:
+        def pad_sequences(values: list[np.ndarray], fill: int) -> torch.Tensor:
             wide = np.full((len(values), size, *values[0].shape[1:]), fill, np.int64)
             for line, value in zip(wide, values, strict=True):
                 line[: len(value)] = value
             return torch.from_numpy(wide)
 
-        batch["labels"] = padded([row[2] for row in rows], IGNORE)
+        batch["labels"] = pad_sequences([row[2] for row in rows], IGNORE)
         if self.objective == "span":
-            batch["edges"] = padded([row[3] for row in rows], 0)
-            batch["place"] = padded([row[4] for row in rows], 0)
+            batch["edges"] = pad_sequences([row[3] for row in rows], 0)
+            batch["place"] = pad_sequences([row[4] for row in rows], 0)
         if self.objective == "sentence-order":
             batch["swapped"] = torch.tensor([row[5] for row in rows])
         else:  # one piece has no segments, and Longformer no token that sees all
@@ -228,7 +228,7 @@ class Pretraining(nn.Module):
         elif objective == "sentence-order":
             self.order = nn.Linear(hidden, 2)
         elif objective == "replaced-token":
-            self.generator = make_encoder(smaller(encoder.config).to_dict())
+            self.generator = make_encoder(shrink_config(encoder.config).to_dict())
             self.generator_inputs = EncoderInputs(self.generator, width)
             self.discriminator = nn.Sequential(
                 nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)
@@ -300,7 +300,7 @@ class Pretraining(nn.Module):
         }
 
 
-def smaller(config: Any) -> Any:
+def shrink_config(config: Any) -> Any:
     """Return the config of a generator: a quarter of the layers, at least one."""
     generator = type(config).from_dict(config.to_dict())
     generator.num_hidden_layers = max(1, config.num_hidden_layers // 4)
@@ -426,13 +426,13 @@ class CausalBatches:
         """ids, mask: (B, S)."""
         rng = np.random.default_rng([self.seed, step])
         begin = [] if self.first is None else [self.first]
-        return padded(
+        return pad_sequences(
             [[*begin, *self.source(rng, self.length - len(begin))[0]] for _ in range(self.batch)],
             self.pad,
         )
 
 
-def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
+def pad_sequences(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
     """ids, mask: (B, S), padding behind."""
     rows = [torch.as_tensor(np.asarray(sequence, np.int64)) for sequence in sequences]
     mask = pad_sequence([torch.ones_like(row) for row in rows], True)

@@ -64,13 +64,13 @@ class Puzzle:
         numbers, _ = draw_batch(step, len(self.train[0]), size, seed)
         return self.train[0][numbers], self.train[1][numbers]
 
-    def tested(self, count: int) -> Examples:
+    def draw_test(self, count: int) -> Examples:
         """Return the same for all arms and seeds."""
         if self.make is not None:
             return self.make(np.random.default_rng(ANSWERED), count)
         return self.test
 
-    def with_dev(self, count: int) -> tuple[Puzzle, Examples]:
+    def split_dev(self, count: int) -> tuple[Puzzle, Examples]:
         """Return the task without what is then dev, and dev: a tenth of the images to train on, or
         so many other generated examples."""
         if self.make is not None:
@@ -80,7 +80,7 @@ class Puzzle:
         dev = shown[first:], written[first:]
         return replace(self, train=(shown[:first], written[:first])), dev
 
-    def commonest(self) -> np.ndarray:
+    def find_commonest(self) -> np.ndarray:
         """(O,) the answers that are commonest in training, place by place."""
         written = self.train[1]
         if self.make is not None:
@@ -133,7 +133,7 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
             classes=2,
             make=partial(make_memory, bits=bits, place=place),
             per_place=place,
-            floors={COPY: copied, VOTE: voted},
+            floors={COPY: copy_shown, VOTE: copy_and_vote},
         )
     if task == "bit-xor":
         bits = size or 5
@@ -142,7 +142,7 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         places = size or 512
         if places < 8:
             raise InputError(f"--length {places} is too short for ListOps; give at least 8 places")
-        read, floors = len(SIGNS) + 1, {OUTER: operated}
+        read, floors = len(SIGNS) + 1, {OUTER: apply_outer_operator}
         make = partial(make_listops, places=places)
         return Puzzle(task, read, places, 1, 10, make, floors=floors)
     if task == "digits":
@@ -174,13 +174,13 @@ def make_memory(rng: np.random.Generator, n: int, bits: int, place: int) -> Exam
     return shown.astype(np.float32), target
 
 
-def copied(shown: np.ndarray) -> np.ndarray:
+def copy_shown(shown: np.ndarray) -> np.ndarray:
     """Bits that are shown of the string, and 0 where they are masked."""
     last = shown.reshape(len(shown), STRINGS + 1, -1)[:, -1]
     return (last > 0).astype(np.int64)
 
 
-def voted(shown: np.ndarray) -> np.ndarray:
+def copy_and_vote(shown: np.ndarray) -> np.ndarray:
     """Bits that are shown of the string, and where they are masked what most of the strings have
     there."""
     strings = shown.reshape(len(shown), STRINGS + 1, -1)
@@ -196,7 +196,7 @@ def make_xor(rng: np.random.Generator, n: int, bits: int) -> Examples:
 SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
 
 
-def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
+def draw_expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
     """Signs of a ListOps expression of at most so many places, and its value. An operator has 2 to
     5 arguments."""
     if depth == 0 or places < 4 or rng.random() < 0.25:
@@ -205,7 +205,7 @@ def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[l
     name, signs, values = OPERATORS[int(rng.integers(len(OPERATORS)))], [], []
     room, count = places - 2, int(rng.integers(2, 6))
     for left in range(min(count, room), 0, -1):
-        inner, number = expression(rng, room - (left - 1), depth - 1)
+        inner, number = draw_expression(rng, room - (left - 1), depth - 1)
         signs += inner
         values.append(number)
         room -= len(inner)
@@ -227,34 +227,34 @@ def make_listops(rng: np.random.Generator, n: int, places: int) -> Examples:
     for i in range(n):
         signs: list[str] = []
         while len(signs) < 2:
-            signs, labels[i, 0] = expression(rng, places)
+            signs, labels[i, 0] = draw_expression(rng, places)
         numbers = [len(SIGNS)] * (places - len(signs)) + [SIGNS.index(sign) for sign in signs]
         shown[i, np.arange(places), numbers] = 1
     return shown, labels
 
 
-def written_signs(shown: np.ndarray) -> list[str]:
+def read_signs(shown: np.ndarray) -> list[str]:
     """Return the expression of one example (T, F)."""
     return [SIGNS[i] for i in shown.argmax(1) if i < len(SIGNS)]
 
 
-def digits(signs: Sequence[str]) -> list[int]:
+def list_digits(signs: Sequence[str]) -> list[int]:
     return [int(sign) for sign in signs if sign.isdigit()]
 
 
-def depth(signs: Sequence[str]) -> int:
+def measure_depth(signs: Sequence[str]) -> int:
     """How many operators lie around a digit at most."""
     opened = np.cumsum([sign.startswith("[") - (sign == "]") for sign in signs])
     return int(opened.max())
 
 
-def operated(shown: np.ndarray) -> np.ndarray:
+def apply_outer_operator(shown: np.ndarray) -> np.ndarray:
     """Return the outer operator over all digits; the brackets within are ignored."""
-    guesses = [evaluate(signs[0][1:], digits(signs)) for signs in map(written_signs, shown)]
+    guesses = [evaluate(signs[0][1:], list_digits(signs)) for signs in map(read_signs, shown)]
     return np.array(guesses, np.int64)[:, None]
 
 
-def nearest_means(train: Examples) -> Floor:
+def find_nearest_mean(train: Examples) -> Floor:
     """Return the class whose mean image is the nearest."""
     shown, labels = train[0].reshape(len(train[0]), -1), train[1][:, 0]
     classes = np.unique(labels)
@@ -277,5 +277,5 @@ def cut_images(name: str, images: np.ndarray, labels: np.ndarray, train: int, pa
     shown, targets = np.ascontiguousarray(cut, np.float32), labels.astype(np.int64)[:, None]
     first, rest = (shown[:train], targets[:train]), (shown[train:], targets[train:])
     _, places, read = shown.shape
-    floors = {NEAREST: nearest_means(first)}
+    floors = {NEAREST: find_nearest_mean(first)}
     return Puzzle(name, read, places, 1, 10, train=first, test=rest, floors=floors)

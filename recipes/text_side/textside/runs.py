@@ -56,7 +56,7 @@ _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 # of them
 
 
-def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+def score_columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """(S, C) what the means are taken of. gold, predicted: (S,) classes or numbers."""
     if metric == MCC:
         a, b = gold == 1, predicted == 1
@@ -73,7 +73,7 @@ def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return predicted.astype(np.float64)[:, None]
 
 
-def value(metric: str, means: np.ndarray) -> np.ndarray:
+def score_means(metric: str, means: np.ndarray) -> np.ndarray:
     """means: (..., C) of `columns`. Returns (...); 0 where a correlation is not defined, as for
     answers that are all alike."""
     if metric == MCC:
@@ -101,7 +101,7 @@ def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
     return results / "runs" / task / f"{arm}-{seed}"
 
 
-def decisive(options: Any) -> dict[str, Any]:
+def keep_decisive(options: Any) -> dict[str, Any]:
     """Return the options that decide what comes out, as a stage and a card have them: not the
     device, and not the places on this machine of what is read, whose hashes a stage has."""
 
@@ -173,7 +173,7 @@ def read_curve(folder: Path) -> list[dict[str, float]]:
     return read_json(path)["points"] if path.is_file() else []
 
 
-def steps_to(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
+def count_steps(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
     """Steps after which a curve first reaches a score; None: never."""
     return next((int(point["step"]) for point in curve if point["score"] >= score), None)
 
@@ -204,17 +204,19 @@ def write_scores(
         written |= {"groups": units.labels, "unit": units.name}
         written |= {"askers": units.askers, "about": units.about}
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
-    run = Run(task, arm, seed, metric, columns(metric, *np.array(pairs).T), tuple(names), units)
+    run = Run(
+        task, arm, seed, metric, score_columns(metric, *np.array(pairs).T), tuple(names), units
+    )
     # the training says how long it took
     hashed = hash_json({name: value for name, value in card.items() if name != "training"})
-    interval = printed_interval(estimate([run]), metric)
+    interval = in_percent(estimate([run]), metric)
     cell, v = (task, HEAD, arm, CONDITION, None, metric), interval
     row = Row(*cell, v.value, *v.ends, v.n, seed, hashed, v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return card | {"value": row.value}
 
 
-def printed_interval(found: Estimate, metric: str) -> Interval:
+def in_percent(found: Estimate, metric: str) -> Interval:
     """Return an interval in percent, or as it is of metrics that are not shares."""
     return found.interval if metric in DECIMALS else found.interval.percent
 
@@ -266,7 +268,7 @@ def read_scores(path: Path) -> Run:
         card["arm"],
         card["seed"],
         card["metric"],
-        columns(card["metric"], *np.array(list(card["items"].values()), np.float64).T),
+        score_columns(card["metric"], *np.array(list(card["items"].values()), np.float64).T),
         names,
         BootstrapUnits(card.get("unit", "item"), groups, askers, about),
         card.get("note", ""),
@@ -371,7 +373,7 @@ class _SeedMeans:
     def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Score every seed, (r, G). weigh: gives (r, C) means of (S, C) columns."""
         sides = [
-            np.stack([value(self.metric, weigh(table)) for table in side], axis=1)
+            np.stack([score_means(self.metric, weigh(table)) for table in side], axis=1)
             for side in self.tables
         ]
         return sides[0] - sides[1] if len(sides) > 1 else sides[0]
