@@ -22,7 +22,7 @@ from speechssl.data.records import Passage, Question
 from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
-from speechssl.multiple_choice.data import ChoiceTokens, text_choice
+from speechssl.multiple_choice.data import ChoiceTokens, make_text_choice
 from speechssl.multiple_choice.model import ChoiceReader, load_choice
 from speechssl.speechbert.data import stack_codes
 from speechssl.speechbert.model import CodeEmbedding
@@ -108,7 +108,7 @@ class WrittenChoice:
         passage without text."""
         choices = []
         for question, passage in pairs:
-            choice = text_choice(self.codec, question, passage, self.source)
+            choice = make_text_choice(self.codec, question, passage, self.source)
             if choice is None:
                 raise InputError(
                     f"passage {passage.id} has nothing written that {self.name} reads; evaluate "

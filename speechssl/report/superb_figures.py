@@ -160,7 +160,7 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
             slots = details.detail.confusion
             for slot, confusion in slots.items():
                 name = f"{details.encoder}, {slot}" if len(slots) > 1 else details.encoder
-                matrices[name] = confusion_shares(confusion)
+                matrices[name] = share_confusions(confusion)
         if not matrices:
             continue
         rows = -(-len(matrices) // 2)
@@ -180,7 +180,7 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
     return drawings
 
 
-def confusion_shares(confusion: Confusion) -> pd.DataFrame:
+def share_confusions(confusion: Confusion) -> pd.DataFrame:
     """Return for each true class how its recordings were classified; zeros for one without any. Of
     too many classes those with the most errors are kept."""
     counts = pd.DataFrame(confusion.counts, confusion.classes, confusion.classes)

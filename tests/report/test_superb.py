@@ -12,9 +12,9 @@ from speechssl.report.superb_figures import (
     Artefacts,
     Confusion,
     Head,
-    confusion_shares,
     deviate,
     read_artefacts,
+    share_confusions,
 )
 from speechssl.results import (
     LOWER_IS_BETTER,
@@ -239,10 +239,10 @@ def test_det_axes_are_normal_deviates():
 
 def test_cells_are_percent_of_the_truth():
     classes = ["yes", "no", "never"]
-    shares = confusion_shares(Confusion(classes, [[3, 1, 0], [0, 2, 0], [0, 0, 0]]))
+    shares = share_confusions(Confusion(classes, [[3, 1, 0], [0, 2, 0], [0, 0, 0]]))
     assert shares.to_numpy().tolist() == [[0.75, 0.25, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     # of too many classes those confused most are kept
     counts = 8 * np.eye(100, dtype=int)
     counts[40:, 0] += 1
-    shares = confusion_shares(Confusion(list(range(100)), counts.tolist()))
+    shares = share_confusions(Confusion(list(range(100)), counts.tolist()))
     assert list(shares.index) == [0, *range(40, 40 + CLASSES - 1)]
