@@ -65,10 +65,9 @@ CENTRED = "-zero-mean"  # ends the name of a task
 def reciprocal_ranks(
     first: np.ndarray, second: np.ndarray, golds: Mapping[int, Sequence[int]]
 ) -> dict[int, float]:
-    """Of the words that have translations, by number: 1 over the place of the nearest right one
-    among all of the others; equals
-    are wrong first. first: (W, H); second: (X, H); golds: which of the second are right.
-    """
+    """Return, for each word that has translations, 1 over the place of the nearest right one among
+    all words of the other language; equals are wrong first. first: (W, H); second: (X, H); golds:
+    number of a word -> which of the second are right."""
     norms = [np.linalg.norm(v, axis=1, keepdims=True) for v in (first, second)]
     near = (first / np.maximum(norms[0], 1e-12)) @ (second / np.maximum(norms[1], 1e-12)).T
     ranks = {}

@@ -238,7 +238,7 @@ class TaskBatches:
     seed: int
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask, segments (B, S); labels (B,)."""
+        """Return ids, mask, segments (B, S), and labels (B,)."""
         numbers, _ = draw_batch(step, len(self.sequences), self.size, self.seed)
         return collate([self.sequences[i] for i in numbers], self.pad) | {
             "labels": torch.from_numpy(self.labels[numbers])
@@ -249,7 +249,7 @@ class Classifier(nn.Module):
     """An encoder, embeddings, and two layers on the output of the first token."""
 
     def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, classes: int) -> None:
-        """table: (V, E). classes: C; 0: a number is predicted."""
+        """Put a head on an encoder. table: (V, E). classes: C; 0: a number is predicted."""
         super().__init__()
         self.inputs = EncoderInputs(encoder, table.embedding_dim)
         self.encoder, self.table = encoder, table
@@ -258,15 +258,15 @@ class Classifier(nn.Module):
         self.head = nn.Sequential(first, nn.Tanh(), last)
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """All (B, S). Returns (B, C), or (B, 1)."""
+        """Return (B, C), or (B, 1) for a number. ids, mask, segments: (B, S)."""
         hidden = self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state
         return self.head(hidden[:, 0]).float()
 
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, labels: torch.Tensor
     ) -> Batch:
-        """labels: (B,). loss: cross-entropy, or the mean square of the error. right: how many are
-        right."""
+        """Return the loss: cross-entropy, or the mean square of the error; and of classes the share
+        that is right. labels: (B,)."""
         logits = self.logits(ids, mask, segments)
         if not self.classes:
             return {"loss": functional.mse_loss(logits[:, 0], labels.float())}

@@ -151,8 +151,8 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str,
 
 
 def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
-    """As `train`, at the learning rate that is best on dev, which no training and no test has; with
-    the scores of all."""
+    """Train at each learning rate; return as `train` does the model that is best on dev, which no
+    training and no test has, with the scores of all."""
     puzzle, dev = puzzle.split_dev(o.test)
     tried: list[dict[str, float]] = []
     best: tuple[Computer, dict[str, Any]] | None = None
@@ -169,7 +169,7 @@ def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dic
 
 @torch.inference_mode()
 def score_examples(model: Computer, examples: Examples, batch: int) -> np.ndarray:
-    """(n,) share of what is right of every example."""
+    """Return the share of every example that is right, (n,)."""
     model.eval()
     inputs, targets = examples
     device, shares = next(model.parameters()).device, []

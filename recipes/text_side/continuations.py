@@ -111,7 +111,8 @@ def continue_prompt(
     number: int,
     o: Continue,
 ) -> dict[str, Any]:
-    """What the model draws behind a prompt at every temperature, beside what really followed.
+    """Draw what the model puts behind a prompt at every temperature, and measure it beside what
+    really followed.
 
     prompt, followed: (U,) units. number: of the recording, for the seed.
     """
@@ -134,8 +135,8 @@ def continue_prompt(
 def measure_continuation(
     lm: UnitLm, prompt: np.ndarray, units: np.ndarray, seen: set[Hashable]
 ) -> dict[str, float | None]:
-    """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of
-    the runs of NGRAM."""
+    """Return surprise, the mean negative log-likelihood in nats; and the shares of different pairs
+    of units, and of known runs of NGRAM."""
     (scores,) = lm.log_probs([np.concatenate([prompt, units])])
     pairs = list(pairwise(map(int, units)))
     runs = ngrams(units.tolist(), NGRAM)

@@ -126,8 +126,8 @@ def plateau(o: Plateau) -> None:
 def train_and_answer(
     o: Plateau, folder: Path
 ) -> tuple[dict[str, tuple[float, float]], BootstrapUnits, dict[str, Any]]:
-    """FF1 of every question of the split that is scored, what is drawn of them, and how training
-    went. folder: for its checkpoints."""
+    """Return the FF1 of every question of the split that is scored, what is drawn of them, and how
+    training went. folder: for its checkpoints."""
     qa = o.qa
     _, symbols, grid, _ = read_unit_source(o.units / qa.split, o.corpus)
     data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)

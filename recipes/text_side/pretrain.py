@@ -301,7 +301,7 @@ def save_head(head: nn.Module, file: Path) -> None:
 
 
 def read_data(o: PretrainText) -> Data:
-    """Raises InputError for what is not there."""
+    """Read what the options name. Raises InputError for what is not there."""
     inputs: dict[str, Any] = {"text": None}
     texts = []
     for name, place, letters in (
@@ -327,7 +327,7 @@ def read_data(o: PretrainText) -> Data:
 
 
 def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -> Source:
-    """Raises InputError for data that there are not."""
+    """Return the source of the sequences. Raises InputError for data that there are not."""
     seed = o.training.seed
     if o.data == TEXT:
         return by_turns([tokenise(text, tokenizer).draw_part for text in data.texts])
@@ -367,8 +367,8 @@ class RandomCrops:
     long."""
 
     def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
-        """sequences: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where
-        there are none."""
+        """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,).
+        Raises InputError where there are none."""
         self.sequences, self.tokens = keep_filled(sequences, place), tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
@@ -426,7 +426,8 @@ def choose_vocabulary(o: PretrainText, data: Data) -> PreTrainedTokenizerBase:
 def save_encoder(
     encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase, folder: Path
 ) -> None:
-    """A checkpoint that `load_text_encoder` reads. table: (V, E), which the encoder gets back."""
+    """Write a checkpoint that `load_text_encoder` reads. table: (V, E), which the encoder gets
+    back."""
     embeddings = nn.Embedding(table.num_embeddings, table.embedding_dim)
     embeddings.weight = nn.Parameter(table.weight.detach().clone())
     encoder.set_input_embeddings(embeddings)

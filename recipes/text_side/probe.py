@@ -181,8 +181,8 @@ def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, 
 
 
 def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
-    """(the place of the word that is asked for among those of the prompt, that of the unit that the
-    model finds likeliest).
+    """Ask with prompts of a few examples; return of every prompt the place of the word that is
+    asked for, and that of the unit that the model finds likeliest, among those of the prompt.
 
     Raises InputError for too few words or voices.
     """

@@ -88,14 +88,14 @@ Paragraphs = Sequence[Sequence[str]]  # sentences
 
 
 def _keep_long(candidates: Sequence[str]) -> list[str]:
-    """Those of enough words."""
+    """Keep the sentences of enough words."""
     return [sentence for sentence in candidates if len(sentence.split()) >= FEWEST]
 
 
 def _split_documents(
     documents: Mapping[str, Paragraphs], rng: np.random.Generator
 ) -> dict[str, list[str]]:
-    """About 70, 15 and 15 % of the documents, at least one each."""
+    """Split the documents: about 70, 15 and 15 %, at least one each."""
     names = [list(documents)[i] for i in rng.permutation(len(documents))]
     few = max(1, round(0.15 * len(names)))
     return {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
@@ -123,8 +123,8 @@ def _make_order(
 def _make_overlap(
     documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 ) -> list[dict[str, str]]:
-    """Words of another sentence of the document, at least half of which the first one does not
-    have, or its own."""
+    """Make pairs of a sentence and words of it, or of another sentence of the document, at least
+    half of which the first does not have."""
     whole, places = [], []
     for i, document in enumerate(documents):
         whole.append([s for paragraph in document for s in _keep_long(paragraph)])
@@ -152,8 +152,8 @@ def _make_topic(
     sizes: Mapping[str, int],
     rng: np.random.Generator,
 ) -> dict[str, list[dict[str, str]]]:
-    """Paragraphs are in one split alone, where a document has several; sentences, where it has
-    one."""
+    """Make sentences with their documents. Paragraphs are in one split alone where a document has
+    several; sentences, where it has one."""
     count = {
         name: sum(len(_keep_long(paragraph)) for paragraph in document)
         for name, document in documents.items()

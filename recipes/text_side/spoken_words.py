@@ -95,12 +95,12 @@ class Pair:
 
 
 def remove_stress(phones: Sequence[str]) -> tuple[str, ...]:
-    """Without stress marks."""
+    """Remove the stress marks."""
     return tuple(_STRESS.sub("", phone) for phone in phones)
 
 
 def list_neighbours(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Neighbours in a word, its edges among them. phones: without stress."""
+    """List the neighbours in a word, its edges among them. phones: without stress."""
     return pairwise((EDGE, *phones, EDGE))
 
 
@@ -139,7 +139,7 @@ def make_non_word(
 def choose_pairs(
     words: Mapping[str, int], count: int, fewest: int, avoided: Sequence[str]
 ) -> list[Pair]:
-    """Of the commonest words those that have a non-word, and no pronunciation that came before.
+    """Choose the commonest words that have a non-word, and no pronunciation that came before.
     words: how often each occurs.
 
     Raises InputError where there are fewer than `count`.
@@ -199,7 +199,7 @@ def make_spoken_words(o: SpokenWords) -> None:
 
 
 def count_words(corpus: Path, split: str) -> Counter[str]:
-    """How often each word occurs. Raises InputError for a corpus that is not English."""
+    """Count how often each word occurs. Raises InputError for a corpus that is not English."""
     data = load_corpus(corpus, split)
     if data.language != "en":
         raise InputError(f"{corpus} is in {data.language}; words are taken from an English corpus")
@@ -208,7 +208,7 @@ def count_words(corpus: Path, split: str) -> Counter[str]:
 
 
 def list_real_words(encoder: str) -> list[str]:
-    """Those of the vocabulary of a text encoder."""
+    """List the words of the vocabulary of a text encoder."""
     _, tokenizer = load_text_encoder(encoder)
     tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
     return [token.lstrip("Ġ▁") for token in tokens]
@@ -229,7 +229,7 @@ def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[Spo
 
 
 def synthesise(phones: Sequence[str], voice: Voice) -> np.ndarray:
-    """(N,) samples at 16 kHz between two short silences."""
+    """Return samples (N,) at 16 kHz, between two short silences."""
     audio = speak_phones(phones, voice)
     samples = audio.samples.astype(np.float32) / 2**15
     samples = trim_silence(resample(samples, audio.sample_rate, SAMPLE_RATE))

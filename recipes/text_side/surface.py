@@ -205,7 +205,7 @@ def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: Spa
 def read_windows(
     split: str, model: SpanModel, layout: Layout, card: Mapping[str, Any], o: Surface
 ) -> list[Batch]:
-    """Windows of a split with their answers, one a batch: N, as training has them."""
+    """Read N windows of a split with their answers, one a batch, as training has them."""
     data = load_corpus(o.corpus, split)
     examples: list[Example]
     if o.units is not None:
@@ -243,8 +243,8 @@ class Losses:
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
-        """Losses by split at the end plus steps along directions. name: of the point, in the
-        file."""
+        """Return the losses by split at the end plus steps along directions. name: of the point, in
+        the file."""
         if name not in self.by_point:
             for key, value in self.model.named_parameters():
                 moved = self.end[key].clone()
@@ -332,7 +332,7 @@ def take_losses(
 def measure_lines(
     lines: Mapping[str, Mapping[str, np.ndarray]], kind: str, train: str, dev: str
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Of every measure its task, and (0, value in nats) of every window."""
+    """Return the task of every measure, and (0, value in nats) of every window."""
     path, random = lines[PATH], lines[RANDOM]
     at = path["at"]
     inside = (at > 0) & (at < 1)

@@ -189,7 +189,7 @@ def score_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float
 
 
 def find_second_tokens(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
-    """(V,) whether a token is the second language's: its text has it more often."""
+    """Mark the tokens of the second language, (V,): its text has them more often."""
     shares = []
     for pieces in whole:
         ids = np.concatenate([ids for ids, _ in pieces])

@@ -162,7 +162,8 @@ class Recordings:
     of `data`."""
 
     def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
-        """spoken: units of each, 0 to K - 1. Raises InputError where there are none."""
+        """Join recordings. spoken: units of each, 0 to K - 1. Raises InputError where there are
+        none."""
         self.ids = np.concatenate(
             [part for units in keep_filled(spoken, place) for part in ([symbols], units)],
             dtype=np.int64,

@@ -45,7 +45,7 @@ HOUR = 3600  # after which Gradio removes what was uploaded
 
 
 def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
-    """Samples (N,) float32 at 16 kHz of a recording. part: passage or question.
+    """Read a recording: samples (N,) float32 at 16 kHz. part: passage or question.
 
     Raises InputError for what is no audio, no speech, or too long; the message has the name of the
     file, not its folder.
@@ -64,8 +64,8 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
 
 
 def complete_condition(noise: str, snr_db: float) -> Condition:
-    """A condition as `evaluate qa` takes it, of one written without its SNR in dB; one without
-    noise, or with an SNR, as it is.
+    """Make a condition as `evaluate qa` takes it of one that is written without its SNR in dB; one
+    without noise, or with an SNR, stays as it is.
 
     Raises InputError as `parse_condition` does.
     """
@@ -290,7 +290,7 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raises InputError where nothing can listen there."""
+    """Raise InputError where nothing can listen there."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         socket.create_server((host, port), family=family).close()
@@ -301,7 +301,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def import_gradio() -> Any:
-    """Raises MissingExtra where Gradio is not installed."""
+    """Import Gradio. Raises MissingExtra where it is not installed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pydub misses ffmpeg, which nothing here needs

@@ -83,8 +83,8 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
 
 
 def dependency(name: str) -> int | None:
-    """How many places, at most, lie between tokens that depend on each other; None where the name
-    does not say."""
+    """Return how many places, at most, lie between tokens that depend on each other; None where the
+    name does not say."""
     match = _PART.fullmatch(name)
     return int(match[3]) if match and match[3] and match[2] in ("shuffle", "flat", "copy") else None
 
@@ -116,7 +116,7 @@ class BigramSampler:
     uniformly."""
 
     def __init__(self, text: np.ndarray) -> None:
-        """text: (N,)."""
+        """List the places of every token. text: (N,)."""
         self.text = text
         self.places = np.argsort(text[:-1], kind="stable")
         kinds, counts = np.unique(text[:-1], return_counts=True)
@@ -161,13 +161,13 @@ def _draw_nested(rng: np.random.Generator, length: int, symbols: int) -> np.ndar
 
 
 def _draw_dyck(rng: np.random.Generator, length: int, kinds: int) -> np.ndarray:
-    """Kind k opens as id k and closes as id K + k."""
+    """Draw brackets, of which kind k opens as id k and closes as id K + k."""
     pairs, opens = draw_brackets(rng, length)
     return rng.integers(kinds, size=length)[pairs] + np.where(opens, 0, kinds)
 
 
 def _draw_flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) -> np.ndarray:
-    """From left to right every place gets a partner among the free ones within reach; where there
+    """Give every place from left to right a partner among the free ones within reach; where there
     is none it stays alone."""
     filled = np.full(length, -1, np.int64)
     ids, draws = rng.integers(symbols, size=length), rng.random(length)
@@ -192,7 +192,7 @@ def _draw_copied(rng: np.random.Generator, length: int, symbols: int, piece: int
 
 
 def _draw_sets(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
-    """Two thirds of the places repeat a few ids; then each of these comes once, in order of
+    """Repeat a few ids on two thirds of the places; then each of these comes once, in order of
     occurrence."""
     pieces: list[np.ndarray] = []
     while (left := length - sum(map(len, pieces))) > 0:
@@ -230,11 +230,11 @@ class Text:
         return [paragraph for document in self.documents.values() for paragraph in document]
 
     def first(self, count: int | None) -> Text:
-        """Its first documents; None: all."""
+        """Keep the first documents; None: all."""
         return replace(self, documents=dict(islice(self.documents.items(), count)))
 
     def respell(self, letters: str) -> Text:
-        """In other letters, as `respell` has them."""
+        """Write it in other letters, as the function `respell` does."""
         documents = {
             name: [respell(paragraph, letters) for paragraph in each]
             for name, each in self.documents.items()
@@ -247,7 +247,8 @@ class Text:
 
 
 def load_text(source: Path, split: str = "train") -> Text:
-    """split: of a prepared corpus. Raises InputError where nothing is written."""
+    """Load a folder of .txt files, one of them, or a prepared corpus. split: of a corpus. Raises
+    InputError where nothing is written."""
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
@@ -270,10 +271,11 @@ def load_text(source: Path, split: str = "train") -> Text:
 
 
 def respell(written: str, letters: str) -> str:
-    """own: as it is; apart: every Latin letter another character, so that no symbol is shared with
-    a text in Latin letters and everything else stays as it is ("fake English", arXiv 1912.07840);
-    pinyin: Chinese in Latin letters, without tones, a syllable a word. Raises MissingExtra for
-    pinyin without its package.
+    """Write a text in other letters. own: as it is; apart: every Latin letter another character, so
+    that no symbol is shared with a text in Latin letters and everything else stays as it is ("fake
+    English", arXiv 1912.07840); pinyin: Chinese in Latin letters, without tones, a syllable a word.
+
+    Raises MissingExtra for pinyin without its package.
     """
     if letters == APART:
         return re.sub("[a-z]", lambda match: chr(ord(match[0]) + SYLLABICS), written.lower())
@@ -283,13 +285,13 @@ def respell(written: str, letters: str) -> str:
 
 
 def _unwrap(paragraph: str) -> str:
-    """In one line, but for the ends of lines that end a sentence."""
+    """Join the lines of a paragraph, but for the ends of lines that end a sentence."""
     lines = (" ".join(line.split()) for line in paragraph.splitlines())
     return re.sub(r"(?<![.!?])\n", " ", "\n".join(filter(None, lines)))
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Those of a paragraph, by their punctuation (English and Chinese)."""
+    """Split a paragraph at its punctuation (English and Chinese)."""
     return [s for s in (part.strip() for part in _END.split(paragraph)) if s]
 
 
@@ -344,7 +346,7 @@ def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def list_plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """All ids of a vocabulary but those of specials, in order."""
+    """List all ids of a vocabulary but those of specials, in order."""
     special = set(tokenizer.all_special_ids)
     special.update(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
@@ -364,8 +366,8 @@ class TokenText:
     def draw_part(
         self, rng: np.random.Generator, length: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`length` tokens, or all there are, from anywhere: ids, beginnings of words, beginnings of
-        sentences."""
+        """Draw `length` tokens, or all there are, from anywhere: ids, beginnings of words,
+        beginnings of sentences."""
         first = int(rng.integers(max(len(self.ids) - length, 0) + 1))
         place = slice(first, first + length)
         return self.ids[place], self.words[place], self.sentences[place]

@@ -54,7 +54,7 @@ class Body:
     def __init__(
         self, encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase
     ) -> None:
-        """table: (V, E) of its tokens."""
+        """Move an encoder to its device. table: (V, E) of its tokens."""
         device = choose_device("auto")
         self.encoder = encoder.eval().requires_grad_(False).to(device)
         self.table = table.eval().requires_grad_(False).to(device)
@@ -62,7 +62,7 @@ class Body:
         self.tokenizer, self.device = tokenizer, device
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids, mask: (B, S). Returns (B, S, H)."""
+        """Return (B, S, H). ids, mask: (B, S)."""
         return self.encoder(**self.inputs(self.table(ids), mask, None)).last_hidden_state
 
 
@@ -82,8 +82,8 @@ def load_body(name: str) -> Body:
 
 
 def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") -> list[Pair]:
-    """Pairs of a word and its translation; letters: of the second text. Raises InputError for a
-    file that is no lexicon."""
+    """Read pairs of a word and its translation; letters: of the second text. Raises InputError for
+    a file that is no lexicon."""
     if name == MINISQA:
         pairs: Iterable[Pair] = lexicon()
     elif name == SAME:
@@ -99,9 +99,8 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
 
 
 def make_finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
-    """Where words stand in a text: number of the word, first character, character behind it. Longer
-    words come first; a word in letters is a whole one.
-    """
+    """Make a function that finds words in a text: number of the word, first character, character
+    behind it. Longer words come first; a word in letters is a whole one."""
     if not words:
         return lambda _: []
     number = {word: i for i, word in enumerate(words)}
@@ -118,7 +117,7 @@ def make_finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, in
 def text_sequences(
     text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, room: int, most: int
 ) -> list[Sequence_]:
-    """Pieces of a text of at most `room` tokens; at most so many."""
+    """Cut a text into pieces of at most `room` tokens; at most so many."""
     find = make_finder(words)
     pieces: list[Sequence_] = []
     for paragraph in text.paragraphs:
@@ -172,7 +171,7 @@ def unit_sequences(
 
 
 def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], room: int) -> list[Sequence_]:
-    """Pieces one after another; a word that lies in two is left out."""
+    """Cut ids into pieces one after another; a word that lies in two is left out."""
     pieces = []
     for begin in range(0, len(ids), room):
         inside = tuple(
@@ -196,7 +195,7 @@ class States:
 
 
 def frame_pieces(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
-    """ids, mask: (B, S) of pieces between their specials, on the body's device."""
+    """Put pieces between their specials: ids, mask (B, S), on the body's device."""
     cls, sep, pad = special_tokens(body.tokenizer)
     batch = collate(
         [(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in sequences], pad
@@ -206,7 +205,7 @@ def frame_pieces(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tens
 
 @torch.inference_mode()
 def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
-    """words: W."""
+    """Take the mean states of words and of all tokens. words: W."""
     total: Any = 0
     sums: Any = 0
     counts, tokens = np.zeros(words), 0
@@ -261,8 +260,8 @@ def read_languages(o: TwoLanguages) -> Two:
 
 
 def find_room(body: Body, length: int) -> int:
-    """Tokens of a piece that fits, beside its specials. Raises InputError for a length that has
-    room for none."""
+    """Return how many tokens of a piece fit beside its specials. Raises InputError for a length
+    that has room for none."""
     longest = longest_sequence(body.encoder)
     if length < 3:
         raise InputError(f"--length {length} has no room between two specials; give 3 or more")

@@ -57,7 +57,7 @@ Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.n
 
 
 def as_words(stream: Stream) -> Source:
-    """Every id is a word; no sentence begins anywhere."""
+    """Make a source of a stream: every id is a word, and no sentence begins anywhere."""
 
     def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ids = stream(rng, length)
@@ -126,10 +126,9 @@ class PretrainingBatches:
     seed: int = 0
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask, labels (B, S), labels IGNORE where nothing is predicted; of spans also edges
-        (B, S, 2) and place (B, S) in the span; of sentence order also segments (B, S) and swapped
-        (B,).
-        """
+        """Return ids, mask, labels (B, S), labels IGNORE where nothing is predicted; of spans also
+        edges (B, S, 2) and place (B, S) in the span; of sentence order also segments (B, S) and
+        swapped (B,)."""
         rng = np.random.default_rng([self.seed, step])
         rows = [self.row(rng) for _ in range(self.batch)]
         batch = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
@@ -154,8 +153,8 @@ class PretrainingBatches:
     def row(
         self, rng: np.random.Generator
     ) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray, bool]:
-        """ids (S,), the place where the second segment begins, labels (S,), edges (S, 2), place
-        (S,), swapped."""
+        """Draw ids (S,), the place where the second segment begins, labels (S,), edges (S, 2),
+        place (S,), swapped."""
         cls, sep, _, mask = self.specials
         pair = self.objective == "sentence-order"
         ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
@@ -202,13 +201,13 @@ class TokenHead(nn.Module):
     """BERT's head: the output of a token to the vocabulary, whose rows are the embeddings."""
 
     def __init__(self, hidden: int, width: int, vocabulary: int) -> None:
-        """hidden: H; width: E; vocabulary: V."""
+        """Make a head. hidden: H; width: E; vocabulary: V."""
         super().__init__()
         self.dense, self.norm = nn.Linear(hidden, width), nn.LayerNorm(width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, hidden: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """hidden: (M, H); table: (V, E). Returns (M, V)."""
+        """Return logits (M, V). hidden: (M, H); table: (V, E)."""
         return self.norm(functional.gelu(self.dense(hidden))) @ table.T + self.bias
 
 
@@ -237,7 +236,7 @@ class Pretraining(nn.Module):
     def hidden(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
     ) -> torch.Tensor:
-        """All (B, S) -> (B, S, H)."""
+        """Return (B, S, H). ids, mask, segments: (B, S)."""
         return self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state
 
     def forward(
@@ -250,10 +249,9 @@ class Pretraining(nn.Module):
         place: torch.Tensor | None = None,
         swapped: torch.Tensor | None = None,
     ) -> Batch:
-        """As `PretrainingBatches` gives them. loss: of the objective; masked: cross-entropy of the
-        masked tokens, in nats; right: how many of them are predicted; order, edge, replaced: of the
-        other tasks, where there are.
-        """
+        """Return measures of what `PretrainingBatches` gives. loss: of the objective; masked:
+        cross-entropy of the masked tokens, in nats; right: how many of them are predicted; order,
+        edge, replaced: of the other tasks, where there are."""
         masked = labels != IGNORE
         if self.objective == "replaced-token":
             return self.replaced(ids, mask, labels, masked)
@@ -276,7 +274,8 @@ class Pretraining(nn.Module):
     def replaced(
         self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, masked: torch.Tensor
     ) -> Batch:
-        """labels, masked: (B, S), the tokens and which of them the generator predicts."""
+        """Return measures of replaced-token detection. labels, masked: (B, S), the tokens and which
+        of them the generator predicts."""
         guessed = self.generator(
             **self.generator_inputs(self.table(ids), mask, None)
         ).last_hidden_state
@@ -394,15 +393,15 @@ class CausalModel(nn.Module):
         return self.table
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids, mask: (B, S), padding behind. Returns (B, S, H)."""
+        """Return (B, S, H). ids, mask: (B, S), padding behind."""
         return self.body(**self.inputs(self.table(ids), mask, None)).last_hidden_state
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids, mask: (B, S), padding behind. Returns (B, S, V), of the symbol that comes next."""
+        """Return (B, S, V), of the symbol that comes next. ids, mask: (B, S), padding behind."""
         return (self.hidden(ids, mask) @ self.table.weight.T).float()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Batch:
-        """loss: cross-entropy of every symbol but the first, in nats. right: how many are
+        """Return the loss, cross-entropy of every symbol but the first, in nats, and how many are
         predicted."""
         attended = mask[:, 1:].bool()
         logits, targets = self.logits(ids, mask)[:, :-1][attended], ids[:, 1:][attended]
@@ -423,7 +422,7 @@ class CausalBatches:
     seed: int = 0
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask: (B, S)."""
+        """Return ids, mask (B, S)."""
         rng = np.random.default_rng([self.seed, step])
         begin = [] if self.first is None else [self.first]
         return pad_sequences(
@@ -433,7 +432,7 @@ class CausalBatches:
 
 
 def pad_sequences(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
-    """ids, mask: (B, S), padding behind."""
+    """Return ids, mask (B, S), with padding behind."""
     rows = [torch.as_tensor(np.asarray(sequence, np.int64)) for sequence in sequences]
     mask = pad_sequence([torch.ones_like(row) for row in rows], True)
     return {"ids": pad_sequence(rows, True, pad), "mask": mask}
@@ -451,6 +450,6 @@ def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest
 
 
 def save_causal(model: PreTrainedModel, trained: CausalModel, folder: Path) -> None:
-    """A checkpoint that `load_causal` and transformers read."""
+    """Write a checkpoint that `load_causal` and transformers read."""
     set_rows(model, trained.table.weight, model.config.eos_token_id)
     model.eval().save_pretrained(folder)

@@ -81,7 +81,7 @@ class Puzzle:
         return replace(self, train=(shown[:first], written[:first])), dev
 
     def find_commonest(self) -> np.ndarray:
-        """(O,) the answers that are commonest in training, place by place."""
+        """Find the answers that are commonest in training, place by place, (O,)."""
         written = self.train[1]
         if self.make is not None:
             _, written = self.make(np.random.default_rng(0), COUNTED)
@@ -100,7 +100,7 @@ class Computer(nn.Module):
         self.write = nn.Linear(encoder.config.hidden_size, puzzle.per_place * puzzle.classes)
 
     def logits(self, shown: torch.Tensor) -> torch.Tensor:
-        """shown: (B, T, F). Returns (B, O, C)."""
+        """Return (B, O, C). shown: (B, T, F)."""
         mask = torch.ones(shown.shape[:2], dtype=torch.long, device=shown.device)
         hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
         last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
@@ -108,7 +108,7 @@ class Computer(nn.Module):
         return self.write(last).float().reshape(shape)
 
     def forward(self, shown: torch.Tensor, targets: torch.Tensor) -> Batch:
-        """targets: (B, O). loss: cross-entropy. right: share of what is right."""
+        """Return the loss, cross-entropy, and the share of what is right. targets: (B, O)."""
         logits = self.logits(shown)
         loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         return {"loss": loss, "right": (logits.argmax(-1) == targets).float().mean().detach()}
@@ -118,8 +118,8 @@ class Computer(nn.Module):
 
 
 def load_puzzle(task: str, size: int | None = None) -> Puzzle:
-    """size: bits of a string, or places of an expression; None: the paper's. Raises InputError
-    where there is no such task, or of this size."""
+    """Load a task. size: bits of a string, or places of an expression; None: the paper's. Raises
+    InputError where there is no such task, or of this size."""
     if task == "bit-memory":
         bits = size or 1000
         place = min(PLACE, bits)
@@ -175,14 +175,14 @@ def make_memory(rng: np.random.Generator, n: int, bits: int, place: int) -> Exam
 
 
 def copy_shown(shown: np.ndarray) -> np.ndarray:
-    """Bits that are shown of the string, and 0 where they are masked."""
+    """Return the bits that are shown of the string, and 0 where they are masked."""
     last = shown.reshape(len(shown), STRINGS + 1, -1)[:, -1]
     return (last > 0).astype(np.int64)
 
 
 def copy_and_vote(shown: np.ndarray) -> np.ndarray:
-    """Bits that are shown of the string, and where they are masked what most of the strings have
-    there."""
+    """Return the bits that are shown of the string, and where they are masked what most of the
+    strings have there."""
     strings = shown.reshape(len(shown), STRINGS + 1, -1)
     most = np.sign(strings[:, :STRINGS].sum(1))  # their number is odd
     return (np.where(strings[:, -1] == 0, most, strings[:, -1]) > 0).astype(np.int64)
@@ -197,8 +197,8 @@ SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
 
 
 def draw_expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
-    """Signs of a ListOps expression of at most so many places, and its value. An operator has 2 to
-    5 arguments."""
+    """Draw the signs of a ListOps expression of at most so many places, and return them with its
+    value. An operator has 2 to 5 arguments."""
     if depth == 0 or places < 4 or rng.random() < 0.25:
         digit = int(rng.integers(10))
         return [str(digit)], digit
@@ -213,7 +213,8 @@ def draw_expression(rng: np.random.Generator, places: int, depth: int = 4) -> tu
 
 
 def evaluate(name: str, values: Sequence[int]) -> int:
-    """MED is the mean of the middle two rounded down, as numpy's median made an integer."""
+    """Apply an operator. MED is the mean of the middle two rounded down, as numpy's median made an
+    integer."""
     if name == "SUM_MOD":
         return sum(values) % 10
     functions: dict[str, Callable[..., Any]] = {"MIN": min, "MAX": max, "MED": np.median}
@@ -221,8 +222,8 @@ def evaluate(name: str, values: Sequence[int]) -> int:
 
 
 def make_listops(rng: np.random.Generator, n: int, places: int) -> Examples:
-    """Expressions end at the last place; before them is a sign of nothing. A lone digit is no
-    expression."""
+    """Make expressions that end at the last place; before them is a sign of nothing. A lone digit
+    is no expression."""
     shown, labels = np.zeros((n, places, len(SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
     for i in range(n):
         signs: list[str] = []
@@ -243,7 +244,7 @@ def list_digits(signs: Sequence[str]) -> list[int]:
 
 
 def measure_depth(signs: Sequence[str]) -> int:
-    """How many operators lie around a digit at most."""
+    """Return how many operators lie around a digit at most."""
     opened = np.cumsum([sign.startswith("[") - (sign == "]") for sign in signs])
     return int(opened.max())
 
@@ -270,7 +271,8 @@ def find_nearest_mean(train: Examples) -> Floor:
 
 
 def cut_images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
-    """images: (n, height, width, colours) in [0, 1], of which the first `train` are to train on."""
+    """Cut images into patches. images: (n, height, width, colours) in [0, 1], of which the first
+    `train` are to train on."""
     n, height, width, colours = images.shape
     cut = images.reshape(n, height // patch, patch, width // patch, patch, colours)
     cut = cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, -1, patch * patch * colours)

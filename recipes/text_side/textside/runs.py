@@ -57,7 +57,7 @@ _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 
 
 def score_columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """(S, C) what the means are taken of. gold, predicted: (S,) classes or numbers."""
+    """Return what the means are taken of, (S, C). gold, predicted: (S,) classes or numbers."""
     if metric == MCC:
         a, b = gold == 1, predicted == 1
         return np.stack([a & b, a & ~b, ~a & b, ~a & ~b], axis=1).astype(np.float64)
@@ -74,8 +74,8 @@ def score_columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.nd
 
 
 def score_means(metric: str, means: np.ndarray) -> np.ndarray:
-    """means: (..., C) of `columns`. Returns (...); 0 where a correlation is not defined, as for
-    answers that are all alike."""
+    """Return the score (...) of means (..., C) of `score_columns`; 0 where a correlation is not
+    defined, as for answers that are all alike."""
     if metric == MCC:
         tp, fn, fp, tn = np.moveaxis(means, -1, 0)
         above, below = tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
@@ -130,8 +130,8 @@ def run_once(
 
 
 def describe_encoder(encoder: str) -> dict[str, str]:
-    """What a card says of a text encoder: its name, not where it lies on this machine, and the hash
-    of weights that lie here."""
+    """Return what a card says of a text encoder: its name, not where it lies on this machine, and
+    the hash of weights that lie here."""
     path = Path(encoder)
     weights = hash_of_weights(encoder) if path.is_dir() else None
     return {"encoder": "/".join(path.parts[-2:])} | ({"weights": weights} if weights else {})
@@ -174,7 +174,7 @@ def read_curve(folder: Path) -> list[dict[str, float]]:
 
 
 def count_steps(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
-    """Steps after which a curve first reaches a score; None: never."""
+    """Count the steps after which a curve first reaches a score; None: never."""
     return next((int(point["step"]) for point in curve if point["score"] >= score), None)
 
 
@@ -349,7 +349,8 @@ class _SeedMeans:
     """
 
     def __init__(self, sides: Sequence[Sequence[Run]]) -> None:
-        """sides: the runs of G seeds, and of a difference those that are taken off."""
+        """Find what the runs have in common. sides: the runs of G seeds, and of a difference those
+        that are taken off."""
         every = [run for side in sides for run in side]
         shared = set.intersection(*(set(run.items) for run in every)) if every else set()
         common = [name for name in every[0].items if name in shared] if every else []
@@ -418,7 +419,8 @@ class _SeedMeans:
     def weigh_by(
         self, weights: np.ndarray, sizes: np.ndarray
     ) -> Callable[[np.ndarray], np.ndarray]:
-        """weights: (r, I) of groups, or of pairs of a group and an asker; sizes: (I, 1)."""
+        """Make a function that takes weighted means. weights: (r, I) of groups, or of pairs of a
+        group and an asker; sizes: (I, 1)."""
         return lambda table: weights @ sum_groups(table, self.ways[-1]) / (weights @ sizes)
 
     def estimate(self, seed: int, resamples: int) -> Estimate:
