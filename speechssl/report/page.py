@@ -30,14 +30,15 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A section is a part of a page, of which what is empty is left out. listening: which questions
-    the examples are; slots: of the colours of their systems; explorer: the predictions for the
-    page's script."""
+    """A section is a part of a page, of which what is empty is left out. leading: how many tables
+    stand before the figures; listening: which questions the examples are; slots: of the colours of
+    their systems; explorer: the predictions for the page's script."""
 
     title: str
     summary: str = ""
     grids: Sequence[Grid] = ()
     drawings: Sequence[Drawing | None] = ()
+    leading: int = 99
     examples: Sequence[ListeningExample] = ()
     listening: str = ""
     slots: Mapping[str, int] = field(default_factory=dict)

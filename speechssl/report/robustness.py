@@ -74,7 +74,8 @@ def robustness_section(
         of_scale = {name: p for name, p in panels.items() if unit(p.metric.iloc[0]) == scale}
         drawings.append(draw_losses(what, of_scale, scale))
     title_over = "Scores against the signal-to-noise ratio (SNR)"
-    return Section(title, "", grids, [*drawings, draw_over_snr(title_over, bars, panels, slots)])
+    drawings.append(draw_over_snr(title_over, bars, panels, slots))
+    return Section(title, "", grids, drawings, leading=1)
 
 
 def choose_nearest(noisy: pd.DataFrame) -> pd.DataFrame:

@@ -44,6 +44,7 @@ def qa_section(
             draw_over_snr(title, bars, {"FF1": ff1} if len(ff1) else {}, slots),
             draw_against_errors(scores, slots),
         ],
+        leading=1,
     )
 
 
