@@ -1,10 +1,7 @@
 """Measure by layer how near a text encoder has words and their translations.
 
-Given is the mean reciprocal rank of a word's translation among all words of the other language. A
-word is the mean of its tokens' states over its occurrences; near is a great cosine, as the vectors
-are and with the mean of each language taken away (zero-mean). Of units a word is what is spoken
-between its times in the manifest.
-Letters: W, X words, L layers, H hidden width.
+A word is the mean of its tokens' states over its occurrences; near is a great cosine. Letters: W, X
+words, L layers, H hidden width.
 """
 
 from __future__ import annotations
@@ -46,10 +43,6 @@ class Align(TwoLanguages):
 
       python recipes/text_side/align.py minisqa-en minisqa-zh bert-base-multilingual-cased \\
         exp/text_side --arm mbert
-      python recipes/text_side/align.py minisqa-en minisqa-zh exp/bilingual/encoder \\
-        exp/text_side --arm bilingual
-      python recipes/text_side/align.py minisqa-en minisqa-en exp/copy/encoder exp/text_side \\
-        --arm copy --letters apart --lexicon same
       python recipes/text_side/align.py minisqa-en minisqa-zh exp/unit-mlm/encoder \\
         exp/text_side --arm units --units en --second-units zh
     """

@@ -75,8 +75,6 @@ class Classify:
 
       python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
         --arm dyck-64 --seed 1
-      python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
-        --arm scratch --assignment scratch --seed 1
       python recipes/text_side/classify.py GLUE/RTE bert-base-uncased exp/text_side --arm bert
     """
 

@@ -1,9 +1,6 @@
 """Train the frozen pre-trained transformer on tasks that are no language (arXiv 2103.05247).
 
-Attention and feed-forward layers stay; a linear layer that reads, one that writes, the layer norms
-and the positions are learnt. The encoders here see both ways, and are any text encoder of Hugging
-Face; the paper's is GPT-2. The tasks and their floors, which need no encoder, are those of
-`textside.puzzles`.
+The encoders here see both ways, and are any text encoder of Hugging Face; the paper's is GPT-2.
 """
 
 from __future__ import annotations
@@ -73,8 +70,6 @@ class Compute:
     same test examples.
 
       python recipes/text_side/compute.py bit-memory minilm exp/text_side --arm frozen
-      python recipes/text_side/compute.py listops minilm exp/text_side --arm statistics \\
-        --init statistics --seed 1
       python recipes/text_side/compute.py digits minilm exp/text_side --arm full --trained all \\
         --learning-rates 1e-3 3e-4 1e-4
     """

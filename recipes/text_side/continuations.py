@@ -1,10 +1,5 @@
 """Continue the beginnings of recordings with a language model of units, as units; nothing is
-synthesised.
-
-Measured are the model's own perplexity of what it draws; how many of the pairs of units are
-different ones, which falls where it repeats itself; and how many of the runs of NGRAM units occur
-in training; beside the same of what really followed.
-"""
+synthesised."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Train DUAL's reader, and score it as it learns.
+"""Train DUAL's reader, and score it as it learns: does a warm-up shorten the plateau?
 
-For hundreds of steps it points at any fact of the passage, then FF1 rises within a few. Does a
-warm-up on brackets, copies or units of plain speech shorten that? The reader is that of
-`speechssl train dual`, and answers are scored as `evaluate qa` scores them in clean speech, from
-units that were extracted before.
+Answers are scored as `evaluate qa` scores them in clean speech, from units that were extracted
+before.
 """
 
 from __future__ import annotations

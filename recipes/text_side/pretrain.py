@@ -1,13 +1,9 @@
 """Pre-train a text encoder on artificial data, real text or units, from scratch or continued.
 
-OUT/encoder is a Hugging Face checkpoint with its tokeniser, which everything reads that takes a
-text encoder: `train dual`, `train text-qa`, `classify.py`, and this program again. Symbols of a
-task (DNA, notes) are tokens of their own.
-Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws:
-real tokens are thereby mapped onto artificial ids (arXiv 2109.03537). unigram and bigram imitate
-tokens of a text, which stay what they are. Units become the tokens that DUAL gives them with the
-same seed (`textlm.symbols.assign_tokens`).
-Letters: N tokens, V tokens in a vocabulary, K units.
+Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws.
+unigram and bigram imitate tokens of a text, which stay what they are. Units become the tokens that
+DUAL gives them with the same seed (`textlm.symbols.assign_tokens`), symbols of a task tokens of
+their own. Letters: N tokens, V tokens in a vocabulary, K units.
 """
 
 from __future__ import annotations
@@ -113,13 +109,7 @@ class PretrainText:
         --width 128 --heads 4 --steps 2000
       python recipes/text_side/pretrain.py exp/dyck --data dyck-64 \\
         --tokenizer exp/english/encoder --layers 4 --width 128 --heads 4 --steps 2000
-      python recipes/text_side/pretrain.py exp/dna --data symbols --symbols exp/splice --layers 6 \\
-        --width 384 --length 64 --steps 2000
       python recipes/text_side/pretrain.py exp/warm --data nested --start minilm --steps 500
-      python recipes/text_side/pretrain.py exp/bilingual --text minisqa-en \\
-        --second-text minisqa-zh --vocabulary 4000 --layers 4 --width 128
-      python recipes/text_side/pretrain.py exp/like --text texts/ --like roberta-base \\
-        --tokenizer roberta-base --objective span
     """
 
     out: Path = argument("folder for the encoder")

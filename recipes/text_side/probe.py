@@ -47,8 +47,6 @@ class Probe:
 
       python recipes/text_side/probe.py exp/lm-text units exp/text_side --arm text \\
         --spoken-words words --word-units word-units
-      python recipes/text_side/probe.py bigram units exp/text_side --arm bigram \\
-        --spoken-words words --word-units word-units
     """
 
     model: str = argument("folder of `unit_lm.py`, or bigram")

@@ -1,8 +1,7 @@
 """Speak words and their non-words, for spot-the-word (sWUGGY, arXiv 2011.11588) and its kin.
 
-sWUGGY's non-words are Wuggy's; here a word of a corpus and its non-word differ in one phone, by the
-rule in `SpokenWords`. Both go to the synthesiser as phones, so that nothing but the phone tells
-them apart.
+sWUGGY's non-words are Wuggy's. Here both go to the synthesiser as phones, so that nothing but one
+phone tells them apart.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Take the loss around a trained reader along lines and in planes, on windows of training and of
 other data.
 
-Random directions are filter-normalised (Li et al., arXiv 1712.09913): every row of a matrix is as
-long as that of the weights, and vectors (biases, norms) have none. The path (Hao et al.,
-1908.05620) goes from the weights that training began with, at 0, to those that it ended with, at 1.
-The start is made again from the text encoder and the seed that the reader's card names; the end is
-the reader as it was saved, with matrices in int8.
-Three numbers are taken of it, per window: the loss at the end; how far the loss on the path lies
-above the straight line between its ends, in the mean (a hill on the way); how far it rises, in the
-mean, along the random line (how sharp the minimum is).
-Letters: P points, N windows, B windows in a batch.
+The end is the reader as it was saved, with matrices in int8. Of every window the loss at the end is
+taken; how far the loss on the path lies above the straight line between its ends, in the mean (a
+hill on the way); and how far it rises, in the mean, along the random line (how sharp the minimum
+is). Letters: P points, N windows, B windows in a batch.
 """
 
 from __future__ import annotations

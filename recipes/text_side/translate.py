@@ -1,12 +1,9 @@
 """Translate tokens by the difference between the mean states of two languages (arXiv 2010.10041).
 
-The language vector, mean state of the second language less that of the first, is added alpha times
-to the output of a layer, and the head for masked tokens says what every token of a sentence has
-become. Scored are the share of tokens that are now the second language's (those that its text has
-more often), and, where words of the lexicon stood, how many of the tokens are among those of the
-translations of the piece, each as often as it is there (BLEU-1's precision, on that part of the
-text).
-Letters: B sequences, S tokens in a sequence, V vocabulary.
+A token is the second language's where its text has it more often. Where words of the lexicon stood,
+those tokens are right that are among the translations of the piece, each as often as it is there
+(BLEU-1's precision, on that part of the text). Letters: B sequences, S tokens in a sequence, V
+vocabulary.
 """
 
 from __future__ import annotations

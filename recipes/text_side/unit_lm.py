@@ -2,9 +2,7 @@
 body (TWIST, 2305.13009) or none.
 
 Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
-before every recording and behind the last. TWIST keeps the layers of a text model and draws new
-rows for the units; `--assignment` has the other ways in which DUAL gives rows to units, and
-`scratch`. OUT/model is a checkpoint of transformers.
+before every recording and behind the last. OUT/model is a checkpoint of transformers.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 Of bit memory five strings are shown and then one of them with half of its bits masked (0 where the
 others are -1 or 1), which is to be written whole; of bit XOR two strings; ListOps (1804.06028) are
-nested MIN, MAX, MED and SUM_MOD of digits; images come in patches.
-Floors need no encoder: copying what is shown, the outer operator over all digits, the nearest mean
-image, and at every place the commonest answer of training. They are scored on the same test
-examples, and are rows as the arms are.
+expressions; images come in patches. Floors, which need no encoder, are scored on the same test
+examples.
 Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of
 one, H width of the encoder.
 """

@@ -385,36 +385,45 @@ class _SeedMeans:
         return self.score(lambda table: (table.sum(0) - sum_groups(table, way)) / rest)
 
     def draw(self, seed: int, resamples: int) -> np.ndarray:
-        """Draw means over seeds, (R,)."""
+        """Draw means over seeds, (R,): of the groups, and of the second population if there is
+        one."""
+        others = self.draw_others(seed, resamples)
         size = len(self.ways[-1][0])
-        second = 0  # of the population that is drawn beside the groups
-        if self.units.askers:
-            second = len(self.ways[1][0])
-        elif self.draws_seeds:
-            second = len(self.names)
-        others = np.ones((resamples, 1))
-        if second:
-            others = np.concatenate(list(draw_counts(second, second, seed, resamples)))
-        if self.units.askers:  # of every pair its group and its asker
-            group_of, asker_of = np.zeros(size, int), np.zeros(size, int)
-            group_of[self.ways[2][1]] = self.ways[0][1]
-            asker_of[self.ways[2][1]] = self.ways[1][1]
         sizes = sum_groups(np.ones((self.count, 1)), self.ways[-1])
         drawn: list[np.ndarray] = []
         done = 0
         for counts in draw_counts(len(self.ways[0][0]), size, seed + 1, resamples):
-            part = others[done : done + len(counts)].astype(np.float64)
+            part = others[done : done + len(counts)]
             done += len(counts)
             weights = counts.astype(np.float64)
             if self.units.askers:
-                weights = counts[:, group_of] * part[:, asker_of]
-            means = self.weigh_by(weights, sizes)
-            scores = self.score(means)
+                weights = self.weigh_pairs(counts, part)
+            scores = self.score(self.weigh_by(weights, sizes))
             if self.draws_seeds:
                 drawn.append((scores * part).sum(1) / len(self.names))
             else:
                 drawn.append(scores.mean(1))
         return np.concatenate(drawn)
+
+    def draw_others(self, seed: int, resamples: int) -> np.ndarray:
+        """Draw how often each asker, or each seed, is drawn: (R, askers or seeds); ones where
+        groups alone are drawn."""
+        count = 0
+        if self.units.askers:
+            count = len(self.ways[1][0])
+        elif self.draws_seeds:
+            count = len(self.names)
+        if not count:
+            return np.ones((resamples, 1))
+        return np.concatenate(list(draw_counts(count, count, seed, resamples))).astype(np.float64)
+
+    def weigh_pairs(self, groups: np.ndarray, askers: np.ndarray) -> np.ndarray:
+        """Return how often each pair of a group and an asker is drawn, (r, pairs): as often as both
+        were."""
+        (_, group_of), (_, asker_of), (pairs, pair_of) = self.ways
+        of_pair = np.zeros((2, len(pairs)), int)
+        of_pair[:, pair_of] = group_of, asker_of
+        return groups[:, of_pair[0]] * askers[:, of_pair[1]]
 
     def weigh_by(
         self, weights: np.ndarray, sizes: np.ndarray
