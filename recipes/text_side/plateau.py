@@ -147,31 +147,30 @@ def train_and_answer(
     if not qa.dropout:
         remove_dropout(model.encoder)
     pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
-    golds = [
-        [(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None]
-        for q in questions
-    ]
 
-    def scores() -> list[float]:
+    def scores() -> dict[str, float]:
+        """Return the FF1 of all questions with times; one without units counts as wrong, as in
+        `evaluate qa`."""
         model.eval()
+        by_id = {q.id: 0.0 for q in timed}
         # in fp32 scoring takes longer than training
         spans = Reader(model, layout, bf16=qa.training.bf16).read(pairs)
-        answers = [
-            interval_of_units(grid, runs[q.passage], s.first, s.last)
-            for q, s in zip(questions, spans, strict=True)
-        ]
-        return [frame_f1(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
+        for q, span in zip(questions, spans, strict=True):
+            answer = interval_of_units(grid, runs[q.passage], span.first, span.last)
+            gold = [
+                (a.start, a.end) for a in q.answers if a.start is not None and a.end is not None
+            ]
+            by_id[q.id] = frame_f1(answer, gold)
+        return by_id
 
     def mean() -> float:
-        # a question without units counts as wrong, as in `evaluate qa`
-        return sum(scores()) / len(timed)
+        return sum(scores().values()) / len(timed)
 
     batches = ExampleBatches(examples, layout, qa)
     training, curve = fit_and_score(
         model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
     )
-    items = {q.id: (1.0, 0.0) for q in timed}
-    items |= {q.id: (1.0, score) for q, score in zip(questions, scores(), strict=True)}
+    items = {name: (1.0, score) for name, score in scores().items()}
     drawn = passage_units(test, [q.passage for q in timed], [q.id for q in timed])
     parameters = trained_parameters(model)
     details = {"training": training, "curve": curve, "trained_parameters": parameters}

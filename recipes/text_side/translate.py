@@ -130,52 +130,56 @@ def translate(o: Translate) -> None:
     folder = run_folder(o.results, "translation", o.arm, o.seed)
     two, identity = read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
-
-    def make() -> dict[str, Any]:
-        body, predict = load_predictor(o.encoder)
-        for layer in o.layers:
-            check_layer(body.encoder, layer)
-        room = find_room(body, o.length)
-        whole = [two.sequences(i, (), body, room) for i in (0, 1)]
-        means = [mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
-        of_second = find_second_tokens(whole, body.table.num_embeddings)
-        pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
-        if not pieces:
-            raise InputError(
-                f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
-                "give a lexicon of this text"
-            )
-        guess = score_constant(gloss, stood)
-        details = identity | {"options": options, "curve": [], "constant": guess}
-        cells = []
-        for layer, alpha in product(o.layers, o.alphas):
-            vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
-            with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
-                guesses = predict_tokens(body, predict, pieces, o.batch)
-            converted, precision = {}, {}
-            for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
-                # where words stood
-                produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
-                converted[str(n)] = (1.0, float(of_second[tokens].mean()))
-                precision[str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
-            cell: dict[str, Any] = {"layer": layer, "alpha": alpha, "examples": []}
-            for name, items in ((CONVERTED, converted), (PRECISION, precision)):
-                task = f"{name}-{layer}x{alpha:g}"
-                card = write_scores(o.results, task, name, o.arm, o.seed, items, details)
-                cell[name] = card["value"]
-            for (ids, _), tokens in zip(pieces[:EXAMPLES], guesses, strict=False):
-                cell["examples"].append([body.tokenizer.decode(each) for each in (ids, tokens)])
-            cells.append(cell)
-        facts = {"cells": cells, "constant": guess, "pieces": len(pieces)}
-        return {"what": "token translation"} | facts
-
-    card = run_once(folder, {**two.inputs, **identity}, options, make)
+    details = identity | {"options": options, "curve": []}
+    inputs = {**two.inputs, **identity}
+    card = run_once(folder, inputs, options, lambda: translate_text(two, details, o))
     best = max(card["cells"], key=lambda cell: cell["precision"])
     print(
         f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % "
         f"of the tokens converted, precision {best['precision']:.1f} % (one token everywhere: "
         f"{100 * card['constant']:.1f} %), {card['pieces']} pieces ({o.arm}, seed {o.seed})"
     )
+
+
+def translate_text(two: Two, details: dict[str, Any], o: Translate) -> dict[str, Any]:
+    """Translate, write the scores of every layer and alpha, and return the card. details: of every
+    run's card."""
+    body, predict = load_predictor(o.encoder)
+    for layer in o.layers:
+        check_layer(body.encoder, layer)
+    room = find_room(body, o.length)
+    whole = [two.sequences(i, (), body, room) for i in (0, 1)]
+    means = [mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
+    of_second = find_second_tokens(whole, body.table.num_embeddings)
+    pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
+    if not pieces:
+        raise InputError(
+            f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
+            "give a lexicon of this text"
+        )
+    constant = score_constant(gloss, stood)
+    cells = []
+    for layer, alpha in product(o.layers, o.alphas):
+        vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
+        with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
+            guesses = predict_tokens(body, predict, pieces, o.batch)
+        items: dict[str, dict[str, tuple[float, float]]] = {CONVERTED: {}, PRECISION: {}}
+        for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
+            # where words stood
+            produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
+            items[CONVERTED][str(n)] = (1.0, float(of_second[tokens].mean()))
+            items[PRECISION][str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
+        cell: dict[str, Any] = {"layer": layer, "alpha": alpha, "examples": []}
+        for name, of_pieces in items.items():
+            task = f"{name}-{layer}x{alpha:g}"
+            about = details | {"constant": constant}
+            card = write_scores(o.results, task, name, o.arm, o.seed, of_pieces, about)
+            cell[name] = card["value"]
+        for (ids, _), tokens in zip(pieces[:EXAMPLES], guesses, strict=False):
+            cell["examples"].append([body.tokenizer.decode(each) for each in (ids, tokens)])
+        cells.append(cell)
+    facts = {"cells": cells, "constant": constant, "pieces": len(pieces)}
+    return {"what": "token translation"} | facts
 
 
 def score_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float:

@@ -157,7 +157,7 @@ def pivot_scores(
     return make_grid(title, frame, note, best)
 
 
-def metric_grids(scores: pd.DataFrame, note: str = "", suffix: str = "") -> list[Grid]:
+def metric_grids(scores: pd.DataFrame, note: str = "") -> list[Grid]:
     """Render a table a metric: a line a system, a column a condition."""
     grids = []
     for metric in metrics_of(scores):
@@ -165,6 +165,6 @@ def metric_grids(scores: pd.DataFrame, note: str = "", suffix: str = "") -> list
         what = METRICS[metric][1] if metric in METRICS else ""
         about = f"{what[:1].upper()}{what[1:]}. " if what else ""
         text = f"{about}{describe_scores(of_metric)} {note}".strip()
-        title = f"{metric_name(metric)}{suffix}"
+        title = metric_name(metric)
         grids.append(pivot_scores(title, of_metric, ["family", "level"], "System", text, True))
     return grids

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -112,6 +112,18 @@ def choose_tokens(
     return sorted(pieces, key=lambda piece: int(piece[0]))
 
 
+class Masked(NamedTuple):
+    """A sequence of S tokens with what is to be predicted of it. second: the place where its second
+    segment begins; place: of a token in its piece; swapped: the segments were exchanged."""
+
+    ids: np.ndarray  # (S,)
+    second: int
+    labels: np.ndarray  # (S,), IGNORE where nothing is predicted
+    edges: np.ndarray  # (S, 2), places beside the piece
+    place: np.ndarray  # (S,)
+    swapped: bool
+
+
 @dataclass(frozen=True)
 class PretrainingBatches:
     """Batches of an objective, a function of (seed, step) only."""
@@ -130,31 +142,28 @@ class PretrainingBatches:
         edges (B, S, 2) and place (B, S) in the span; of sentence order also segments (B, S) and
         swapped (B,)."""
         rng = np.random.default_rng([self.seed, step])
-        rows = [self.row(rng) for _ in range(self.batch)]
-        batch = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
+        rows = [self.mask(rng) for _ in range(self.batch)]
+        batch = collate([(row.ids, row.second) for row in rows], self.specials[2])
         size = batch["ids"].shape[1]
 
-        def pad_sequences(values: list[np.ndarray], fill: int) -> torch.Tensor:
+        def pad_rows(values: list[np.ndarray], fill: int) -> torch.Tensor:
             wide = np.full((len(values), size, *values[0].shape[1:]), fill, np.int64)
             for line, value in zip(wide, values, strict=True):
                 line[: len(value)] = value
             return torch.from_numpy(wide)
 
-        batch["labels"] = pad_sequences([row[2] for row in rows], IGNORE)
+        batch["labels"] = pad_rows([row.labels for row in rows], IGNORE)
         if self.objective == "span":
-            batch["edges"] = pad_sequences([row[3] for row in rows], 0)
-            batch["place"] = pad_sequences([row[4] for row in rows], 0)
+            batch["edges"] = pad_rows([row.edges for row in rows], 0)
+            batch["place"] = pad_rows([row.place for row in rows], 0)
         if self.objective == "sentence-order":
-            batch["swapped"] = torch.tensor([row[5] for row in rows])
+            batch["swapped"] = torch.tensor([row.swapped for row in rows])
         else:  # one piece has no segments, and Longformer no token that sees all
             del batch["segments"]
         return batch
 
-    def row(
-        self, rng: np.random.Generator
-    ) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray, bool]:
-        """Draw ids (S,), the place where the second segment begins, labels (S,), edges (S, 2),
-        place (S,), swapped."""
+    def mask(self, rng: np.random.Generator) -> Masked:
+        """Draw a sequence, and mask tokens of it."""
         cls, sep, _, mask = self.specials
         pair = self.objective == "sentence-order"
         ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
@@ -183,15 +192,17 @@ class PretrainingBatches:
                 seen[piece] = rng.choice(self.vocabulary, size=len(piece))
         inner = [cut] if pair else []
 
-        def framed(x: np.ndarray, first: Any, between: Any) -> np.ndarray:
-            parts = np.split(x, inner)
-            return np.concatenate([[first], *(p for part in parts for p in (part, [between]))])
+        def frame(x: np.ndarray, first: Any, between: Any) -> np.ndarray:
+            """Put [CLS] before, and [SEP] behind each segment, or what stands in their places."""
+            parts: list[Any] = [[first]]
+            for part in np.split(x, inner):
+                parts += [part, [between]]
+            return np.concatenate(parts)
 
-        sequence = framed(seen, cls, sep).astype(np.int64)
-        nothing = [0, 0]
+        sequence = frame(seen, cls, sep).astype(np.int64)
         second = cut + 2 if pair else len(sequence)
-        labels, place = framed(labels, IGNORE, IGNORE), framed(place, 0, 0)
-        return sequence, second, labels, framed(edges, nothing, nothing), place, swapped
+        labels, place = frame(labels, IGNORE, IGNORE), frame(place, 0, 0)
+        return Masked(sequence, second, labels, frame(edges, [0, 0], [0, 0]), place, swapped)
 
 
 # ---- what predicts them
