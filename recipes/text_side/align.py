@@ -22,6 +22,7 @@ from speechssl.stats import BootstrapUnits
 from textside.languages import (
     Pair,
     States,
+    Two,
     find_room,
     load_body,
     mean_states,
@@ -85,48 +86,53 @@ def align(o: Align) -> None:
     folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
     two, identity = read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
-
-    def make() -> dict[str, Any]:
-        body = load_body(o.encoder)
-        room = find_room(body, o.length)
-        listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
-        read = []
-        for i in (0, 1):
-            sequences = two.sequences(i, listed[i], body, room)
-            read.append(mean_states(body, sequences, len(listed[i]), o.batch))
-        pairs = choose_read_pairs(two.pairs, listed, read, o)
-        words, golds = make_dictionary(pairs)
-        places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
-        guessed = []
-        for i in (0, 1):
-            guessed += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
-        facts = {
-            "pairs": len(pairs),
-            "chance": float(np.mean(guessed)),
-            "units": o.units is not None,
-        }
-        deepest = len(read[0].mean) - 1
-        details = identity | facts | {"options": options, "curve": [], "layers": deepest}
-        layers = []
-        for layer in range(deepest + 1):
-            values = {}
-            for name, share in (("", 0.0), (CENTRED, 1.0)):
-                states = []
-                for s, place in zip(read, places, strict=True):
-                    states.append(s.words[layer][place] - share * s.mean[layer])
-                ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
-                task = f"{ALIGNMENT}-{layer}{name}"
-                values[name] = write_ranks(o, task, words, golds, ranks, details)
-            layers.append(values)
-        return {"what": "alignment of languages", "layers": layers} | facts
-
-    card = run_once(folder, {**two.inputs, **identity}, options, make)
+    inputs = {**two.inputs, **identity}
+    details = identity | {"options": options}
+    card = run_once(folder, inputs, options, lambda: measure_alignment(two, details, o))
     best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
     raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
     print(
         f"{folder}: MRR {raw:.1f} % at layer {best}, zero-mean {less:.1f} %, chance "
         f"{100 * card['chance']:.1f} %, {card['pairs']} pairs ({o.arm}, seed {o.seed})"
     )
+
+
+def measure_alignment(two: Two, details: dict[str, Any], o: Align) -> dict[str, Any]:
+    """Take the ranks of translations at every layer, write them, and return the card. details: of
+    every run's card."""
+    body = load_body(o.encoder)
+    room = find_room(body, o.length)
+    listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
+    read = []
+    for i in (0, 1):
+        sequences = two.sequences(i, listed[i], body, room)
+        read.append(mean_states(body, sequences, len(listed[i]), o.batch))
+    pairs = choose_read_pairs(two.pairs, listed, read, o)
+    words, golds = make_dictionary(pairs)
+    places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
+    guessed = []
+    for i in (0, 1):
+        guessed += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
+    facts = {
+        "pairs": len(pairs),
+        "chance": float(np.mean(guessed)),
+        "units": o.units is not None,
+    }
+    deepest = len(read[0].mean) - 1
+    about = details | facts | {"curve": [], "layers": deepest}
+    layers = []
+    for layer in range(deepest + 1):
+        values = {}
+        for name, share in (("", 0.0), (CENTRED, 1.0)):
+            states = []
+            for of_language, place in zip(read, places, strict=True):
+                mean = of_language.mean[layer]
+                states.append(of_language.words[layer][place] - share * mean)
+            ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
+            task = f"{ALIGNMENT}-{layer}{name}"
+            values[name] = write_ranks(o, task, words, golds, ranks, about)
+        layers.append(values)
+    return {"what": "alignment of languages", "layers": layers} | facts
 
 
 def choose_read_pairs(
