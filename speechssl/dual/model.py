@@ -28,6 +28,7 @@ from speechssl.dual.data import Layout, window_mask
 from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
+from speechssl.textlm.attention import local_mask
 from speechssl.textlm.encoders import make_encoder
 from speechssl.textlm.symbols import SubwordUnits
 
@@ -50,6 +51,7 @@ class EncoderInputs:
         """Replace the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
         self.global_attention = "global_attention_mask" in accepted  # Longformer
+        self.attention_width = 0  # of the layout; 0: every token sees all
         kinds = getattr(encoder.config, "type_vocab_size", 0)
         self.segments = "token_type_ids" in accepted and kinds > 1
         rows = 1
@@ -64,10 +66,12 @@ class EncoderInputs:
         """Return the encoder's keyword arguments.
 
         embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is
-        asked. Longformer's global attention is on the question with [CLS] and its [SEP] (arXiv
-        2004.05150, section 6.1): segment 0.
+        asked: these are read with attention of all to all. Longformer's global attention is on the
+        question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
         """
         inputs = {"inputs_embeds": embedded, "attention_mask": mask}
+        if segments is not None and self.attention_width:
+            inputs["attention_mask"] = local_mask(mask, segments, self.attention_width)
         if segments is not None and self.segments:
             inputs["token_type_ids"] = segments
         if segments is not None and self.global_attention:
@@ -106,8 +110,11 @@ class Bert(nn.Module):
         token_type_ids: torch.Tensor | None = None,
     ) -> SimpleNamespace:
         """Return an object with last_hidden_state (B, S, E).
-        inputs_embeds: (B, S, E); attention_mask, token_type_ids: (B, S)."""
-        kinds = torch.zeros_like(attention_mask) if token_type_ids is None else token_type_ids
+        inputs_embeds: (B, S, E); attention_mask: (B, S), or (B, 1, S, S) which token attends to
+        which; token_type_ids: (B, S)."""
+        kinds = token_type_ids
+        if kinds is None:
+            kinds = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long).to(inputs_embeds.device)
         places = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
         x = (
             inputs_embeds
@@ -116,7 +123,9 @@ class Bert(nn.Module):
         )
         x = self.embeddings["LayerNorm"](x)
         mask = None
-        if not attention_mask.all():
+        if attention_mask.dim() == 4:
+            mask = attention_mask
+        elif not attention_mask.all():
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
         for layer in self.encoder["layer"]:
             x = layer(x, mask)
@@ -275,7 +284,9 @@ class Parts(NamedTuple):
     def fill(self, model: M) -> tuple[M, Layout, dict[str, Any]]:
         """Give a model that was made of the parts its weights; return it with layout and card."""
         model.load_state_dict(self.weights)
-        return model.eval().requires_grad_(False), Layout(**self.card["layout"]), self.card
+        layout = Layout(**self.card["layout"])
+        model.inputs.attention_width = layout.attention_width
+        return model.eval().requires_grad_(False), layout, self.card
 
 
 def load_parts(folder: Path, answering: bool = False) -> Parts:
