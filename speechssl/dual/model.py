@@ -28,7 +28,14 @@ from speechssl.dual.data import Layout, window_mask
 from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
-from speechssl.textlm.attention import local_mask
+from speechssl.textlm.attention import (
+    LONG,
+    attend_locally,
+    block_attention,
+    is_packed,
+    local_mask,
+    pack,
+)
 from speechssl.textlm.encoders import make_encoder
 from speechssl.textlm.symbols import SubwordUnits
 
@@ -51,7 +58,8 @@ class EncoderInputs:
         """Replace the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
         self.global_attention = "global_attention_mask" in accepted  # Longformer
-        self.attention_width = 0  # of the layout; 0: every token sees all
+        self.attention_width = 0  # 0: every token sees all
+        self.blocks = False  # whether long sequences are read in blocks
         kinds = getattr(encoder.config, "type_vocab_size", 0)
         self.segments = "token_type_ids" in accepted and kinds > 1
         rows = 1
@@ -59,6 +67,15 @@ class EncoderInputs:
             # Longformer still looks up its own padding, to fill its last attention window
             rows += getattr(encoder.config, "pad_token_id", None) or 0
         encoder.set_input_embeddings(nn.Embedding(rows, width))
+
+    def attend(self, encoder: PreTrainedModel | Bert, width: int, name: str) -> None:
+        """Let the encoder see `width` tokens on either side; 0: all. name: of the encoder, for the
+        message. Raises InputError for one that takes no such mask."""
+        self.attention_width = width
+        if width and isinstance(encoder, Bert):
+            self.blocks, encoder.attention_width = True, width
+        elif width:
+            self.blocks = attend_locally(encoder, width, name)
 
     def __call__(
         self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
@@ -71,7 +88,12 @@ class EncoderInputs:
         """
         inputs = {"inputs_embeds": embedded, "attention_mask": mask}
         if segments is not None and self.attention_width:
-            inputs["attention_mask"] = local_mask(mask, segments, self.attention_width)
+            real = mask.bool()
+            asked = real & (segments == 0)
+            if self.blocks and mask.shape[1] > LONG:
+                inputs["attention_mask"] = pack(real, asked)
+            else:
+                inputs["attention_mask"] = local_mask(real, asked, self.attention_width)
         if segments is not None and self.segments:
             inputs["token_type_ids"] = segments
         if segments is not None and self.global_attention:
@@ -88,6 +110,7 @@ class Bert(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.config, width = config, config.hidden_size
+        self.attention_width = 0  # of masks that are packed (`speechssl.textlm.attention`)
         self.embeddings = nn.ModuleDict(
             {
                 "word_embeddings": nn.Embedding(1, width),  # `EncoderInputs` sets it
@@ -110,8 +133,8 @@ class Bert(nn.Module):
         token_type_ids: torch.Tensor | None = None,
     ) -> SimpleNamespace:
         """Return an object with last_hidden_state (B, S, E).
-        inputs_embeds: (B, S, E); attention_mask: (B, S), or (B, 1, S, S) which token attends to
-        which; token_type_ids: (B, S)."""
+        inputs_embeds: (B, S, E); attention_mask: (B, S), (B, 1, S, S) which token attends to which,
+        or packed; token_type_ids: (B, S)."""
         kinds = token_type_ids
         if kinds is None:
             kinds = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long).to(inputs_embeds.device)
@@ -128,7 +151,7 @@ class Bert(nn.Module):
         elif not attention_mask.all():
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
         for layer in self.encoder["layer"]:
-            x = layer(x, mask)
+            x = layer(x, mask, self.attention_width)
         return SimpleNamespace(last_hidden_state=x)
 
 
@@ -155,14 +178,18 @@ class BertLayer(nn.Module):
         self.intermediate = nn.ModuleDict({"dense": Unset(width, inside)})
         self.output = back(inside)
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which; None:
-        each to all."""
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None, width: int) -> torch.Tensor:
+        """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which, or
+        packed; None: each to all; width: of local attention."""
         q, k, v = (
             linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for linear in self.attention["self"].values()
         )
-        attended = functional.scaled_dot_product_attention(q, k, v, mask)
+        if mask is not None and is_packed(mask, x.shape[1]):
+            real, asked = mask[:, 0].unbind(1)
+            attended = block_attention(q, k, v, real, asked, width)
+        else:
+            attended = functional.scaled_dot_product_attention(q, k, v, mask)
         attended = attended.transpose(1, 2).reshape(x.shape)
         back = self.attention["output"]
         x = back["LayerNorm"](back["dense"](attended) + x)
@@ -285,7 +312,7 @@ class Parts(NamedTuple):
         """Give a model that was made of the parts its weights; return it with layout and card."""
         model.load_state_dict(self.weights)
         layout = Layout(**self.card["layout"])
-        model.inputs.attention_width = layout.attention_width
+        model.inputs.attend(self.encoder, layout.attention_width, "this reader")
         return model.eval().requires_grad_(False), layout, self.card
 
 

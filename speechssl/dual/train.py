@@ -49,7 +49,6 @@ from speechssl.finetuning import merge_lora, train_only, trained_parameters
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main
-from speechssl.textlm.attention import check_local
 from speechssl.textlm.encoders import (
     checkpoint_gradients,
     licences,
@@ -223,9 +222,7 @@ def fit_reader(
     asked for, or as `train_only` does.
     """
     check_positions(model.encoder, layout, options.text_encoder)
-    if layout.attention_width:
-        check_local(model.encoder, options.text_encoder)
-    model.inputs.attention_width = layout.attention_width
+    model.inputs.attend(model.encoder, layout.attention_width, options.text_encoder)
     train_only(model.encoder, options.trained)
     if not options.dropout:
         remove_dropout(model.encoder)
