@@ -33,6 +33,12 @@ WRITTEN = "codebook file to write (.safetensors); its card is written beside it"
 PARALLEL = "recordings encoded at a time; the result does not depend on it (default: one per core)"
 
 
+def _check_spectral(o: Fit | Extract | Evaluate) -> None:
+    """Raise InputError for a layer or a precision of MFCCs and filter banks, which have none."""
+    if o.encoder in ("mfcc", "fbank"):
+        refuse_given(("layer", "precision"), changed_options(o), f"with {o.encoder}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """fit a codebook by k-means to a layer of an encoder or to MFCCs
@@ -81,9 +87,7 @@ class Fit:
     )
 
     def __post_init__(self) -> None:
-        """Raise InputError for a layer of what has none."""
-        if self.encoder in ("mfcc", "fbank"):
-            refuse_given(("layer",), changed_options(self), f"with {self.encoder}")
+        _check_spectral(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +140,9 @@ class Extract:
         "to finish writes the card",
         metavar="I/N",
     )
+
+    def __post_init__(self) -> None:
+        _check_spectral(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,3 +284,6 @@ class Evaluate:
     )
     device: str = option("auto", DEVICE)
     snr_over: SnrOver = option("active", SNR_OVER, under=STABILITY)
+
+    def __post_init__(self) -> None:
+        _check_spectral(self)
