@@ -126,7 +126,12 @@ def attend_locally(encoder: Any, width: int, name: str) -> bool:
     encoder.eval()
     near = local_mask(real, ~real, 1)
     before, after = _read(encoder, mine, near), _read(encoder, other, near)
-    if before is None or not before[0].equal(after[0]) or before[-2].equal(after[-2]):
+    if (
+        before is None
+        or after is None
+        or not before[0].equal(after[0])  # it saw what the mask hides,
+        or before[-2].equal(after[-2])  # or not what the mask shows
+    ):
         raise InputError(
             f"{name} ({encoder.config.model_type}) takes no mask of who attends to whom; leave out "
             "--attention-width, or choose a BERT, RoBERTa or the like"
