@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
 from speechssl.data.recordings import Item, Recording
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
@@ -253,6 +254,32 @@ def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     """Join an encoder and a codebook. Raises InputError where the codebook was fitted on another
     encoder."""
     return UnitExtractor(features_of(codebook, encoder), codebook)
+
+
+@dataclass(frozen=True)
+class UnitEngine:
+    """Gives one-hot vectors of units as the one layer of an encoder, so that heads show what units
+    keep and what they lose."""
+
+    extractor: UnitExtractor
+    place: str = "cpu"
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: the encoder behind the units normalises by itself."""
+
+    def states(
+        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return the units (T, K) of a piece (N,) float32."""
+        units = torch.from_numpy(self.extractor.frames(piece.numpy()))
+        return [torch.nn.functional.one_hot(units, self.extractor.codebook.size).float()]
+
+
+def unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
+    """Make an encoder of one state, (T, K), of the units of another."""
+    size, name = extractor.codebook.size, f"units of {extractor.codebook.name}"
+    hash = hash_json(extractor.card)
+    return SpeechEncoder(name, UnitEngine(extractor), extractor.grid, 0, size, False, hash=hash)
 
 
 def load_extractor(
