@@ -20,7 +20,7 @@ from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.encoder import SharedEncoder
 from speechssl.options import Parts
-from speechssl.report.build import evaluated_split
+from speechssl.report.build import find_evaluated_split
 from speechssl.results import read_rows
 from speechssl.systems import bundle, link_parts, load_systems
 from speechssl.units.codebook import Codebook, load_codebook
@@ -281,7 +281,7 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, ca
     assert labels() == {("dual", "mine")}
     # the same model: nothing was computed again
     assert (out / "predictions/dual/clean.parquet").stat().st_mtime_ns == made
-    assert evaluated_split(out) == "train"
+    assert find_evaluated_split(out) == "train"
     assert evaluate("--encoder", "people-en/encoder") == 2
     assert (
         "--encoder, --codebook and --dual (the reader of units) go together"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from classify import Classify, TaskBatches, classify, starts
+from classify import Classify, TaskBatches, begin_task, classify
 from pretrain import PretrainText, pretrain_text
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
@@ -147,7 +147,7 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     layer = "encoder.layer.0.attention.self.query.weight"
 
     def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        body, table, *_ = starts(
+        body, table, *_ = begin_task(
             task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16
         )
         return body.state_dict()[layer], table.weight
@@ -161,7 +161,7 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
 def test_long_texts_lose_the_tail_of_the_longer_one(pairs: Path, checkpoint: Any) -> None:
     task = load_task(pairs)
     model, tokenizer = load_text_encoder(str(checkpoint("BERT")))
-    _, _, encode, _ = starts(task, model, tokenizer, "own", 0, 9)
+    _, _, encode, _ = begin_task(task, model, tokenizer, "own", 0, 9)
     cls, sep, _ = special_tokens(tokenizer)
     example = task.splits["train"][0]
     long = "lake silver lost great old lake silver"
@@ -208,7 +208,7 @@ def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(
     model, tokenizer = load_text_encoder(str(out / "encoder"))
     task = load_task(genes)
     assert {"A", "C", "T"} <= set(tokenizer.get_vocab()) and len(tokenizer) == 8
-    _, table, encode, _ = starts(task, model, tokenizer, "own", 0, 14)
+    _, table, encode, _ = begin_task(task, model, tokenizer, "own", 0, 14)
     rows, example = model.get_input_embeddings().weight, task.splits["train"][0]
     assert torch.equal(table.weight[0], rows[tokenizer.get_vocab()["A"]])
     assert torch.equal(table.weight[-1], rows[tokenizer.pad_token_id])
