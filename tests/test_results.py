@@ -90,8 +90,7 @@ def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path: Path
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"system": "cascade"}, {"snr_db": None}, {"seed": 1}, {"card": {"layer": 6}}],
+    "other", [{"system": "cascade"}, {"snr_db": None}, {"seed": 1}, {"card": {"layer": 6}}]
 )
 def test_another_key_is_another_row(path: Path, other: dict[str, object]) -> None:
     append_rows(path, [ROW])

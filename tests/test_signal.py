@@ -137,8 +137,7 @@ def lag(one: np.ndarray, two: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize(
-    ("codec", "kbps"),
-    [("mp3", 16), ("mp3", 32), ("mp3", 160), ("opus", 6), ("opus", 256)],
+    ("codec", "kbps"), [("mp3", 16), ("mp3", 32), ("mp3", 160), ("opus", 6), ("opus", 256)]
 )
 @pytest.mark.parametrize("n", [3000, 48_000])
 def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> None:

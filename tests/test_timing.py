@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.metrics import frame_f1
-from speechssl.timing import (
-    FrameGrid,
-    RunLength,
-    interval_of_units,
-    units_of_interval,
-)
+from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
 HUBERT = FrameGrid.of_convolutions(16_000, KERNELS, STRIDES)

@@ -13,13 +13,7 @@ from speechssl.cascade.options import ReaderOptions, TrainTextQa
 from speechssl.cascade.readers import load_huggingface, load_text_qa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.checkpoints import MODELS, model_folder
-from speechssl.data.records import (
-    Answer,
-    Passage,
-    Question,
-    Span,
-    write_records,
-)
+from speechssl.data.records import Answer, Passage, Question, Span, write_records
 from speechssl.dual.options import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval.options import Qa

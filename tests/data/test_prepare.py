@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from speechssl.artifacts import read_json
 from speechssl.cli import main
 from speechssl.data.options import Squad
-from speechssl.data.prepare import (
-    PrepareReport,
-    SplitRecords,
-    Take,
-    attach_takes,
-    make_take,
-)
+from speechssl.data.prepare import PrepareReport, SplitRecords, Take, attach_takes, make_take
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
 

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.records import Corpus, Passage, passage_units
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
-from speechssl.stats import (
-    FEWEST,
-    BootstrapUnits,
-    choose_units,
-    ratio_interval,
-    unknown_voice,
-)
+from speechssl.stats import FEWEST, BootstrapUnits, choose_units, ratio_interval, unknown_voice
 
 from ..files import write_lines
 

@@ -101,11 +101,7 @@ def set_accuracy(folder, corpus):
 
 @pytest.mark.slow
 def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path):
-    on_words(
-        corpus,
-        tmp_path / "out",
-        options(training=training(40, 5e-3), batch=8, windows=0),
-    )
+    on_words(corpus, tmp_path / "out", options(training=training(40, 5e-3), batch=8, windows=0))
     assert set_accuracy(tmp_path / "out", corpus) == 1
 
 

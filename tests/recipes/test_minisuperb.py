@@ -297,10 +297,7 @@ def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(talk
         active = np.zeros(len(samples), bool)
         for turn in turns:
             start, end = (round(edge * 16_000) for edge in (turn.start, turn.end))
-            assert (start / 16_000, end / 16_000) == (
-                turn.start,
-                turn.end,
-            )
+            assert (start / 16_000, end / 16_000) == (turn.start, turn.end)
             assert 0 <= start < end <= len(samples)
             assert np.abs(samples[start : start + 160]).max() > 0
             assert np.abs(samples[end - 160 : end]).max() > 0
