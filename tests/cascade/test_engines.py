@@ -67,20 +67,6 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     assert [(w.text, w.start, w.end) for w in ours.words] == expected
 
 
-@pytest.mark.slow
-def test_whisper_words_have_times_inside_the_audio(whisper_folder):
-    seconds = 40.0
-    recogniser = HuggingFaceRecogniser(whisper_folder)
-    transcript = recogniser.transcribe(noise(seconds))
-    assert transcript.words and recogniser.name == whisper_folder.name
-    assert all(w.text == w.text.strip() != "" and np.isnan(w.confidence) for w in transcript.words)
-    times = [0.0, *(t for w in transcript.words for t in (w.start, w.end)), seconds]
-    # there are words after the first window
-    assert times == sorted(times)
-    assert times[-2] > 15
-    assert recogniser.transcribe(noise(0)).words == ()
-
-
 @pytest.fixture
 def whisper(whisper_folder) -> HuggingFaceRecogniser:
     return HuggingFaceRecogniser(whisper_folder, language="en")
