@@ -251,32 +251,6 @@ def test_pretraining_goes_on_with_distorted_speech(start, first, corpus, tmp_pat
     assert falls(losses(tmp_path / "out"))
 
 
-def test_contrastive_pretraining_goes_on(corpus, tmp_path):
-    from transformers import Wav2Vec2Config, Wav2Vec2Model
-
-    from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
-    from speechssl.pretrain.options import Wav2Vec2
-    from speechssl.pretrain.presets import apply_size
-
-    sizes = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "conv_dim": (32,) * 7,
-    }
-    config = Wav2Vec2Config(**sizes, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
-    o = apply_size(Wav2Vec2(source=corpus, out=tmp_path, size="base"))
-    contrast = replace(o.contrast, codebooks=2, entries=20, width=32)
-    model = Wav2Vec2Pretraining(Wav2Vec2Model(config), contrast, o.convolutions)
-    save_pretraining(model, tmp_path / "start")
-    speechssl(
-        f"pretrain continue {corpus} {tmp_path / 'out'} --start {tmp_path / 'start'} "
-        f"--steps 4 {CROPS} {TRAINING} -q"
-    )
-    assert np.isfinite(losses(tmp_path / "out")).all()
-
-
 def test_spin_with_pseudo_labels_and_distortions(corpus, tmp_path):
     pytest.importorskip("parselmouth", reason="the optional extra voices is not installed")
     labels = f"--teacher {SHIPPED} --codebook {SHIPPED} --label-weight 5 --distort g --codes 32"
