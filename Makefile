@@ -6,8 +6,8 @@ EXTRAS := synth,chinese,voices,minilm,s3prl,ray,serve,tensorboard,peft,peptides,
 # The package's tests in two runs of pytest that take about as long: these folders, and the others.
 FOLDERS := $(addprefix tests/,cascade dual encoders eval faults multiple_choice pretrain speechbert superb synth units)
 OTHERS := tests $(addprefix --ignore=,$(FOLDERS))
-# The smoke runs likewise: three take as long as the others, with the notebooks.
-SMOKE := tests/recipes/test_smoke.py tests/test_notebooks.py
+# The smoke runs likewise: three take as long as the others, the notebooks and the page in a browser.
+SMOKE := tests/recipes/test_smoke.py tests/test_notebooks.py tests/test_serve.py
 LONG := test_units_and_their_readers or test_robustness_goes_on or test_superb_goes_on
 
 .PHONY: help size demo test test-others test-folders test-fast fast-folders fast-others smoke smoke-long smoke-short faults check package docs
@@ -30,7 +30,7 @@ test-fast: .venv/ready ## the package's tests without the slow ones: about a min
 # A thread each: where two programs share two cores, more would mostly wait for one another.
 test-others test-folders fast-folders fast-others smoke-long smoke-short: export OMP_NUM_THREADS = 1
 
-smoke: .venv/ready ## every recipe on almost nothing, and the notebooks: a quarter of an hour
+smoke: .venv/ready ## every recipe on almost nothing, the notebooks, the page in a browser: a quarter of an hour
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target smoke-long smoke-short
 
 smoke-long: .venv/ready
