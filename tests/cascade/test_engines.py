@@ -1,5 +1,6 @@
 """Hugging Face checkpoints: tiny ones with random weights, made here; nothing is fetched."""
 
+import json
 import shutil
 import zlib
 
@@ -65,6 +66,17 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
         for o in theirs["word_offsets"]
     ]
     assert [(w.text, w.start, w.end) for w in ours.words] == expected
+
+
+def test_a_delimiter_of_words_may_be_a_space(ctc_folder, tmp_path):
+    folder = shutil.copytree(ctc_folder, tmp_path / "spaces")
+    symbols = {" " if token == "|" else token: i for i, token in enumerate(TOKENS)}
+    (folder / "vocab.json").write_text(json.dumps(symbols))
+    transformers.Wav2Vec2CTCTokenizer(
+        str(folder / "vocab.json"), word_delimiter_token=" "
+    ).save_pretrained(folder)
+    recogniser = HuggingFaceRecogniser(folder)
+    assert recogniser.transcribe(say(recogniser, "_AAB_|__C_C_|_H_")).text == "AB CC H"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from speechssl.cascade.options import ReaderOptions, TrainTextQa
-from speechssl.cascade.readers import load_huggingface, load_text_qa
+from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.checkpoints import MODELS, model_folder
 from speechssl.data.records import Answer, Passage, Question, Span, write_records
@@ -24,7 +24,7 @@ from speechssl.results import read_rows
 from speechssl.systems import load_systems
 from speechssl.textlm.layers import Shift
 
-from ..files import refused, same_files
+from ..files import change_json, refused, same_files
 from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
@@ -96,6 +96,25 @@ def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
     assert found.text in story.separator.join(
         w.text for w in story.words[found.first : found.last + 1]
     )
+
+
+def test_an_answer_begins_as_its_word_does_where_offsets_begin_one_letter_late(
+    checkpoint, tmp_path
+):
+    folder = shutil.copytree(checkpoint("RoBERTa", QA), tmp_path / "late")
+    path = folder / "tokenizer.json"
+    late = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    before = {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, late]}
+    change_json(path, pre_tokenizer=before)
+    change_json(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    offsets = AutoTokenizer.from_pretrained(folder)("peter lost", return_offsets_mapping=True)
+    assert (1, 5) in offsets["offset_mapping"]
+    reader = load_huggingface(folder, ReaderOptions())
+    joined = join_text(reader.tokenizer, QUESTION, STORY.split(), " ")
+    owned = {i for first, end in joined.characters.tolist() for i in range(first, end)}
+    assert owned >= {i for i, letter in enumerate(STORY) if letter != " "}
+    (found,) = reader.read([(transcript(QUESTION), transcript(STORY))])
+    assert found.text.startswith(STORY.split()[found.first].rstrip(".,"))
 
 
 @pytest.mark.parametrize("family", ["BERT", "T5"])
