@@ -40,8 +40,8 @@ def measure(files: Iterable[Path]) -> Counter[str]:
 
 def count_options() -> tuple[int, int]:
     """Count the verbs, and the options of all of them together, positional ones included."""
+    from speechssl.cli import VERBS, config_of
     from speechssl.cli.parser import options_of
-    from speechssl.cli.verbs import VERBS, config_of
 
     return len(VERBS), sum(len(list(options_of(config_of(verb)))) for verb in VERBS)
 

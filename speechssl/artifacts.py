@@ -18,7 +18,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -287,34 +287,40 @@ def stage(
             ...  # go on from the files that an interrupted run left in `out`
             return step.finish({"what": "reader", ...})
 
-    inputs and settings (as "options") are written to the file `record` first; the file `card` says
-    that the stage is done. A folder with another record is refused by an InputError.
-    grows: the dotted name of a number that may be greater than before, such as
-    "options.training.steps": the stage is not done then, and goes on; on InputError the folder is
-    as it was before.
-    wait: for another run that holds the folder; else InputError is raised. A folder that is begun
-    here is removed again on InputError, lest it refuse the mended command, unless something in it
-    matches a pattern of `lasting`. Under torchrun the first process writes.
+    The file `record` says what the folder is made from: inputs, and settings as its "options". The
+    file `card`, which comes last, says that the stage is done. Raises InputError for a folder with
+    another record or with other files.
+
+    grows: the dotted name of a number that may be greater than in the record, such as
+    "options.training.steps"; then the stage is not done, and goes on. wait: for another run that
+    holds the folder; else InputError is raised.
+
+    An InputError in the block leaves the folder as it was, lest it refuse the mended command: one
+    that was begun here is removed, unless something in it matches a pattern of `lasting`. Under
+    torchrun the first process writes.
     """
     folder = Path(folder)
     made_from = dict(inputs)
     if settings is not None:
         made_from["options"] = dict(settings)
     made_from = json.loads(json.dumps(made_from))  # as it is read again: tuples are lists
+    record_file, card_file = folder / record, folder / card
+    if not is_main():
+        with main_first():  # it has written the record
+            pass
+        yield Stage(folder, made_from, bool(broadcast_value(None)))
+        return
     new = [place for place in (folder, *folder.parents) if not place.exists()]
-    with lock_folder(folder, wait) if is_main() else nullcontext():
+    with lock_folder(folder, wait):
         with main_first():
-            begun = is_main() and not (folder / record).is_file()
-            places = [folder / record, folder / card] if is_main() else []
-            before = {path: path.read_text("utf-8") for path in places if path.is_file()}
+            begun = not record_file.is_file()
+            before = _read_texts(record_file, card_file)
             if begun:
-                if any(folder.iterdir()):
-                    raise InputError(f"{folder} holds other files; choose another folder")
-                write_json(folder / record, made_from)
-            elif is_main():
-                _resume(folder, made_from, record, grows, folder / card)
+                _begin(record_file, made_from)
+            else:
+                _resume(record_file, made_from, grows, card_file)
         try:
-            yield Stage(folder, made_from, bool(broadcast_value((folder / card).is_file())))
+            yield Stage(folder, made_from, bool(broadcast_value(card_file.is_file())))
         except InputError:
             if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
                 _remove(folder, new)
@@ -323,32 +329,43 @@ def stage(
             raise
 
 
+def _read_texts(*paths: Path) -> dict[Path, str]:
+    return {path: path.read_text("utf-8") for path in paths if path.is_file()}
+
+
+def _begin(record: Path, made_from: dict[str, Any]) -> None:
+    """Write the record of an empty folder. Raises InputError where the folder holds files."""
+    if any(record.parent.iterdir()):
+        raise InputError(f"{record.parent} holds other files; choose another folder")
+    write_json(record, made_from)
+
+
+def _resume(record: Path, made_from: dict[str, Any], grows: str | None, card: Path) -> None:
+    """Check the record of a folder, or write it anew where only the number that grows differs.
+    Raises InputError where anything else does."""
+    stored = read_json(record)
+    names = list_differences(stored, made_from)
+    if not names:
+        return
+    if names == [grows] and _leaf(made_from, names[0]) > _leaf(stored, names[0]):
+        card.unlink(missing_ok=True)  # first: what is cut short here must not look done
+        write_json(record, made_from)
+        return
+    raise InputError(
+        f"{record.parent} was made from other inputs ({say_what_differs(names)}), "
+        f"see {record.name} in it; choose another folder or delete it"
+    )
+
+
 def _remove(folder: Path, new: list[Path]) -> None:
-    """Leave folders as they were before they were made."""
+    """Remove a folder with what is in it, and those of `new`, which were made for it; one that was
+    there before is left empty."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder not in new:
         folder.mkdir(exist_ok=True)
     with suppress(OSError):  # the first that is not empty
         for parent in new[1:]:
             parent.rmdir()
-
-
-def _resume(
-    folder: Path, made_from: dict[str, Any], record: str, grows: str | None, card: Path
-) -> None:
-    """Check the record of a folder, and raise its number that grows."""
-    stored = read_json(folder / record)
-    names = list_differences(stored, made_from)
-    if not names:
-        return
-    if names == [grows] and _leaf(made_from, names[0]) > _leaf(stored, names[0]):
-        card.unlink(missing_ok=True)  # first: what is cut short here must not look done
-        write_json(folder / record, made_from)
-        return
-    raise InputError(
-        f"{folder} was made from other inputs ({say_what_differs(names)}), "
-        f"see {record} in it; choose another folder or delete it"
-    )
 
 
 def _leaf(values: Any, name: str) -> Any:

@@ -674,3 +674,11 @@ def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
         raise InputError(
             f"{path} is silent (no sample above {SILENT_PEAK} of full scale); check the recording"
         )
+
+
+def format_length(seconds: float) -> str:
+    """Write a length of audio for people: "12.3 s" below two minutes, "3.4 min" below an hour,
+    "2.50 h"."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.2f} h"

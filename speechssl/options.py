@@ -4,15 +4,13 @@ and default.
 Every verb has a dataclass in the `options.py` of its room. Its docstring is the verb's help; a
 field made by `argument` is given by position, one made by `option` by name; `group` takes the
 options of another dataclass in. `speechssl.cli.parser` makes a command line of it, and the verb's
-function (`speechssl.cli.verbs`) takes it. Fields without a help are settings of the Python
+function (`speechssl.cli`) takes it. Fields without a help are settings of the Python
 interface alone. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -29,9 +27,6 @@ class Range:
     low: float = 0
     high: float = sys.float_info.max
     zero: bool = True
-
-    def allows(self, value: float) -> bool:
-        return self.low <= value <= self.high and (value != 0 or self.zero)
 
     def __str__(self) -> str:
         below = f"from {self.low:g}" if self.zero else f"above {self.low:g}"
@@ -207,30 +202,6 @@ def list_given(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
 def flags(names: Iterable[str]) -> str:
     """Write options as they are typed."""
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
-def use_device(name: str) -> None:
-    """Let this process see no GPU (cpu) or one (cuda:N); auto changes nothing, for a GPU is used
-    where there is one. To be called before a model is loaded. Raises InputError for a device that
-    there is not."""
-    if name == "auto":
-        return
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise InputError(f"there is no device {name}; give --device cpu, cuda, cuda:N or auto")
-    chosen = []
-    if name != "cpu":
-        import torch
-
-        number = int(name.partition(":")[2] or 0)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        count = torch.cuda.device_count()
-        if number >= count:
-            raise InputError(
-                f"there is no device {name} ({count} GPUs are visible); leave out --device, or "
-                "give --device cpu"
-            )
-        chosen = [visible[number] if visible != [""] else str(number)]
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
 
 
 def find_shipped(name: Path | None) -> Path | None:

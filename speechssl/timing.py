@@ -16,14 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 
-def format_length(seconds: float) -> str:
-    """Write a length of audio for people: "12.3 s" below two minutes, "3.4 min" below an hour,
-    "2.50 h"."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.2f} h"
-
-
 @dataclass(frozen=True)
 class FrameGrid:
     """A grid is the frame arithmetic of a stack of unpadded convolutions.

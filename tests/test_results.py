@@ -15,6 +15,7 @@ from speechssl.results import (
     append_rows,
     describe_range,
     drawn_sentence,
+    order_conditions,
     read_rows,
     results_table,
 )
@@ -141,6 +142,13 @@ WER (%)    n       babble 10 dB
 -------------------------------
 cascade  400  51.2 [49.0, 53.5]"""
     assert results_table(some) == wanted
+
+
+def test_clean_speech_is_first_then_noises_by_falling_snr_then_what_has_none() -> None:
+    given = [("reverb", None), ("pink", 0.0), ("codec", None), ("clean", None), ("pink", 20.0)]
+    given += [("babble", 5.0), ("pink", 0.0)]
+    wanted = [("clean", None), ("pink", 20.0), ("pink", 0.0), ("babble", 5.0)]
+    assert order_conditions(given) == [*wanted, ("reverb", None), ("codec", None)]
 
 
 def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> None:

@@ -48,10 +48,15 @@ fi
 if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
   for arm in $(setting arms); do
     case $arm in
+      dual-taught) # units learn to mean words first
+        $LAUNCH speechssl train unit-words "$OUT/train" "$OUT/units" "$OUT/taught" --start "$(python recipes/models.py "$SHIPPED")/dual" \
+          --config "$CONFIG" --stage teacher
+        python recipes/real_questions/nearest_words.py "$OUT/taught" "$OUT/dev" "$OUT/models" --split dev
+        dual dual-taught --start "$OUT/taught" --attention-width "$(setting attention-width)" ;;
       dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
       dual-text) dual dual-text ;; # from the text encoder, without MiniSQA
       dual-scratch) dual dual-scratch --assignment scratch ;;
-      *) refuse "there is no arm $arm; choose from dual dual-text dual-scratch" ;;
+      *) refuse "there is no arm $arm; choose from dual dual-taught dual-text dual-scratch" ;;
     esac
   done
 fi

@@ -35,11 +35,11 @@ from training import plain
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.engines import TorchEngine
+from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.options import Hubert
-from speechssl.pretrain.presets import apply_size
+from speechssl.pretrain.run import apply_size
 from speechssl.timing import FrameGrid
 
 DATASHEET = 989.0  # TFLOP/s in bf16 of an H100 SXM, without sparsity

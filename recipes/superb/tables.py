@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from speechssl.eval.superb_tables import superb_tables
+from speechssl.eval.superb import superb_tables
 from speechssl.results import Table, markdown, read_rows
 
 AT = 5.0  # dB

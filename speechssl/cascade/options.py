@@ -55,10 +55,6 @@ class ReaderOptions:
 
     named: bool = True  # whether systems are called after the reader
 
-    @property
-    def lengths(self) -> tuple[int, int, int]:
-        return self.max_seq_length, self.doc_stride, self.max_answer_length
-
 
 @dataclass(frozen=True)
 class CtcOptions:

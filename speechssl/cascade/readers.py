@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +44,8 @@ from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenize
 
 if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase
+
+lengths_of = attrgetter("max_seq_length", "doc_stride", "max_answer_length")  # of ReaderOptions
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,9 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
         reader = load_huggingface(folder, options, bf16)
         encoder = reader.model.base_model
-        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": options.lengths}
+        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": lengths_of(options)}
     else:
-        if options.lengths != ReaderOptions().lengths:
+        if lengths_of(options) != lengths_of(ReaderOptions()):
             raise InputError(
                 f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
                 "card; leave out --max-seq-length, --doc-stride and --max-answer-length"

@@ -1,4 +1,5 @@
-"""`speechssl answer`: questions, their answers, and the answers as audio files."""
+"""`speechssl answer` prints the answers to questions and writes them as audio; `speechssl bundle`
+makes a folder of models."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechssl.audio import check_clip, read_question, read_recording, write_clip
-from speechssl.cli.options import AnswerQuestions
+from speechssl.cli.options import AnswerQuestions, Bundle
 from speechssl.errors import InputError
 from speechssl.text import language_of
 
@@ -102,3 +103,12 @@ def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]
             print(f"{path}: the answer of {name}")
             return
     print(f"{path}: not written, there is no answer")
+
+
+def bundle_parts(o: Bundle) -> dict[str, Any]:
+    """Copy the parts to `o.out`, print the systems that they make, and return where they lie."""
+    from speechssl.systems import bundle  # loads torch
+
+    card = bundle(o.parts, o.out)
+    print(f"{o.out}: {', '.join(card['systems']) or 'an encoder'}")
+    return {"out": str(o.out), "card": card}

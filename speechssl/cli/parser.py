@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
@@ -21,17 +21,17 @@ COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size") 
 
 
 class Option(NamedTuple):
-    """An option is a field of a dataclass. kind: its type without None; title: of its group."""
+    """An option is a field of a dataclass that has a help."""
 
     name: str
-    metadata: Mapping[str, Any]
-    kind: Any
+    metadata: Mapping[str, Any]  # as `speechssl.options.option` and `argument` give it
+    kind: Any  # its type, without None
     default: Any
-    title: str
+    title: str  # of its group in the help
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser takes dashes and underscores alike, and raises InputError."""
+    """This parser takes dashes and underscores alike, and raises InputError."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see `{self.prog} --help`)")
@@ -62,45 +62,62 @@ def suggest_name(word: str, known: Iterable[str]) -> str:
 def options_of(
     config: type, default: Any = None, title: str = "", without: Sequence[str] = ()
 ) -> Iterator[Option]:
-    """Yield all options of a dataclass and its groups; default: an instance whose values are the
-    defaults."""
-    hints = typing.get_type_hints(config, include_extras=True)
+    """Yield all options of a dataclass and of its groups, whose fields are dataclasses themselves.
+
+    default: an instance whose values are the defaults; None: those of the fields. title: of the
+    group in the help; without: the fields that are no options here.
+    """
+    types_of_fields = typing.get_type_hints(config, include_extras=True)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
         if f.name in without:
             continue
-        if "title" in f.metadata:
+        if _is_group(f):
             yield from options_of(type(value), value, f.metadata["title"], f.metadata["without"])
-        elif "help" in f.metadata:
-            kind = hints[f.name]
-            if get_origin(kind) in (typing.Union, types.UnionType):
+        elif _is_option(f):
+            kind = types_of_fields[f.name]
+            if get_origin(kind) in (typing.Union, types.UnionType):  # X | None
                 kind = get_args(kind)[0]
-            name = f.metadata.get("name") or f.name
+            name = _name_option(f)
             under = f.metadata.get("under") or ("computing" if name in COMPUTING else title)
             yield Option(name, f.metadata, kind, value, under)
+
+
+def _is_group(f: Field[Any]) -> bool:
+    return "title" in f.metadata
+
+
+def _is_option(f: Field[Any]) -> bool:
+    return "help" in f.metadata
+
+
+def _name_option(f: Field[Any]) -> str:
+    return f.metadata.get("name") or f.name
 
 
 def build(
     config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()
 ) -> Any:
-    """Make the dataclass, and those of its groups, of the values that were parsed; default,
-    without: as of `options_of`."""
+    """Make the dataclass, and those of its groups, of parsed values by the names of the options;
+    default, without: as of `options_of`."""
     made = {}
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
-        if f.name in without:
-            pass
-        elif "title" in f.metadata:
-            value = build(type(value), values, value, f.metadata["without"])
-        elif "help" in f.metadata:
-            value = values[f.metadata.get("name") or f.name]
-            if f.metadata.get("values"):
-                value = f.metadata["values"].get(value)
-            elif isinstance(value, list):
-                value = tuple(value)
+        if f.name not in without:
+            if _is_group(f):
+                value = build(type(value), values, value, f.metadata["without"])
+            elif _is_option(f):
+                value = _read_value(f, values[_name_option(f)])
         if value is not MISSING:
             made[f.name] = value
     return config(**made)
+
+
+def _read_value(f: Field[Any], parsed: Any) -> Any:
+    """Return what a parsed value stands for in the dataclass."""
+    if f.metadata.get("values"):
+        return f.metadata["values"].get(parsed)
+    return tuple(parsed) if isinstance(parsed, list) else parsed
 
 
 def describe_verb(config: type) -> str:
@@ -139,46 +156,62 @@ def make_parser(program: str, config: type) -> Parser:
 
 
 def _add_option(place: Any, option: Option) -> None:
-    """Add an option to the parser or to a group of it."""
-    metadata = option.metadata
-    kind = option.kind
-    default = None if option.default is MISSING else option.default
-    if isinstance(default, tuple):
-        default = list(default)
-    more: dict[str, Any] = {"nargs": metadata["nargs"]} if metadata.get("nargs") else {}
-    if get_origin(kind) is tuple:
-        kind, *others = get_args(kind)
-        more["nargs"] = len(others) + 1 if others != [...] else "*"
-        if metadata.get("positional") or (metadata["least"] and default != []):
-            more["nargs"] = "+"
-    if get_origin(kind) is Literal:
-        more["choices"] = list(get_args(kind))
-        kind = str
+    """Add an option to the parser, or to a group of it."""
+    metadata, kind = option.metadata, option.kind
+    takes: dict[str, Any] = {}  # what argparse is told of its values
+    if metadata.get("nargs"):
+        takes["nargs"] = metadata["nargs"]
     if metadata.get("metavar"):
-        more["metavar"] = metadata["metavar"]
+        takes["metavar"] = metadata["metavar"]
+    if get_origin(kind) is tuple:
+        takes["nargs"] = _count_values(option)
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        takes["choices"] = list(get_args(kind))
+        kind = str
     if metadata.get("positional"):
-        if "choices" in more:  # the help lists them
-            more["metavar"] = option.name
-        place.add_argument(option.name, help=metadata["help"], type=_make_reader(kind), **more)
+        if "choices" in takes:  # the help lists them
+            takes["metavar"] = option.name
+        place.add_argument(option.name, help=metadata["help"], type=_make_reader(kind), **takes)
         return
     if metadata["values"]:
-        more["choices"] = list(metadata["values"])
-        default = next((text for text, v in metadata["values"].items() if v == default), None)
+        takes |= {"choices": list(metadata["values"]), "type": str}
     elif kind is bool:
-        more["action"] = argparse.BooleanOptionalAction
-    if "action" not in more:
-        more["type"] = str if metadata["values"] else _make_reader(kind)
+        takes["action"] = argparse.BooleanOptionalAction
+    else:
+        takes["type"] = _make_reader(kind)
+    default = _write_default(option)
     place.add_argument(
         f"--{option.name.replace('_', '-')}",
         dest=option.name,
         default=default,
         required=option.default is MISSING,
         help=metadata["help"] + _show_default(default),
-        **more,
+        **takes,
     )
 
 
+def _count_values(option: Option) -> int | str:
+    """Return how many values a tuple takes, as argparse has it: a number, * or +."""
+    others = get_args(option.kind)[1:]
+    if option.metadata.get("positional"):
+        return "+"
+    if option.metadata["least"] and option.default != ():
+        return "+"
+    return "*" if others == (...,) else len(others) + 1
+
+
+def _write_default(option: Option) -> Any:
+    """Return the default as it would be parsed, before `build` makes of it what it stands for."""
+    default = None if option.default is MISSING else option.default
+    if option.metadata["values"]:
+        texts = [text for text, value in option.metadata["values"].items() if value == default]
+        return texts[0] if texts else None
+    return list(default) if isinstance(default, tuple) else default
+
+
 def _show_default(default: Any) -> str:
+    """Return the end of a help; nothing where there is no default, or an empty one."""
     if default is None or default is False or default in ("", []):
         return ""
     values = default if isinstance(default, list) else [default]
@@ -196,7 +229,7 @@ def _make_reader(kind: Any) -> Callable[[str], Any]:
         value = number(text)
         if not math.isfinite(value):
             raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-        if limits and not limits.allows(value):
+        if limits and (not limits.low <= value <= limits.high or (value == 0 and not limits.zero)):
             raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {limits}")
         return value
 

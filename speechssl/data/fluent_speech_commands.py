@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from speechssl.data.files import read_csv
 from speechssl.data.options import FluentSpeechCommands
 from speechssl.data.superb import Utterance
 from speechssl.data.superb_sets import Cards, Order, Prepared, gather_utterances, prepare
-from speechssl.data.tables import read_csv
 from speechssl.schema import convert
 
 TABLES = {"train": "train_data.csv", "dev": "valid_data.csv", "test": "test_data.csv"}

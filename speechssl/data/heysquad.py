@@ -15,10 +15,10 @@ from typing import Any
 
 from speechssl.audio import duration, write_flac
 from speechssl.data import prepare
+from speechssl.data.files import decode_cell, read_parquet
 from speechssl.data.options import HeySquad
 from speechssl.data.prepare import Attached, PrepareReport, SplitRecords
 from speechssl.data.squad import Paragraph, SquadQa, Style, make_records, read_squad
-from speechssl.data.tables import decode_cell, read_parquet
 from speechssl.errors import InputError
 from speechssl.schema import convert
 

@@ -33,6 +33,11 @@ from speechssl.data.files import (
     enter,
     files_below,
     group_segments,
+    load_json,
+    number_of,
+    read_csv,
+    read_header,
+    read_parquet,
     safe_name,
     stamp,
     unpack,
@@ -41,7 +46,6 @@ from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Done, Interval, Joined, PrepareReport, SplitRecords, clip_time
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.squad import read_squad
-from speechssl.data.tables import load_json, number_of, read_csv, read_header, read_parquet
 from speechssl.data.textgrid import read_tiers
 from speechssl.errors import InputError
 from speechssl.schema import convert
@@ -94,6 +98,7 @@ GUESSED = (
 TEXTLESS = ("answers without a usable time", "scored by their text only")
 HOLES = ("passages of which the release misses segments", "no time is shifted; texts are whole")
 # why items are set aside
+NO_ID = "its row has no id"
 NO_ANSWERS = "its answers are missing from the source"
 NOT_WHOLE = "recordings of its sentences are not in the source"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
@@ -117,7 +122,7 @@ class AnswerTime:
 class NmsqaRow:
     """A row is a question. texts: (answer, its offset in the context or None)."""
 
-    id: str
+    id: str  # "" where the table has none
     passage: str  # recording of the passage, "" where there is none
     recording: str  # of the question, "" where there is none
     context: str
@@ -231,9 +236,9 @@ class Answers:
 class Row:
     """A row of a table, as far as its columns are read."""
 
-    id: str
     question: str
     context: str
+    id: str | None = None
     answers: Answers | None = None
     content_segment_audio_path: str | None = None
     content_full_audio_path: str | None = None
@@ -260,7 +265,7 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         for near, far in zip_longest(within, whole, fillvalue=(None, None)):
             times.append(AnswerTime("" if segment == passage else segment, near, far, sentence))
         yield NmsqaRow(
-            id=row.id,
+            id=row.id or "",
             passage=passage,
             recording=stem(row.question_audio_path),
             context=row.context,
@@ -522,6 +527,9 @@ def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, Nmsq
     rows: dict[str, NmsqaRow] = {}
     for row in tables if files.parquet else csv_rows(files):
         report.count(split, "questions")
+        if not row.id:
+            report.set_aside(split, "questions", row.id, NO_ID, question=row.question)
+            continue
         name = report.unique_id(split, row.id, rows)
         recording = row.recording or files.questions.get(row.id, "")
         rows[name] = replace(row, id=name, recording=recording)

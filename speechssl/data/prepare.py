@@ -32,6 +32,7 @@ from speechssl.audio import (
     SAMPLE_RATE,
     check_audio,
     duration,
+    format_length,
     read_audio,
     read_native,
     resample,
@@ -50,7 +51,6 @@ from speechssl.data.records import (
 )
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import answer_tokens, language_of
-from speechssl.timing import format_length
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")

@@ -21,9 +21,8 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import UNREAD
-from speechssl.data.files import SUFFIXES, digest, files_below
+from speechssl.data.files import SUFFIXES, detect_delimiter, digest, files_below, read_csv
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
-from speechssl.data.tables import detect_delimiter, read_csv
 from speechssl.errors import InputError, make_printable
 from speechssl.processes import is_main
 from speechssl.schema import convert

@@ -23,23 +23,21 @@ from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
     check_shards,
+    column_names,
+    decode_cell,
     enter,
     files_below,
+    open_parquet,
+    read_header,
+    read_parquet,
     safe_name,
     stamp,
     unpack,
+    unquote,
 )
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Done, Measured, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
-from speechssl.data.tables import (
-    column_names,
-    decode_cell,
-    open_parquet,
-    read_header,
-    read_parquet,
-    unquote,
-)
 from speechssl.errors import InputError
 from speechssl.schema import convert
 

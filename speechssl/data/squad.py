@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.data.files import audio_files, enter, group_segments
+from speechssl.data.files import audio_files, enter, group_segments, load_json
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
     BY_TEXT,
@@ -32,7 +32,6 @@ from speechssl.data.prepare import (
     stamp_files,
 )
 from speechssl.data.records import Answer, Passage, Question, Span
-from speechssl.data.tables import load_json
 from speechssl.errors import InputError
 from speechssl.schema import convert
 from speechssl.text import language_of

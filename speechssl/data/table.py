@@ -26,7 +26,7 @@ import numpy as np
 
 from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
-from speechssl.data.files import safe_name
+from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     ITS_PASSAGE,
@@ -47,7 +47,6 @@ from speechssl.data.records import (
     check_question,
     read_lines,
 )
-from speechssl.data.tables import decode_cell, read_csv, read_parquet
 from speechssl.errors import InputError
 from speechssl.schema import convert
 from speechssl.text import language_of

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from speechssl.audio import LONG, collect, in_blocks
-from speechssl.encoders.engines import Engine, TorchEngine
+from speechssl.encoders.hubert import TorchEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
@@ -31,6 +31,24 @@ BLOCK = 1 << 20  # samples whose moments are taken at a time
 LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
 # bytes of all layers of a recording that are remembered where the last one was asked for
 KEPT = 2**28
+
+
+class Engine(Protocol):
+    """An engine computes layers of one utterance, by itself."""
+
+    @property
+    def place(self) -> str:
+        """Say where it computes: cpu, cuda, or openvino."""
+
+    def statistics(self, wave: torch.Tensor) -> Any:
+        """Return what must be known of the whole utterance, (N,) float32, before a piece of it is
+        encoded."""
+
+    def states(
+        self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return these layers, in ascending order, of a piece of the utterance, (N,) float32: (T,
+        D) each."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +194,13 @@ class SpeechEncoder:
             # float() copies bf16; clone, lest a view keep the context alive
             states = self.engine.states(piece, statistics, layers)
             yield [x[inner].clone().float() for x in states]
+
+
+def cpu_capabilities() -> dict[str, Any]:
+    """Return what torch knows of the processor (avx512_bf16, amx_bf16 ...); nothing where it is
+    older than 2.11."""
+    known = getattr(torch.cpu, "get_capabilities", dict)
+    return dict(known())
 
 
 def _moments(samples: np.ndarray) -> tuple[float, float]:

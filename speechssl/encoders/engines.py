@@ -1,7 +1,7 @@
-"""Engines compute the hidden states of an encoder: HuBERT and wav2vec 2.0 by torch (`hubert.py`) or
-OpenVINO, others by transformers' own modules.
+"""Engines beside `TorchEngine` (`hubert.py`) compute hidden states: OpenVINO those of HuBERT and
+wav2vec 2.0, transformers' own modules those of other encoders.
 
-Letters: B utterances, N samples, T frames, C channels, D width.
+Letters: N samples, T frames, C channels, D width.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
-from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,142 +26,17 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.hubert import (
     Statistics,
     convolution_dtype,
-    convolve_samples,
-    frames_of_samples,
+    dtype_of,
     group_norm_statistics,
     norm_where_any,
     transform,
+    without_weight_norm,
 )
 from speechssl.errors import MissingExtra
 from speechssl.timing import FrameGrid
 
 if TYPE_CHECKING:  # transformers takes seconds to import
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
-
-BATCH_SECONDS = 320.0  # of audio that a GPU computes at a time
-# frames: lengths of a batch are rounded up to a multiple of this, 1.3 s
-STEP = 64
-
-
-class Engine(Protocol):
-    """An engine computes layers of one utterance, by itself."""
-
-    @property
-    def place(self) -> str:
-        """Say where it computes: cpu, cuda, or openvino."""
-
-    def statistics(self, wave: torch.Tensor) -> Any:
-        """Return what must be known of the whole utterance, (N,) float32, before a piece of it is
-        encoded."""
-
-    def states(
-        self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
-    ) -> list[torch.Tensor]:
-        """Return these layers, in ascending order, of a piece of the utterance, (N,) float32: (T,
-        D) each."""
-
-
-def cpu_capabilities() -> dict[str, Any]:
-    """Return what torch knows of the processor (avx512_bf16, amx_bf16 ...); nothing where it is
-    older than 2.11."""
-    known = getattr(torch.cpu, "get_capabilities", dict)
-    return dict(known())
-
-
-def dtype_of(precision: str) -> torch.dtype:
-    return torch.float32 if precision == "fp32" else torch.bfloat16
-
-
-class TorchEngine:
-    """Run HuBERT or wav2vec 2.0 on a CPU or a GPU. It takes the model over. precision: fp32 or
-    bf16."""
-
-    def __init__(self, model: Any, precision: str = "fp32", device: str = "cpu") -> None:
-        self.device = torch.device(device)
-        self.place = self.device.type
-        self.dtype = dtype_of(precision)
-        if self.place == "cuda" and precision == "fp32":
-            torch.backends.cudnn.allow_tf32 = False  # which rounds to 10 bits
-        first = deepcopy(model.feature_extractor.conv_layers[0])
-        model.encoder.pos_conv_embed.conv = without_weight_norm(model.encoder.pos_conv_embed.conv)
-        self.model = model.to(self.device, self.dtype)
-        self.model.feature_extractor.conv_layers[0] = first.to(self.device)  # stays in float32
-        self.first = first
-
-    @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor) -> Statistics:
-        """Return what the group norm does to this utterance. wave: (N,) float32."""
-        return group_norm_statistics(self.first, wave[None].to(self.device))
-
-    @torch.inference_mode()
-    def states(
-        self, piece: torch.Tensor, statistics: Statistics, layers: Sequence[int]
-    ) -> list[torch.Tensor]:
-        """Return these layers of one piece, (T, D) each. piece: (N,) float32."""
-        samples = piece[None].to(self.device)
-        x = convolve_samples(self.model, samples, statistics, self.dtype)
-        states = enumerate(transform(self.model, x, last=max(layers)))
-        return [state[0].cpu() for layer, state in states if layer in layers]
-
-    @torch.inference_mode()
-    def features(
-        self, waves: Sequence[torch.Tensor], layer: int, grid: FrameGrid
-    ) -> list[torch.Tensor]:
-        """Return one layer of many utterances, in their order: (T_i, D) each, on the device. waves:
-        (N_i,) float32 each.
-
-        Utterances are padded to a few fixed shapes (a batch that is not full, with silence), so
-        that a kernel is chosen by an utterance's own length alone, and none depends on the others
-        in its batch.
-        """
-        lengths: dict[int, list[int]] = {}  # in frames, rounded up, of which utterances
-        for place, wave in enumerate(waves):
-            frames = -(-grid.frames(len(wave)) // STEP) * STEP
-            lengths.setdefault(frames, []).append(place)
-        features: list[torch.Tensor] = [torch.empty(0)] * len(waves)
-        for frames, utterances in sorted(lengths.items()):
-            size = max(int(BATCH_SECONDS * grid.frame_rate) // frames, 1)
-            width = grid.samples_for(frames) + grid.hop - 1
-            for start in range(0, len(utterances), size):
-                places = utterances[start : start + size]
-                # pinned, so that the next batch is filled while the GPU still computes this one
-                pinned = self.place == "cuda"
-                batch = torch.zeros(size, width, pin_memory=pinned)
-                samples = torch.full((size,), grid.receptive, pin_memory=pinned)
-                for row, place in enumerate(places):
-                    length = len(waves[place])
-                    samples[row] = length
-                    batch[row, :length] = waves[place]
-                x = self._layer(batch, samples, layer)
-                for row, place in enumerate(places):
-                    features[place] = x[row, : grid.frames(len(waves[place]))]
-        return features
-
-    def _layer(self, batch: torch.Tensor, samples: torch.Tensor, layer: int) -> torch.Tensor:
-        """Return one layer, (B, T, D), of (B, N) samples, of which `samples` (B,) are real."""
-        batch = batch.to(self.device, non_blocking=True)
-        samples = samples.to(self.device, non_blocking=True)
-        statistics = group_norm_statistics(self.first, batch, samples)
-        x = convolve_samples(self.model, batch, statistics, self.dtype)
-        frames = frames_of_samples(self.model.config, samples)
-        for state in transform(self.model, x, frames, last=layer):
-            x = state
-        return x
-
-
-def without_weight_norm(conv: Any) -> nn.Conv1d:
-    """Copy a convolution, with the weights that its weight norm gives, computed once."""
-    plain = nn.Conv1d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size[0],
-        padding=conv.padding[0],
-        groups=conv.groups,
-    )
-    plain.requires_grad_(False)
-    plain.weight.copy_(conv.weight)
-    plain.bias.copy_(conv.bias)  # type: ignore[union-attr]
-    return plain
 
 
 class OpenVinoEngine:

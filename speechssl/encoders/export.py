@@ -1,5 +1,8 @@
-"""An encoder is written for Hugging Face, torchaudio or fairseq, and all layers are verified before
-anything appears under its name."""
+"""An encoder is written for Hugging Face, torchaudio or fairseq.
+
+What was written is read again, and all of its layers are compared with the source's, before
+anything appears under its name.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,12 @@ from speechssl.encoders.options import Convert
 from speechssl.errors import InputError
 from speechssl.finetuning import added_modules
 
-TOLERANCE = 1e-5
-SECONDS = 2
-# in the cards of two files that hold the same
+TOLERANCE = 1e-5  # of the relative error of a layer
+SECONDS = 2  # of noise, for which layers are compared
+# entries that the cards of two files share which hold the same encoder
 SAME = ("what", "model_type", "normalise", "norm", "settings")
+# settings of transformers' config that say nothing of the encoder
+PASSING = ("_name_or_path", "transformers_version", "dtype", "architectures")
 Layers = list[torch.Tensor]  # 0 to L, (T, D) each
 
 
@@ -63,99 +68,113 @@ def convert(
     does not say it.
     Where `out` is there already and was made from the same weights, nothing is done.
     Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is
-    something else, or the proof fails.
+    something else, or what was written is another encoder.
     """
-    huggingface = kind == "huggingface"
-    if not huggingface and out.suffix not in (".pt", ".pth"):
+    is_folder = kind == "huggingface"
+    if not is_folder and out.suffix not in (".pt", ".pth"):
         raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
     checkpoint = load_checkpoint(source, overrides)
-    card = _describe(checkpoint, kind)
-    beside = [] if huggingface else [out.with_suffix(".json"), _card_file(out, kind)]
+    if not is_folder:
+        _check_plain(checkpoint, kind)
+    card = _make_card(checkpoint, kind)
+    beside = [] if is_folder else [out.with_suffix(".json"), _card_file(out, kind)]
     if any(path.exists() for path in (out, *beside)):
         return _read_existing(out, kind, card)
     out.parent.mkdir(parents=True, exist_ok=True)
     # in the same file system
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.stem}-") as scratch:
-        folder = Path(scratch)
-        written = folder / out.name
-        if huggingface:
+        written = Path(scratch) / out.name
+        if kind == "huggingface":
             checkpoint.model.save_pretrained(written, max_shard_size=ONE_FILE)  # type: ignore[operator]
             save_extractor(checkpoint.model.config, written, checkpoint.normalise)
+        elif kind == "torchaudio":
+            _write_torchaudio(checkpoint, written, card)
         else:
-            _write_file(checkpoint, written, kind, card)
-        card |= {"largest_errors": _prove(source, checkpoint, written, kind)}
-        if huggingface:
+            _write_fairseq(checkpoint, written, card)
+        card["largest_errors"] = _verify(source, checkpoint, written, kind)
+        if is_folder:
             card["files"] = file_hashes(written)
         write_json(_card_file(written, kind), card)
         # last what others look for
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):
+        for path in sorted(Path(scratch).iterdir(), key=lambda path: path.name == out.name):
             os.replace(path, out.parent / path.name)
     return card
 
 
-def _describe(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
-    """Return the card of a checkpoint in a format. Raises InputError where the format cannot hold
-    it."""
+def _check_plain(checkpoint: Checkpoint, kind: str) -> None:
+    """Raise InputError for an encoder that the format of torchaudio or fairseq cannot hold."""
     config: Any = checkpoint.model.config
     plain = is_known(config) and not added_modules(checkpoint.model)
     usual = config.layer_norm_eps == 1e-5 and getattr(config, "feat_proj_layer_norm", True)
-    if kind != "huggingface" and not (plain and usual):
+    if not (plain and usual):
         raise InputError(
             f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0, and is not written for "
             f"{kind}; convert to huggingface"
         )
+
+
+def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
+    """Return the card of a checkpoint in a format."""
+    config: Any = checkpoint.model.config
+    settings = {k: v for k, v in config.to_dict().items() if k not in PASSING}
     made_from = {
         "name": checkpoint.name,
         "kind": checkpoint.kind,
         "hash": hash_weights(checkpoint.model),
         "card": {key: value for key, value in checkpoint.card.items() if key != MASK},
     }
-    # not of the encoder
-    passing = ("_name_or_path", "transformers_version", "dtype", "architectures")
     return {
         "what": f"encoder in the format of {kind}",
         "made_from": made_from,
         "model_type": config.model_type,
         "normalise": checkpoint.normalise,
         "norm": getattr(config, "feat_extract_norm", "layer"),  # data2vec has no other
-        "settings": hash_json({k: v for k, v in config.to_dict().items() if k not in passing}),
+        "settings": hash_json(settings),
         "left_out": list(checkpoint.left_out),
         "taken_for_granted": list(checkpoint.guesses),
     }
 
 
 def _read_existing(out: Path, kind: str, card: dict[str, Any]) -> dict[str, Any]:
-    """Return the card of what is there. Raises InputError where it is not what `card` says."""
+    """Return the card of what is there. Raises InputError where it is another encoder than that of
+    `card`, by its own card or by its weights."""
     card_file = _card_file(out, kind)
     stored = read_json(card_file) if out.exists() and card_file.is_file() else {}
     weights = card["made_from"]["hash"]
-    same = stored.get("made_from", {}).get("hash") == weights
-    same = same and all(stored.get(key) == card[key] for key in SAME)
-    if not same or hash_weights(load_checkpoint(out).model) != weights:
+    same_weights = stored.get("made_from", {}).get("hash") == weights
+    same_facts = all(stored.get(key) == card[key] for key in SAME)
+    if not (same_weights and same_facts) or hash_weights(load_checkpoint(out).model) != weights:
         raise InputError(
             f"{out} already exists and is something else; choose another place or delete it"
         )
     return dict(stored)
 
 
-def _write_file(checkpoint: Checkpoint, written: Path, kind: str, card: dict[str, Any]) -> None:
-    """Write the `.pt` of torchaudio or fairseq; what it does not hold goes beside it and into the
-    card."""
+def _rename_weights(checkpoint: Checkpoint, kind: str) -> dict[str, torch.Tensor]:
+    """Return the weights under the names of torchaudio or fairseq."""
     config: Any = checkpoint.model.config
     state = rename(checkpoint.model.state_dict(), kind, config.feat_extract_norm, inverse=True)
-    state = {name: tensor.contiguous() for name, tensor in state.items()}
-    if kind == "torchaudio":
-        card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
-        torch.save(state, written)
-        write_json(written.with_suffix(".json"), torchaudio_arguments(config))
-        write_json(_card_file(written, kind), card)  # which is read with it
-        return
+    return {name: tensor.contiguous() for name, tensor in state.items()}
+
+
+def _write_torchaudio(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) -> None:
+    """Write the `.pt` of torchaudio; its architecture goes beside it, and into the card the mask
+    embedding, which the format does not hold."""
+    state = _rename_weights(checkpoint, "torchaudio")
+    card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
+    torch.save(state, written)
+    write_json(written.with_suffix(".json"), torchaudio_arguments(checkpoint.model.config))
+    write_json(_card_file(written, "torchaudio"), card)  # which is read with it
+
+
+def _write_fairseq(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) -> None:
+    """Write the `.pt` of fairseq, whose models have no projection between equal widths: one that
+    changes nothing is left out, another one is noted in the card."""
+    config: Any = checkpoint.model.config
+    state = _rename_weights(checkpoint, "fairseq")
     if config.conv_dim[-1] == config.hidden_size:
-        weight = state["post_extract_proj.weight"]
-        if (
-            torch.equal(weight, torch.eye(len(weight)))
-            and not state["post_extract_proj.bias"].any()
-        ):
+        weight, bias = state["post_extract_proj.weight"], state["post_extract_proj.bias"]
+        if torch.equal(weight, torch.eye(len(weight))) and not bias.any():
             del state["post_extract_proj.weight"], state["post_extract_proj.bias"]
         else:
             card["note"] = (
@@ -167,8 +186,8 @@ def _write_file(checkpoint: Checkpoint, written: Path, kind: str, card: dict[str
 
 
 def relative_errors(layers: Layers, expected: Layers) -> list[float]:
-    """Return of every layer the distance of all its numbers from what they should be, over their
-    length."""
+    """Return the relative error of every layer: the length of its difference from what is expected,
+    over the length of that."""
     errors = []
     for a, b in zip(layers, expected, strict=True):
         distance = torch.linalg.norm((a - b).double())
@@ -176,24 +195,24 @@ def relative_errors(layers: Layers, expected: Layers) -> list[float]:
     return errors
 
 
-def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
-    """Return the errors of all layers of what was written, for two seconds of noise, each side
+def _verify(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
+    """Return the relative errors of all layers of what was written, for SECONDS of noise, each side
     computed by the library whose format it is (fairseq's by our own engine). Raises InputError
     where the weights are not the source's to the bit, or a layer is off by more than TOLERANCE."""
     again = load_checkpoint(written)
     weights, read = checkpoint.model.state_dict(), again.model.state_dict()
-    same = weights.keys() == read.keys() and all(
-        torch.equal(weights[name], read[name]) for name in weights
-    )
-    same = same and again.normalise == checkpoint.normalise
+    same_weights = weights.keys() == read.keys()
+    same_weights = same_weights and all(torch.equal(weights[n], read[n]) for n in weights)
+    is_whole = not again.left_out and not again.guesses
     samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
-    wave = (wave - wave.mean()) / wave.std(correction=0) if checkpoint.normalise else wave
-    errors = relative_errors(
-        _native_layers(written, again, wave), _native_layers(source, checkpoint, wave)
-    )
-    # NaN is the worst
-    if again.left_out or again.guesses or not same or not np.max(errors) <= TOLERANCE:
+    if checkpoint.normalise:
+        wave = (wave - wave.mean()) / wave.std(correction=0)
+    found = _native_layers(written, again, wave)
+    errors = relative_errors(found, _native_layers(source, checkpoint, wave))
+    is_near = np.max(errors) <= TOLERANCE  # not so where one is NaN
+    same = same_weights and again.normalise == checkpoint.normalise
+    if not (same and is_whole and is_near):
         raise InputError(
             f"{source} is another encoder in {kind} (its layers differ by {np.max(errors):.1e}), "
             "so nothing was written; report this as a bug"

@@ -31,18 +31,21 @@ from speechssl.encoders.checkpoints import (
     read_weights,
     translate,
 )
-from speechssl.encoders.encoder import Chunking, SharedEncoder, SpeechEncoder
+from speechssl.encoders.encoder import (
+    Chunking,
+    Engine,
+    SharedEncoder,
+    SpeechEncoder,
+    cpu_capabilities,
+)
 from speechssl.encoders.engines import (
     WHISPER_GRID,
     WHISPER_WINDOW,
-    Engine,
     OpenVinoEngine,
-    TorchEngine,
     TransformersEngine,
     WhisperEngine,
-    cpu_capabilities,
 )
-from speechssl.encoders.hubert import is_known, modules_of
+from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.timing import FrameGrid

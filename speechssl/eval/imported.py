@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, hold_output
 from speechssl.augment import parse_condition
+from speechssl.data.files import load_json
 from speechssl.data.records import TOLERANCE, Corpus, data_hash, guess_unit, load_corpus
-from speechssl.data.tables import load_json
 from speechssl.errors import InputError
 from speechssl.eval.options import Predictions
 from speechssl.eval.predict import parse_predictions, prediction_path, read_card, write_items

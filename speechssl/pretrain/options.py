@@ -2,7 +2,7 @@
 pre-training and Spin.
 
 Where a default is OF_SIZE, it is that of --size, or of the checkpoint that training continues:
-`presets.apply_size` fills it in.
+`run.apply_size` fills it in.
 """
 
 from __future__ import annotations

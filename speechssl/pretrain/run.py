@@ -10,21 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from transformers import HubertModel, Wav2Vec2Model
+import yaml
+from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
 from speechssl.artifacts import Stage, hash_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import file_hashes, load_checkpoint, load_encoder, save_encoder
+from speechssl.encoders.load import (
+    file_hashes,
+    load_checkpoint,
+    load_encoder,
+    save_encoder,
+    small_config,
+)
 from speechssl.errors import InputError
-from speechssl.options import noise_folders, settings
+from speechssl.options import changed_options, noise_folders, refuse_given, settings
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
@@ -40,13 +48,13 @@ from speechssl.pretrain.model import (
     HubertPretraining,
     Wav2Vec2Pretraining,
     auxiliary_losses,
+    load_heads,
     load_pretraining,
     restore_label_head,
     save_label_head,
     save_pretraining,
 )
 from speechssl.pretrain.options import Continue, Distortion, Hubert, Masks, Spin, Targets, Wav2Vec2
-from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2vec2_config
 from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import check_share, fit, write_by_main
@@ -55,8 +63,13 @@ from speechssl.units.features import Features, features_of, load_features
 from speechssl.units.spectral import spectral_stream
 
 Run = Hubert | Wav2Vec2 | Continue | Spin
+Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
 STEPS = "options.training.steps"  # a finished run with fewer goes on
 CARD = "encoder/card.json"
+# the published models and settings, by method and size
+PRESETS: dict[str, Any] = yaml.safe_load(
+    resources.files("speechssl.pretrain").joinpath("presets.yaml").read_text("utf-8")
+)
 
 
 def pretrain_hubert(o: Hubert) -> None:
@@ -156,6 +169,110 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
     model = load_pretraining(start, o.contrast, o.convolutions)
     check_known(model.encoder, start)
     return model
+
+
+# ---- options that are not given are those of presets.yaml
+
+
+def hubert_config(size: str) -> HubertConfig:
+    """Return the architecture of a HuBERT from scratch."""
+    return HubertConfig(**_architecture("hubert", size))
+
+
+def wav2vec2_config(size: str) -> Wav2Vec2Config:
+    """Return the architecture of a wav2vec 2.0 from scratch, with its heads."""
+    return Wav2Vec2Config(**_architecture("wav2vec2", size))
+
+
+def _architecture(kind: str, size: str) -> dict[str, Any]:
+    values: dict[str, Any] = PRESETS[kind][size]["architecture"]
+    if size != "small":
+        return values
+    small = small_config().to_diff_dict()
+    for name in ("model_type", "transformers_version"):
+        del small[name]
+    return small | values
+
+
+def apply_size(o: Verb) -> Verb:
+    """Fill in what was not given: from --size, or from the checkpoint that training continues.
+
+    Raises InputError for a size that needs a teacher, a start of another kind, and options of the
+    other kind of encoder.
+    """
+    if isinstance(o, Hubert):
+        values = _hubert_values(o)
+    elif isinstance(o, Wav2Vec2):
+        values = _wav2vec2_values(o)
+    else:
+        values = _start_values(o)
+    crops = max(values["crops"] // o.training.accumulation, 1)
+    return fill_in(o, values | {"crops": crops})
+
+
+def fill_in(options: Any, values: Mapping[str, Any]) -> Any:
+    """Return a dataclass in which these values stand for None, in its groups as well."""
+    found = {}
+    for f in fields(options):
+        value = getattr(options, f.name)
+        if is_dataclass(value):
+            found[f.name] = fill_in(value, values)
+        elif value is None and f.name in values:
+            found[f.name] = values[f.name]
+    return replace(options, **found)
+
+
+def _hubert_values(o: Hubert) -> dict[str, Any]:
+    """Return the settings of the first iteration, or with a teacher of the last."""
+    iterations = PRESETS["hubert"][o.size]["iterations"]
+    teacher = o.teacher or "mfcc"
+    values = iterations[0 if teacher == "mfcc" else -1] | {"teacher": teacher}
+    if teacher == "mfcc" and "layer" in values:
+        raise InputError(
+            f"HuBERT {o.size} needs another HuBERT as teacher; give one with --teacher, such as "
+            "facebook/hubert-base-ls960"
+        )
+    return _without_fitting(values) if o.targets.codebook else values
+
+
+def _wav2vec2_values(o: Wav2Vec2) -> dict[str, Any]:
+    """Return the settings of a size; with a start its heads are those of the start."""
+    size = PRESETS["wav2vec2"][o.size]
+    contrast = _head_settings(o.start) if o.start else size["contrast"]
+    return size["options"] | contrast
+
+
+def _start_values(o: Continue) -> dict[str, Any]:
+    """Return the settings of the loss that the start was trained with; a HuBERT's targets are of
+    the last layer."""
+    model: Any = load_checkpoint(o.start).model
+    if isinstance(model, Wav2Vec2Model):
+        given = {"teacher": o.teacher} | changed_options(o.targets) | changed_options(o.prediction)
+        refuse_given(given, given, f"on {o.start}, a wav2vec 2.0")
+        return PRESETS["continue"]["wav2vec2"] | _head_settings(o.start)
+    given = changed_options(o.contrast)
+    refuse_given(given, given, f"on {o.start}, which is no wav2vec 2.0")
+    width = model.config.hidden_size
+    nearest = min(PRESETS["hubert"], key=lambda size: abs(hubert_config(size).hidden_size - width))
+    projection = PRESETS["hubert"][nearest]["iterations"][0]["projection"]
+    values = PRESETS["continue"]["hubert"] | {"teacher": o.start, "projection": projection}
+    if o.targets.codebook:
+        return _without_fitting(values)
+    if o.teacher != "mfcc":
+        values["layer"] = load_encoder(o.teacher or o.start).layers
+    return values
+
+
+def _without_fitting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what a codebook says itself: what it was fitted on."""
+    return {name: value for name, value in values.items() if name not in ("layer", "clusters")}
+
+
+def _head_settings(start: str) -> dict[str, Any]:
+    """Return what the heads of a checkpoint were trained with; base's where it has none or does not
+    say."""
+    _, trained_with = load_heads(start, load_checkpoint(start))
+    return PRESETS["wav2vec2"]["base"]["contrast"] | trained_with
 
 
 # ---- steps that the methods share

@@ -35,9 +35,10 @@ from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain.data import training_data
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
-from speechssl.pretrain.presets import PRESETS, hubert_config
 from speechssl.pretrain.run import (
+    PRESETS,
     frame_grid,
+    hubert_config,
     load_unlabelled,
     make_cropper,
     make_distortions,

@@ -1,9 +1,10 @@
-"""A corpus is extracted: recordings -> a folder of Parquet parts, its card, and the list of those
-set aside.
+"""The units of a corpus are extracted into a folder of Parquet parts, with a card and a list of the
+recordings that were set aside.
 
-The recordings are cut into fixed shards, runs of consecutive ones, each of which becomes one part.
-The bytes of a part depend on its recordings and settings alone, not on workers, engine or `--shard
-i/n`. A part that is there is verified row by row against the audio.
+`plan_shards` cuts the recordings into fixed shards, runs of consecutive ones. `ShardMaker` makes
+one part of each; an engine has it make all of them, on this machine or on a cluster. The bytes of a
+part depend on its recordings and settings alone, not on workers, engine or `--shard i/n`. A part
+that is there is verified row by row against the audio.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow
@@ -36,12 +37,12 @@ from speechssl.artifacts import (
     write_json,
     write_lines,
 )
-from speechssl.audio import SAMPLE_RATE, duration, read_audio
+from speechssl.audio import SAMPLE_RATE, duration, format_length, read_audio
 from speechssl.data.files import digest
 from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, make_printable, report_set_aside
-from speechssl.timing import RunLength, format_length
+from speechssl.timing import RunLength
 from speechssl.units.codebook import PADDING
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.options import Extract
@@ -59,9 +60,16 @@ from speechssl.units.storage import (
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
 READERS = 8  # threads that read headers
 AT_A_TIME = 10_000  # recordings that wait for them: each takes a kilobyte
-# of a recording: its units; why it has none; or samples and the hash of its file, which wait for a
-# batch
-Extracted = UtteranceUnits | str | tuple[np.ndarray, str]
+
+
+class Waiting(NamedTuple):
+    """A recording waits for a batch: its samples (N,) and the hash of its file."""
+
+    samples: np.ndarray
+    audio: str
+
+
+Extracted = UtteranceUnits | Waiting | str  # of a recording; str: why it has no units
 
 
 def extract_units(o: Extract) -> dict[str, Any]:
@@ -76,7 +84,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     source = source_card(o.source, o.split, o.passages)
     # machines of a cluster have other GPUs than those that this process was left by --device
     device = "cpu" if o.device == "cpu" else "auto"
-    load = partial(load_extractor, o.encoder, o.codebook, o.precision, device)
+    load = partial(load_extractor, o.encoder, o.codebook, o.precision, device, o.price)
     engine: Engine = LocalEngine(o.workers)
     if o.engine == "ray":
         from speechssl.units.ray_engine import RayEngine
@@ -125,7 +133,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """The part that was made of a shard, and the recordings that have none of it."""
+    """A result describes the part that was made of a shard, and its recordings without units."""
 
     index: int
     hash: str  # of the part
@@ -150,8 +158,8 @@ def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """Makes shards in the folder `out`. size: most recordings of a shard, which every part
-    states."""
+    """A maker turns shards into parts in the folder `out`. size: most recordings of a shard, which
+    every part states."""
 
     extractor: UnitExtractor
     out: Path
@@ -171,27 +179,36 @@ class ShardMaker:
         }
 
     def begin(self, shard: Shard, pool: Executor) -> list[Future[Extracted]]:
-        """Hand the recordings to the pool, the longest first, so that no thread is left with one at
-        the end."""
+        """Let the pool extract the recordings, the longest first, so that no thread is left with
+        one at the end."""
+        earlier = self._read_earlier(shard)
+        longest_first = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
+        futures = {r.id: pool.submit(self._extract, r, earlier.get(r.id)) for r in longest_first}
+        return [futures[r.id] for r in shard.recordings]
+
+    def _read_earlier(self, shard: Shard) -> dict[str, UtteranceUnits]:
+        """Read the utterances of the part that is there, by id; none where it is damaged or was
+        made in another way."""
         try:
             part = decode(shard.path(self.out).read_bytes())
-            finished = {u.id: u for u in part.utterances} if part.card == self.card else {}
-        except (OSError, ValueError):  # none, or damaged
-            finished = {}
-        longest = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
-        futures = {r.id: pool.submit(self._extract, r, finished.get(r.id)) for r in longest}
-        return [futures[r.id] for r in shard.recordings]
+        except (OSError, ValueError):
+            return {}
+        return {u.id: u for u in part.utterances} if part.card == self.card else {}
 
     def finish(self, shard: Shard, results: Sequence[Future[Extracted]]) -> ShardResult:
         """Encode together the recordings that wait for a batch, and write the part if it is not
         there as it should be."""
-        rows = [future.result() for future in results]
-        waiting = {n: row for n, row in enumerate(rows) if isinstance(row, tuple)}
+        extracted = [future.result() for future in results]
+        waiting = {n: some for n, some in enumerate(extracted) if isinstance(some, Waiting)}
         if waiting:
-            units = self.extractor.units_of_many([samples for samples, _ in waiting.values()])
-            for (n, (samples, audio)), result in zip(waiting.items(), units, strict=True):
-                rows[n] = _make_row(shard.recordings[n], samples, audio, result)
-        done = [row for row in rows if isinstance(row, UtteranceUnits)]
+            units = self.extractor.units_of_many([some.samples for some in waiting.values()])
+            for (n, some), found in zip(waiting.items(), units, strict=True):
+                extracted[n] = _make_row(shard.recordings[n], some, found)
+        done = [some for some in extracted if isinstance(some, UtteranceUnits)]
+        failed: dict[str, str] = {}
+        for recording, result in zip(shard.recordings, extracted, strict=True):
+            if isinstance(result, str):
+                failed[recording.id] = result
         path = shard.path(self.out)
         content = encode(Part(done, self.card))
         if not path.is_file() or path.read_bytes() != content:
@@ -203,61 +220,57 @@ class ShardMaker:
             data=hash_json([[u.id, u.audio] for u in done]),
             recordings=len(done),
             seconds=sum(u.seconds for u in done),
-            failed={
-                recording.id: row
-                for recording, row in zip(shard.recordings, rows, strict=True)
-                if isinstance(row, str)
-            },
+            failed=failed,
         )
 
-    def _extract(self, recording: Recording, finished: UtteranceUnits | None) -> Extracted:
-        """Extract one recording, or keep `finished`, the utterance of this id in the part that is
-        there."""
+    def _extract(self, recording: Recording, earlier: UtteranceUnits | None) -> Extracted:
+        """Extract one recording, or keep its earlier utterance where the file is the same."""
         audio = digest(recording.path)[:16]
-        if finished is not None and audio == finished.audio:
-            return finished
+        if earlier is not None and audio == earlier.audio:
+            return earlier
         try:
             samples = read_audio(recording.path)
         except InputError as error:
             return make_printable(str(error))
+        read = Waiting(samples, audio)
         if self.extractor.features.fits_a_batch(samples):
-            return samples, audio
+            return read
         try:
-            return _make_row(recording, samples, audio, self.extractor.units(samples))
+            return _make_row(recording, read, self.extractor.units(samples))
         except ValueError as error:
-            return _make_row(recording, samples, audio, error)
+            return _make_row(recording, read, error)
 
 
 def _make_row(
-    recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError
+    recording: Recording, read: Waiting, units: RunLength | ValueError
 ) -> UtteranceUnits | str:
+    """Return the utterance of a recording, or say why it has no units."""
     if isinstance(units, ValueError):
         return make_printable(f"{recording.path} gives no units ({units}); listen to it")
-    return UtteranceUnits(recording.id, len(samples) / SAMPLE_RATE, units, audio)
+    return UtteranceUnits(recording.id, len(read.samples) / SAMPLE_RATE, units, read.audio)
 
 
-# makes every shard once, in any order, on whatever machines
+# an engine has the maker make every shard once, in any order, on whatever machines
 Engine = Callable[[ShardMaker, Sequence[Shard]], Iterator[ShardResult]]
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Runs threads of this process: each reads a recording and encodes it, while the others do the
-    same."""
+    """This engine runs threads, each of which reads a recording and encodes it."""
 
     workers: int | None = None  # None: one a core
 
     def __call__(self, maker: ShardMaker, shards: Sequence[Shard]) -> Iterator[ShardResult]:
-        """Make the shards. While one ends, the next is begun, so that no thread waits."""
+        """Make the shards. Each is begun before the one before it is finished, so that no thread
+        waits."""
         with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
-            before: tuple[Shard, list[Future[Extracted]]] | None = None
+            begun: list[tuple[Shard, list[Future[Extracted]]]] = []
             for shard in shards:
-                begun = maker.begin(shard, pool)
-                if before:
-                    yield maker.finish(*before)
-                before = shard, begun
-            if before:
-                yield maker.finish(*before)
+                begun.append((shard, maker.begin(shard, pool)))
+                if len(begun) == 2:
+                    yield maker.finish(*begun.pop(0))
+            for last in begun:
+                yield maker.finish(*last)
 
 
 # ---- a corpus
@@ -265,8 +278,8 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Extraction:
-    """The outcome of a corpus. card: of the units, empty while other processes make parts of it;
-    failed: set aside, id -> why."""
+    """An extraction is what became of a corpus. card: of the units, empty while other processes
+    make parts of it; failed: set aside, id -> why."""
 
     card: dict[str, Any]
     failed: dict[str, str]

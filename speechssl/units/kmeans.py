@@ -1,7 +1,9 @@
-"""k-means makes a codebook of a stream of features: by mini-batches, as HuBERT, or by Lloyd's
-algorithm.
+"""k-means makes a codebook of a stream of features.
 
-`fit_kmeans` draws a uniform sample of the frames (`Reservoir`) and clusters it. Letters: T frames,
+`fit_kmeans` draws a uniform sample of the frames (`Reservoir`) and clusters it: by mini-batches, as
+HuBERT, or, for many clusters, by Lloyd's algorithm (`lloyd`).
+
+Letters: T frames,
 D dimensions, K clusters, S starts, C candidates.
 """
 
@@ -16,8 +18,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.errors import InputError
-from speechssl.units.codebook import PADDING, Codebook, versions
-from speechssl.units.nearest import Nearest
+from speechssl.units.codebook import PADDING, Codebook, Nearest, versions
 from speechssl.units.options import BUDGET, STARTS
 
 # clusters from which on all frames are passed over; the published sizes, 50 to 500, keep the
@@ -108,8 +109,8 @@ def fit_kmeans(
 
 
 class Reservoir:
-    """Keeps a uniform sample of at most `budget` frames of a stream (algorithm R). It does not
-    depend on how the stream is cut."""
+    """A reservoir keeps a uniform sample of at most `budget` frames of a stream (algorithm R). The
+    sample does not depend on how the stream is cut."""
 
     def __init__(self, budget: int, seed: int) -> None:
         self.budget, self.seen = budget, 0
@@ -118,22 +119,30 @@ class Reservoir:
 
     def add(self, frames: np.ndarray) -> None:
         """Add frames (T, D) of the stream."""
-        free = min(max(self.budget - self.seen, 0), len(frames))
-        needed = min(self.seen + free, self.budget)
+        free = max(self.budget - self.seen, 0)
+        if free:
+            self._append(frames[:free])
+        self._replace_some(frames[free:])
+
+    def _append(self, frames: np.ndarray) -> None:
+        """Keep frames for which there is room."""
+        needed = self.seen + len(frames)
         if len(self.rows) < needed:  # double: a budget takes no memory by itself
             size = min(max(needed, 2 * len(self.rows)), self.budget)
             grown = np.empty((size, frames.shape[1]), np.float32)
             if self.seen:
                 grown[: len(self.rows)] = self.rows
             self.rows = grown
-        self.rows[self.seen : self.seen + free] = frames[:free]
-        late = frames[free:]
-        # frame n of the stream goes to one of n slots, and stays if that is in the sample; of those
-        # drawn to one slot the last one stays
-        numbers = np.arange(self.seen + free + 1, self.seen + len(frames) + 1)
+        self.rows[self.seen : needed] = frames
+        self.seen = needed
+
+    def _replace_some(self, frames: np.ndarray) -> None:
+        """Let frame n of the stream replace a random one of the sample with probability budget / n:
+        it is drawn to one of n slots, of which the sample has the first."""
+        numbers = np.arange(self.seen + 1, self.seen + len(frames) + 1)
         slots = self.rng.integers(0, numbers, endpoint=False)
         kept = slots < self.budget
-        self.rows[slots[kept]] = late[kept]
+        self.rows[slots[kept]] = frames[kept]  # of several in one slot the last stays
         self.seen += len(frames)
 
     @property
@@ -153,28 +162,38 @@ def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np
     frames = torch.from_numpy(np.ascontiguousarray(sample, np.float32))
     rng = np.random.default_rng(seed)
     size = min(START_FRAMES * clusters, len(frames))
-    sample_ids = torch.from_numpy(rng.choice(len(frames), size, replace=False))
-    start = kmeans_plus_plus(frames[sample_ids], clusters, rng, starts)
-    centroids = frames[sample_ids[start]].double()
-    length = sum(float(part.double().square().sum()) for part in frames.split(PART))
-    before = np.inf
+    drawn = torch.from_numpy(rng.choice(len(frames), size, replace=False))
+    start = kmeans_plus_plus(frames[drawn], clusters, rng, starts)
+    centroids = frames[drawn[start]].double()
+    squared_norms = sum(float(part.double().square().sum()) for part in frames.split(PART))
+    best_inertia = np.inf
     for _ in range(PASSES):
-        units = torch.from_numpy(Nearest(centroids.float().numpy())(frames))
-        counts = torch.bincount(units, minlength=clusters)
-        sums = torch.zeros_like(centroids)
-        for part, part_units in zip(frames.split(PART), units.split(PART), strict=True):
-            sums.index_add_(0, part_units, part.double())
-        # sum of |x - c|^2 = |x|^2 - 2 x.c + |c|^2
+        counts, sums = _sum_by_unit(frames, centroids)
+        # the sum of |x - c|^2 is that of |x|^2 - 2 x.c + |c|^2
         products = float((centroids * sums).sum())
         squares = float((counts[:, None] * centroids.square()).sum())
-        inertia = (length - 2 * products + squares) / len(frames)
-        gained = 1.0 if before == np.inf else 1 - inertia / max(before, 1e-30)
-        if gained > 0:
-            before, fitted = inertia, centroids
-        if gained < ENOUGH:
+        inertia = (squared_norms - 2 * products + squares) / len(frames)
+        gain = 1 - inertia / max(best_inertia, 1e-30)
+        if gain > 0:
+            best_inertia, best = inertia, centroids
+        if gain < ENOUGH:
             break
-        centroids = torch.where(counts[:, None] > 0, sums / counts[:, None].clamp_min(1), centroids)
-    return fitted.float().numpy(), before
+        means = sums / counts[:, None].clamp_min(1)
+        centroids = torch.where(counts[:, None] > 0, means, centroids)
+    return best.float().numpy(), best_inertia
+
+
+def _sum_by_unit(
+    frames: torch.Tensor, centroids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Assign frames (T, D) to centroids (K, D); return how many each has (K,), and their sums
+    (K, D) float64."""
+    units = torch.from_numpy(Nearest(centroids.float().numpy())(frames))
+    counts = torch.bincount(units, minlength=len(centroids))
+    sums = torch.zeros_like(centroids)
+    for part, part_units in zip(frames.split(PART), units.split(PART), strict=True):
+        sums.index_add_(0, part_units, part.double())
+    return counts, sums
 
 
 def kmeans_plus_plus(
@@ -183,25 +202,28 @@ def kmeans_plus_plus(
     """Choose K of the frames (T, D), by their numbers (K,): the k-means++ start of least inertia
     among `starts`.
 
-    Greedy, as scikit-learn's: each centroid is the best of 2 + log K frames drawn by their distance
-    from those before. All starts go on together, so that a product of some rows becomes one of
-    many.
+    Greedy, as scikit-learn's: each centroid is the best of C = 2 + log K frames, which are drawn
+    with probabilities proportional to their squared distances from the nearest centroid before. All
+    starts go on together, so that a product of some rows becomes one of many.
     """
     frames = frames - frames.mean(0)  # the same distances, of which float32 keeps more
     norms = frames.square().sum(1)
-    trials, places = 2 + int(np.log(clusters)), torch.arange(starts)
+    candidates_each, every_start = 2 + int(np.log(clusters)), torch.arange(starts)
     first = torch.from_numpy(rng.integers(0, len(frames), starts))
-    closest = (norms + norms[first, None] - 2 * frames[first] @ frames.T).clamp_min(0)  # (S, T)
+    # (S, T) squared distances from the nearest centroid of each start
+    nearest = (norms + norms[first, None] - 2 * frames[first] @ frames.T).clamp_min(0)
     chosen = [first]
     for _ in range(clusters - 1):
-        reached = closest.double().cumsum(1)
-        drawn = torch.from_numpy(rng.random((starts, trials))) * reached[:, -1:]
-        candidates = torch.searchsorted(reached, drawn).clamp_max(len(frames) - 1)  # (S, C)
+        cumulative = nearest.double().cumsum(1)
+        shares = torch.from_numpy(rng.random((starts, candidates_each)))
+        drawn = torch.searchsorted(cumulative, shares * cumulative[:, -1:])
+        candidates = drawn.clamp_max(len(frames) - 1)  # (S, C)
+        # (S, C, T) squared distances from the nearest centroid, were this candidate one
         distances = torch.addmm(norms, frames[candidates.flatten()], frames.T, alpha=-2)
-        distances = distances.view(starts, trials, -1).add_(norms[candidates][..., None])
+        distances = distances.view(starts, candidates_each, -1).add_(norms[candidates][..., None])
         distances = distances.clamp_min_(0)
-        torch.minimum(distances, closest[:, None], out=distances)
+        torch.minimum(distances, nearest[:, None], out=distances)
         best = distances.sum(2).argmin(1)
-        closest = distances[places, best].clone()
-        chosen.append(candidates[places, best])
-    return torch.stack(chosen)[:, closest.sum(1).argmin()]
+        nearest = distances[every_start, best].clone()
+        chosen.append(candidates[every_start, best])
+    return torch.stack(chosen)[:, nearest.sum(1).argmin()]

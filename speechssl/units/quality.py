@@ -1,8 +1,8 @@
 """`speechssl units evaluate` measures the quality of units.
 
-The source is a prepared corpus, a manifest, a folder or a list, with or without known phones.
-`evaluate_units` encodes its recordings, measures what can be measured of such a source
-(`measures.py`), and draws. The measures are dictionaries with the names of `--out`.
+The source is a prepared corpus, a manifest or a folder, with or without known phones, or a list of
+who says what. `evaluate_units` encodes its recordings and measures what can be measured of such a
+source; `measures.py` has the measures. They are dictionaries with the names of `--out`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tqdm import tqdm
 from speechssl.artifacts import write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
+from speechssl.data.files import detect_delimiter, number_of, read_csv, read_header
 from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, check_inside, load_corpus
-from speechssl.data.tables import detect_delimiter, number_of, read_csv, read_header
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import RunLength
@@ -53,7 +53,8 @@ Encoded = TypeVar("Encoded")
 
 @dataclass(frozen=True)
 class Labelled:
-    """A line of a list says who says what in a recording. group: what the speaker belongs to."""
+    """A line of a list says who says what in a recording. group: what the speaker belongs to, such
+    as a synthesiser."""
 
     audio: str
     text: str
@@ -67,15 +68,15 @@ def evaluate_units(o: Evaluate) -> dict[str, Any]:
     with single_threaded(len(os.sched_getaffinity(0))) as pool:
         # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         torch.set_num_threads(1)
-        values = _measure_source(o, pool)
+        measures = _measure_source(o, pool)
     if o.out:
-        write_json(o.out, values)
-    print("\n".join(format_measures(values)))
-    return values
+        write_json(o.out, measures)
+    print("\n".join(format_measures(measures)))
+    return measures
 
 
 def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
-    """Measure the units of `o.source`: the measures by name."""
+    """Encode the recordings of `o.source` and measure their units. Returns the measures by name."""
     is_corpus = o.split is not None or any(o.source.glob("*/passages.jsonl"))
     corpus = load_corpus(o.source, o.split or "test") if is_corpus else None
     labelled = read_labelled(o.source) if _is_labelled(o.source) else {}
@@ -87,22 +88,22 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     distortions = [parse_distortion(text, o) for text in o.conditions]
     recordings = _list_recordings(corpus, labelled, o)
     phones = _read_phones(corpus, recordings, o)
-    extractor = load_extractor(o.encoder, o.codebook, o.precision)
+    extractor = load_extractor(o.encoder, o.codebook, o.precision, price=o.price)
     units = _encode_all(pool, lambda r: extractor.units(read_audio(r.path)), recordings)
     sequences = list(units.values())
     size = extractor.codebook.size
-    values = {"K": size, "precision": extractor.features.precision}
-    values |= usage(sequences, size) | bit_rate(sequences)
-    values |= _measure_phones(units, phones, extractor)
+    measures = {"K": size, "precision": extractor.features.precision}
+    measures |= usage(sequences, size) | bit_rate(sequences)
+    measures |= _measure_phones(units, phones, extractor)
     if corpus:
-        values["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
+        measures["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
     if distortions:
         usable = [r for r in recordings if r.id in units]
         rows = _measure_stability(extractor, usable, units, distortions, pool, o.noisy)
-        values["stability"] = rows
+        measures["stability"] = rows
     if labelled:
-        values |= _measure_list(labelled, units, size, o)
-    return values
+        measures |= _measure_list(labelled, units, size, o)
+    return measures
 
 
 # ---- what is read
@@ -204,19 +205,21 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
         return {}
     if len(aligned) < len(units):
         print(f"purity and PNMI: of {len(aligned)} of {len(units)} recordings", file=sys.stderr)
-    numbers: dict[str, int] = {}
-    labels = []
+    numbers: dict[str, int] = {}  # of the phones, by name
+    units_of_frames, phones_of_frames = [], []
     for name in aligned:
-        labels.append(phone_frames(phones[name], extractor.grid, units[name].frames, numbers))
-    return purity([units[name].expand() for name in aligned], labels)
+        runs = units[name]
+        units_of_frames.append(runs.expand())
+        phones_of_frames.append(phone_frames(phones[name], extractor.grid, runs.frames, numbers))
+    return purity(units_of_frames, phones_of_frames)
 
 
 @dataclass(frozen=True)
 class Distortion:
-    """A distortion that stability is measured under. apply: samples (N,) and the recording's name,
-    which with the seed decides the noise -> samples; card: its name, SNR and what it is over."""
+    """Stability is measured under a distortion."""
 
-    card: dict[str, Any]
+    card: dict[str, Any]  # its name, its SNR, and what that is measured over
+    # samples (N,) and the recording's id, which with the seed decides the noise -> samples
     apply: Callable[[np.ndarray, str], np.ndarray]
 
 
@@ -254,21 +257,24 @@ def _measure_stability(
     pool: Executor,
     most: int,
 ) -> list[dict[str, Any]]:
-    """Compare clean with distorted speech on at most so many recordings: a row a distortion."""
+    """Measure the unit edit distance between clean and distorted speech: a row a distortion.
+
+    most: how many of the recordings are distorted, evenly spaced in their order.
+    """
     count = min(most, len(recordings))
     places = np.unique(np.linspace(0, len(recordings) - 1, count).round().astype(int))
 
-    def encode(recording: Recording) -> list[RunLength]:
-        samples = read_audio(recording.path)
-        return [extractor.units(d.apply(samples, recording.id)) for d in distortions]
+    def encode_distorted(recording: Recording) -> list[RunLength]:
+        clean = read_audio(recording.path)
+        return [extractor.units(d.apply(clean, recording.id)) for d in distortions]
 
-    encoded = _encode_all(pool, encode, [recordings[i] for i in places])
-    clean = [units[name] for name in encoded]
+    encoded = _encode_all(pool, encode_distorted, [recordings[i] for i in places])
+    clean_units = [units[name] for name in encoded]
     rows = []
     for number, distortion in enumerate(distortions):
-        distorted = [versions[number] for versions in encoded.values()]
-        distance = unit_edit_distance(clean, distorted)
-        row = {"recordings": len(clean), "unit_edit_distance": distance}
+        distorted_units = [by_distortion[number] for by_distortion in encoded.values()]
+        distance = unit_edit_distance(clean_units, distorted_units)
+        row = {"recordings": len(clean_units), "unit_edit_distance": distance}
         rows.append(row | distortion.card)
     return rows
 
@@ -281,11 +287,12 @@ def _measure_list(
 ) -> dict[str, Any]:
     """Measure same-text distances by groups, ABX and the speaker probe on the recordings that have
     units, and draw the violins."""
-    lines = {name: line for name, line in labelled.items() if name in units}
-    texts = [line.text for line in lines.values()]
-    speakers = [line.speaker for line in lines.values()]
-    groups = [line.group for line in lines.values()]
-    sequences = [units[name].units for name in lines]
+    names = [name for name in labelled if name in units]
+    runs = [units[name] for name in names]
+    sequences = [run.units for run in runs]
+    texts = [labelled[name].text for name in names]
+    speakers = [labelled[name].speaker for name in names]
+    groups = [labelled[name].group for name in names]
     try:
         rows = same_text(sequences, texts, speakers, groups, o.seed)
     except ValueError as error:
@@ -297,7 +304,7 @@ def _measure_list(
         draw_violins(o.violins, rows)
     for row in rows:
         del row["distances"]
-    probe = speaker_probe([units[name] for name in lines], speakers, size, o.seed)
+    probe = speaker_probe(runs, speakers, size, o.seed)
     return {"same_text": rows} | abx(sequences, texts, speakers, o.seed) | probe
 
 

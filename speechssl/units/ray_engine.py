@@ -1,5 +1,5 @@
-"""A corpus is extracted over a cluster: the shards are the items of a Ray Data pipeline, each actor
-holds an encoder and writes whole parts.
+"""A corpus is extracted over a cluster: the shards are the rows of a Ray Data pipeline, and actors,
+each of which holds an encoder, write whole parts.
 
 Every machine sees the same files under the same paths (a shared disk) and has speechssl installed.
 """
@@ -30,8 +30,8 @@ FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Runs actors on the cluster at RAY_ADDRESS or, without one, on this machine. load: how each
-    gets an extractor."""
+    """This engine runs actors on the cluster at RAY_ADDRESS or, without one, on this machine. load:
+    how each gets an extractor."""
 
     load: Callable[[], UnitExtractor]
     workers: int | None = None  # None: one a GPU, or a core where there is none
@@ -48,19 +48,15 @@ class RayEngine:
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = context.print_on_execution_start = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)
-            cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-            # a cluster that grows on demand may have a head without cores, and nothing else yet
-            most = gpus or cores
+            resources = ray.cluster_resources()
+            gpus = int(resources.get("GPU", 0))
+            most = gpus or int(resources.get("CPU", 0))
+            # one at least: a cluster that grows on demand may have a head without cores, and
+            # nothing else yet
             actors = max(min(self.workers or most, most, len(shards)), 1)
-            rows = []
-            for shard in shards:
-                ids = [r.id for r in shard.recordings]
-                # bytes: not every name of a file is text
-                paths = [os.fsencode(r.path) for r in shard.recordings]
-                rows.append({"index": shard.index, "ids": ids, "paths": paths})
-            items = ray.data.from_items(rows, override_num_blocks=len(rows))
-            done = items.map_batches(
-                _Actor,
+            rows = [_write_row(shard) for shard in shards]
+            pipeline = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+                ShardActor,
                 batch_size=1,
                 batch_format="pyarrow",
                 compute=ray.data.ActorPoolStrategy(size=actors),
@@ -68,9 +64,9 @@ class RayEngine:
                 num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
                 fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
-            with _pipeline(done) as made:
-                for row in made:
-                    yield _receive(row["made"])
+            with _open_rows(pipeline) as answers:
+                for row in answers:
+                    yield _read_answer(row["answer"])
 
 
 def _import_ray() -> Any:
@@ -119,7 +115,7 @@ def _cluster(workers: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
+def _open_rows(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
     """Open the rows of a pipeline. When the block is left, by an error too, its threads have ended:
     one that turns to Ray after `ray.shutdown` would end the whole program, with exit code 1 and not
     a word."""
@@ -133,16 +129,33 @@ def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
                 thread.join(timeout=10)
 
 
-def _receive(made: str) -> ShardResult:
-    answer = json.loads(made)
+# ---- what travels: a shard as a row of Ray's, and the answer of an actor as JSON
+
+
+def _write_row(shard: Shard) -> dict[str, Any]:
+    ids = [recording.id for recording in shard.recordings]
+    # bytes: not every name of a file is text
+    paths = [os.fsencode(recording.path) for recording in shard.recordings]
+    return {"index": shard.index, "ids": ids, "paths": paths}
+
+
+def _read_row(row: dict[str, Any]) -> Shard:
+    recordings = []
+    for name, path in zip(row["ids"], row["paths"], strict=True):
+        recordings.append(Recording(name, Path(os.fsdecode(path))))
+    return Shard(row["index"], recordings)
+
+
+def _read_answer(text: str) -> ShardResult:
+    answer = json.loads(text)
     if "error" in answer:
         raise InputError(answer["error"])
     return ShardResult(**answer)
 
 
-class _Actor:
-    """Holds an extractor on some machine. Errors that the user can mend travel back as a sentence,
-    not as an exception of Ray's."""
+class ShardActor:
+    """An actor holds an extractor on some machine, and makes one shard a call. Errors that the user
+    can mend travel back as a sentence, not as an exception of Ray's."""
 
     def __init__(
         self,
@@ -156,30 +169,32 @@ class _Actor:
         self.maker: ShardMaker | None = None
 
     def __call__(self, batch: Any) -> dict[str, list[str]]:
+        """Make the shard of a table of one row."""
         (row,) = batch.to_pylist()
-        paths = [Path(os.fsdecode(path)) for path in row["paths"]]
-        recordings = [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)]
-        shard = Shard(row["index"], recordings)
+        shard = _read_row(row)
         answer: dict[str, Any]
         try:
             with single_threaded(1) as pool:
-                maker = self._prepare()
+                maker = self._load_once()
                 answer = asdict(maker.finish(shard, maker.begin(shard, pool)))
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
             answer = {"error": describe_refusal(error, self.out, f" on {os.uname().nodename}")}
-        return {"made": [json.dumps(answer)]}
+        return {"answer": [json.dumps(answer)]}
 
-    def _prepare(self) -> ShardMaker:
-        if self.maker is None:
-            os.chdir(self.folder)  # that of the driver: paths may be relative to it
-            maker = ShardMaker(self.load(), self.out, self.size)
-            names = list_differences(maker.card, self.card)
-            if names:  # such as the device: the driver has no GPU
-                raise InputError(
-                    f"units made on {os.uname().nodename} are not the driver's "
-                    f"({say_what_differs(names)}); give both the same files and --device"
-                )
-            self.maker = maker
-        return self.maker
+    def _load_once(self) -> ShardMaker:
+        """Load the extractor in the first call. Raises InputError where its units would not be
+        those of the driver, such as on another device."""
+        if self.maker is not None:
+            return self.maker
+        os.chdir(self.folder)  # that of the driver: paths may be relative to it
+        maker = ShardMaker(self.load(), self.out, self.size)
+        names = list_differences(maker.card, self.card)
+        if names:
+            raise InputError(
+                f"units made on {os.uname().nodename} are not the driver's "
+                f"({say_what_differs(names)}); give both the same files and --device"
+            )
+        self.maker = maker
+        return maker

@@ -1,7 +1,9 @@
-"""A codebook is carried over to another encoder: unit k keeps its number and its meaning.
+"""A codebook is transferred to another encoder: unit k keeps its number and its meaning.
 
-`transfer_codebook` is for after continual pre-training: what was trained on the old units (DUAL's
-reader, a unit language model) goes on. Letters: N samples, T frames, D dimensions, K units.
+`transfer_codebook` is for after continual pre-training, so that what was trained on the old units
+(DUAL's reader, a unit language model) goes on. The new units are the nearest means of the new
+encoder's features, or the classes of a linear head. Letters: N samples, T frames, D dimensions, K
+units.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,22 +58,30 @@ def transfer_codebook(o: Transfer) -> None:
     if book is None:
         workers = o.workers or len(os.sched_getaffinity(0))
         with single_threaded(workers) as pool:
-            jobs = submit_in_order(pool, pair.encode, recordings, workers)
-            fitted, known = _fit(jobs, o, card)
+            encoded = encode_recordings(pair, recordings, pool, workers)
+            fitted, compared = fit_codebook(encoded, o, card)
 
-            def keeps_unit(item: tuple[Recording, np.ndarray]) -> np.ndarray:
+            def keeps_unit(clean: Encoded) -> np.ndarray:
                 """Tell of every frame (T,) whether both codebooks give it one unit."""
-                recording, units = item
-                features = torch.cat(list(pair.after.stream(read_audio(recording.path))))
-                return np.asarray(units == fitted.assign(features))
+                features = pair.after_features(read_audio(clean.recording.path))
+                return np.asarray(clean.units == fitted.assign(features))
 
-            agreement = float(np.concatenate(list(pool.map(keeps_unit, known))).mean())
+            agreement = float(np.concatenate(list(pool.map(keeps_unit, compared))).mean())
         book = replace(fitted, card=card | {"agreement": round(agreement, 4)})
         book.save(o.out)
     print(
         f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
         "frames keep their unit"
     )
+
+
+class Encoded(NamedTuple):
+    """A recording is encoded by both encoders: its old units (T,), and the features (T, D) of the
+    other encoder, of clean and perhaps of distorted speech."""
+
+    recording: Recording
+    units: np.ndarray
+    features: list[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -83,15 +93,20 @@ class Pair:
     after: Features
     distort: TrainingDistortions | None
 
-    def encode(self, recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the old units (T,), and features (T, D) of the other encoder, of clean and of
-        distorted speech."""
-        samples = read_audio(recording.path)
-        units = self.old.assign(torch.cat(list(self.before.stream(samples))))
-        versions = [samples]
+    def encode(self, recording: Recording) -> Encoded:
+        """Encode a recording. Raises InputError for one that cannot be read, ValueError for one
+        that is too short."""
+        clean = read_audio(recording.path)
+        units = self.old.assign(torch.cat(list(self.before.stream(clean))))
+        features = [self.after_features(clean).numpy()]
         if self.distort is not None:
-            versions.append(self.distort.apply(samples, recording.id)[0])
-        return units, [torch.cat(list(self.after.stream(x))).numpy() for x in versions]
+            distorted, _ = self.distort.apply(clean, recording.id)
+            features.append(self.after_features(distorted).numpy())
+        return Encoded(recording, units, features)
+
+    def after_features(self, samples: np.ndarray) -> torch.Tensor:
+        """Return the features (T, D) of the other encoder, of samples (N,)."""
+        return torch.cat(list(self.after.stream(samples)))
 
 
 def _load_pair(o: Transfer) -> Pair:
@@ -112,50 +127,57 @@ def _load_pair(o: Transfer) -> Pair:
     return Pair(old, before, after, distort)
 
 
-def _fit(
-    jobs: Iterator[tuple[Recording, Future[tuple[np.ndarray, list[np.ndarray]]]]],
-    o: Transfer,
-    card: dict[str, Any],
-) -> tuple[Codebook, list[tuple[Recording, np.ndarray]]]:
-    """Make the new codebook, a linear head on a sample of frames, or the mean of every unit; return
-    COMPARED recordings with their old units too. jobs: of `Pair.encode`.
-
-    Recordings that cannot be read are listed. Raises InputError where a unit has no mean.
-    """
-    size = card["K"]
-    counts = np.zeros(size)
-    sums = np.zeros((size, 1))  # (K, D) of the features of every unit
-    sample = Reservoir(o.budget, o.seed)  # of features and units
-    known: list[tuple[Recording, np.ndarray]] = []
+def encode_recordings(
+    pair: Pair, recordings: Sequence[Recording], pool: Executor, ahead: int
+) -> Iterator[Encoded]:
+    """Encode the recordings in the pool, in order; those that cannot be used are listed."""
     failed: dict[str, str] = {}
+    jobs = submit_in_order(pool, pair.encode, recordings, ahead)
     for recording, future in tqdm(jobs, desc="transferring units", unit="file"):
         try:
-            units, features = future.result()
+            yield future.result()
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
-            continue
-        counts += np.bincount(units, minlength=size)
-        if o.read_out == "linear":
-            for version in features:
-                sample.add(np.column_stack([version, units]))
-        else:
-            own = np.zeros((size, features[0].shape[1]))
-            np.add.at(own, units, features[0].astype(np.float64))
-            sums = sums + own
-        if len(known) < COMPARED:
-            known.append((recording, units))
     report_set_aside(failed, "transferring units")
+
+
+def fit_codebook(
+    recordings: Iterator[Encoded], o: Transfer, card: dict[str, Any]
+) -> tuple[Codebook, list[Encoded]]:
+    """Make the new codebook: a linear head on a sample of frames, or the mean of every unit. Return
+    with it the first COMPARED recordings, without their features.
+
+    Raises InputError where a unit has no mean, or a head no frame at all.
+    """
+    size, is_linear = card["K"], o.read_out == "linear"
+    counts = np.zeros(size)  # frames of every unit
+    sums = np.zeros((size, 1))  # (K, D) of the features of every unit
+    sample = Reservoir(o.budget, o.seed)  # of rows: features and, last, the unit
+    compared: list[Encoded] = []
+    for recording in recordings:
+        units = recording.units
+        counts += np.bincount(units, minlength=size)
+        if len(compared) < COMPARED:
+            compared.append(recording._replace(features=[]))
+        if is_linear:
+            for features in recording.features:
+                sample.add(np.column_stack([features, units]))
+        else:
+            clean = recording.features[0].astype(np.float64)
+            own = np.zeros((size, clean.shape[1]))
+            np.add.at(own, units, clean)
+            sums = sums + own
     missing = int((counts == 0).sum())
     absent = f"{missing} of {size} units never occur in these recordings"
-    if missing == size or (missing and o.read_out != "linear"):
+    if missing == size or (missing and not is_linear):
         raise InputError(f"{absent}; give more of them with --recordings")
-    if o.read_out != "linear":
-        return Codebook((sums / counts[:, None]).astype(np.float32), card), known
+    if not is_linear:
+        return Codebook((sums / counts[:, None]).astype(np.float32), card), compared
     if missing:
         tqdm.write(f"{absent}, and the new codebook never gives them", file=sys.stderr)
-    rows, units = sample.sample[:, :-1], sample.sample[:, -1].astype(int)
-    weights, offsets = linear_head(rows, units, size)
-    return Codebook(weights, card, offsets=offsets), known
+    rows = sample.sample
+    weights, offsets = linear_head(rows[:, :-1], rows[:, -1].astype(int), size)
+    return Codebook(weights, card, offsets=offsets), compared
 
 
 def linear_head(

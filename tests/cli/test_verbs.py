@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechssl.cli import GROUPS, VERBS, config_of, main, overview, parse_arguments
+from speechssl.cli import (
+    GROUPS,
+    VERBS,
+    config_of,
+    function_of,
+    main,
+    overview,
+    parse_arguments,
+)
 from speechssl.cli.parser import make_parser
-from speechssl.cli.verbs import function_of
 from speechssl.options import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 
 ROOT = Path(__file__).parents[2]

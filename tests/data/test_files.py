@@ -10,11 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
-from speechssl.data.files import safe_name
+from speechssl.data.files import read_csv, safe_name
 from speechssl.data.prepare import join, write_joined
 from speechssl.data.recordings import draw, list_recordings, source_card
 from speechssl.data.records import data_hash
-from speechssl.data.tables import read_csv
 
 from ..files import refused, untouched
 

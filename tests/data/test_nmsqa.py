@@ -214,6 +214,14 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     refused("other inputs", prepare_nmsqa, Nmsqa(source=dev, out=tmp_path / "out", workers=1))
 
 
+def test_rows_without_an_id_are_set_aside(dev, tmp_path):
+    write_table(dev / "dev.parquet", [row(0), row(1) | {"id": None}, row(2) | {"id": ""}])
+    facts, corpus, _ = prepared(dev, tmp_path)
+    assert [q.id for q in corpus.questions] == ["id-0_0-0"]
+    assert facts["questions"]["read"] == 3 and facts["questions"]["kept"] == 1
+    assert facts["set_aside"] == {nmsqa.NO_ID: 2}
+
+
 def test_questions_without_a_recording_are_set_aside_where_there_is_audio(dev, tmp_path):
     """77 of dev have neither recording nor times."""
     other = row(1, answers={"answer_start": [5, 5, 5]})  # the same id, a wrong offset

@@ -8,10 +8,11 @@ import pytest
 import torch
 import transformers
 
-from speechssl.encoders import engines
+from speechssl.encoders import hubert
 from speechssl.encoders.encoder import SpeechEncoder
-from speechssl.encoders.engines import OpenVinoEngine, TorchEngine, TransformersEngine
+from speechssl.encoders.engines import OpenVinoEngine, TransformersEngine
 from speechssl.encoders.hubert import (
+    TorchEngine,
     convolve_blockwise,
     frames_of_samples,
     is_known,
@@ -185,7 +186,7 @@ def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes
 
 @pytest.mark.parametrize("shape", ["base", "large", "other strides"])
 def test_a_batch_gives_what_transformers_gives_for_each_alone(shape, monkeypatch):
-    monkeypatch.setattr(engines, "BATCH_SECONDS", 3.0)
+    monkeypatch.setattr(hubert, "BATCH_SECONDS", 3.0)
     model = network(**SHAPES[shape])
     waves = [speech(n, seed=n) for n in (16_000, 15_000, 400, 40_321, 16_100)]
     exact = [expected(model, wave)[2] for wave in waves]

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from speechssl.artifacts import read_json
@@ -19,6 +20,8 @@ from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
 from speechssl.superb.data import HeadEvaluation, Measure
 from speechssl.superb.options import Data, Superb
+from speechssl.units.codebook import Codebook
+from speechssl.units.features import load_extractor, unit_encoder
 
 from ..files import change_lines, read_lines, refused
 
@@ -112,6 +115,26 @@ def made(out):
         for p in (out / kind).rglob("*.*")
         if p.name != "card.json" or kind == "heads"
     }
+
+
+def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_folder, tmp_path):
+    models = tmp_path / "models"
+    shutil.copytree(hubert_folder(), models / "encoder")
+    rng = np.random.default_rng(0)
+    encoder = load_encoder(str(models / "encoder"))
+    card = {"encoder": encoder.hash, "layer": 1, "frame_rate": encoder.grid.frame_rate}
+    centroids = rng.normal(size=(5, encoder.width)).astype(np.float32)
+    Codebook(centroids, card).save(models / "units.safetensors")
+    run_superb(
+        changed(options, data={"ks": data["ks"]}, encoders=(f"tiny={models}",), units=True, steps=2)
+    )
+    encoders = {encoder for _, encoder, *_ in rows_of(tmp_path / "out")}
+    assert encoders == {"tiny", "tiny-units"}
+    extractor = load_extractor(str(models / "encoder"), models / "units.safetensors")
+    samples = rng.normal(0, 0.1, 9_000).astype(np.float32)
+    states = unit_encoder(extractor).hidden_states(samples)
+    assert states.shape == (1, encoder.grid.frames(9_000), 5)
+    assert states[0].argmax(1).tolist() == extractor.frames(samples).tolist()
 
 
 @pytest.mark.slow

@@ -14,14 +14,12 @@ from safetensors.torch import load_file
 
 from recipes.superb.minisuperb import MiniSuperb, prepare_minisuperb
 from speechssl.cli import main
-from speechssl.encoders import engines
-from speechssl.encoders.engines import TorchEngine
-from speechssl.encoders.hubert import training_states
+from speechssl.encoders import hubert
+from speechssl.encoders.hubert import TorchEngine, training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.pretrain.data import Cropper
 from speechssl.synth.minisqa import speak_pairs
-from speechssl.units.codebook import load_codebook
-from speechssl.units.nearest import Nearest
+from speechssl.units.codebook import Nearest, load_codebook
 from speechssl.units.storage import load_units
 
 from ..files import read_lines
@@ -124,7 +122,7 @@ def batches_of(name, precision):
 
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch):
-    monkeypatch.setattr(engines, "BATCH_SECONDS", 20.0)
+    monkeypatch.setattr(hubert, "BATCH_SECONDS", 20.0)
 
 
 @pytest.mark.parametrize("name", [SHIPPED, "layer", "group"])

@@ -15,8 +15,8 @@ import torch
 import transformers
 from torch import nn
 
-from speechssl.encoders.engines import TorchEngine, TransformersEngine
-from speechssl.encoders.hubert import convolution_dtype, convolve
+from speechssl.encoders.engines import TransformersEngine
+from speechssl.encoders.hubert import TorchEngine, convolution_dtype, convolve
 
 WIDTHS, KERNEL, FRAMES = [2, 8, 12, 14, 16, 30, 32, 48], 32, 96
 ROUNDED = 0.01  # relative error of bf16 inputs and outputs: 0.002

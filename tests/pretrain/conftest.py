@@ -6,7 +6,7 @@ from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
 from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
 from speechssl.pretrain.options import Contrast, Convolutions
-from speechssl.pretrain.presets import PRESETS, fill_in
+from speechssl.pretrain.run import PRESETS, fill_in
 
 TINY = {
     "hidden_size": 32,

@@ -23,7 +23,7 @@ from speechssl.pretrain.options import (
     Targets,
     Wav2Vec2,
 )
-from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2vec2_config
+from speechssl.pretrain.run import PRESETS, apply_size, hubert_config, wav2vec2_config
 
 from ..files import refused
 

@@ -108,6 +108,11 @@ def test_every_row_appears(tmp_path):
     assert len(base64.b64decode(download).decode().splitlines()) == len(ROWS) + 1
 
 
+def test_figures_stand_behind_the_first_table(tmp_path):
+    kinds = [tag for tag, _ in Elements(page(tmp_path, ROWS)).found if tag in ("figure", "table")]
+    assert kinds == ["table", "figure", "figure", "table", "table"]  # FF1, WER, all rows
+
+
 def test_synthetic_speech_is_named_under_the_title_and_at_every_table_of_results(tmp_path):
     text = page(tmp_path, ROWS, synthetic="Synthetic speech: all of it.")
     assert text.count("Synthetic speech: all of it.") == 1 + len({r.metric for r in ROWS})

@@ -12,7 +12,7 @@ from speechssl import cli
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.data.recordings import list_recordings, source_card
-from speechssl.encoders.engines import TorchEngine
+from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
@@ -149,7 +149,7 @@ def test_damaged_files_are_listed_and_the_good_ones_are_done(
 def batching(encoder, codebook_for, hubert_folder, monkeypatch):
     """An extractor whose encoder computes several recordings at a time."""
     # what a batch lacks is filled with silence
-    monkeypatch.setattr("speechssl.encoders.engines.BATCH_SECONDS", 8.0)
+    monkeypatch.setattr("speechssl.encoders.hubert.BATCH_SECONDS", 8.0)
     checkpoint = load_checkpoint(hubert_folder("layer"))
     engine = TorchEngine(checkpoint.model)
     engine.place = "elsewhere"

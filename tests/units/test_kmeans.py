@@ -10,11 +10,10 @@ from safetensors.numpy import load_file, save_file
 from sklearn.cluster import MiniBatchKMeans
 
 from speechssl.checkpoints import SHIPPED
-from speechssl.units import nearest
-from speechssl.units.codebook import Codebook, load_codebook
+from speechssl.units import codebook
+from speechssl.units.codebook import Codebook, Nearest, load_codebook
 from speechssl.units.features import smooth, smooth_stream
 from speechssl.units.kmeans import Reservoir, fit_kmeans, lloyd
-from speechssl.units.nearest import Nearest
 
 from ..files import refused
 
@@ -241,11 +240,11 @@ def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatc
     set_threads(2)
     assert np.array_equal(Nearest(centroids)(features), expected)
     set_threads(1)
-    monkeypatch.setattr(nearest, "CACHED", 64 * 40)
-    monkeypatch.setattr(nearest, "EXACT", 100)
+    monkeypatch.setattr(codebook, "CACHED", 64 * 40)
+    monkeypatch.setattr(codebook, "EXACT", 100)
     small = Nearest(centroids)
     assert small.products[0].block == 64 and np.array_equal(small(features), expected)
-    monkeypatch.setattr(nearest, "cpu_capabilities", dict)
+    monkeypatch.setattr(codebook, "cpu_capabilities", dict)
     plain = Nearest(centroids)
     assert len(plain.products) == 1 and np.array_equal(plain(features), expected)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from classify import Classify, classify, starts
+from classify import Classify, begin_task, classify
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
@@ -131,7 +131,7 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     layer = "encoder.layer.0.attention.self.query.weight"
 
     def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        body, table, *_ = starts(
+        body, table, *_ = begin_task(
             task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16
         )
         return body.state_dict()[layer], table.weight

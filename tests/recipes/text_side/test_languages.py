@@ -25,10 +25,10 @@ from speechssl.textlm.layers import Shift, hook_layer, layers_of, load_shift
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import load_text
 from textside.languages import (
-    finder,
     load_body,
+    make_finder,
+    mean_states,
     record_layers,
-    states_of,
     text_sequences,
     unit_sequences,
 )
@@ -107,12 +107,12 @@ def test_chance_is_the_mean_over_all_orders(candidates: int, right: int) -> None
 
 
 def test_whole_words_are_found_and_the_longest_first() -> None:
-    assert finder(["art", "fire", "fire fighter"])("Artful art of a fire fighter") == [
+    assert make_finder(["art", "fire", "fire fighter"])("Artful art of a fire fighter") == [
         (0, 7, 10),
         (2, 16, 28),
     ]
-    assert finder(["一月", "十一月"])("十一月和一月") == [(1, 0, 3), (0, 4, 6)]
-    assert finder([])("anything") == []
+    assert make_finder(["一月", "十一月"])("十一月和一月") == [(1, 0, 3), (0, 4, 6)]
+    assert make_finder([])("anything") == []
 
 
 def test_words_of_speech_are_the_units_between_their_times(
@@ -166,7 +166,7 @@ def test_layers_are_those_that_transformers_gives_and_can_be_changed(
 def test_states_of_words_are_means_over_their_occurrences(bilingual: Path) -> None:
     body = load_body(str(bilingual))
     one, other = np.array([6, 7, 8]), np.array([9, 6])
-    read = states_of(body, [(one, ((0, 0, 2),)), (other, ((0, 1, 2),))], 2, 2)
+    read = mean_states(body, [(one, ((0, 0, 2),)), (other, ((0, 1, 2),))], 2, 2)
     cls, sep = (body.tokenizer.convert_tokens_to_ids(t) for t in ("[CLS]", "[SEP]"))
     with torch.inference_mode():
         alone = [
@@ -187,10 +187,10 @@ def test_a_shift_brings_one_mean_to_the_other(
     assert about["options"]["method"] == "mean-difference" and about["layer"] == 1
     body = load_body(str(bilingual))
     read = [text_sequences(load_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
-    before = [states_of(body, some, 0, 2).mean[1] for some in read]
+    before = [mean_states(body, some, 0, 2).mean[1] for some in read]
     shift.attach(body.encoder)
     assert np.allclose(
-        states_of(body, read[1], 0, 2).mean[1], before[0], atol=1e-4
+        mean_states(body, read[1], 0, 2).mean[1], before[0], atol=1e-4
     ) and not np.allclose(*before, atol=1e-2)
     with untouched(path.parent):
         write_vector(Vector(out=path, layer=1, **two))
@@ -244,7 +244,7 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
 ) -> None:
     body = load_body(str(bilingual))
     read = [text_sequences(load_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
-    means = [torch.from_numpy(states_of(body, some, 0, 2).mean[2]).float() for some in read]
+    means = [torch.from_numpy(mean_states(body, some, 0, 2).mean[2]).float() for some in read]
     red, lamp = body.tokenizer.convert_tokens_to_ids(["红", "the"])
 
     def predict(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -16,8 +16,8 @@ from speechssl.options import TrainingOptions
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.timing import RunLength
-from textside.data import load_vocabulary, plain_ids, symbol_vocabulary
-from textside.objectives import whole
+from textside.data import list_plain_ids, load_vocabulary, symbol_vocabulary
+from textside.objectives import as_words
 
 from ...files import contents, same_files, untouched
 
@@ -118,7 +118,7 @@ def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:
     made = source_of(options(data="shuffle-4"), Data((), None, {}), tokenizer)(rng(0), 40)[
         0
     ].reshape(10, 4)
-    assert set(made.flat) <= set(plain_ids(tokenizer))
+    assert set(made.flat) <= set(list_plain_ids(tokenizer))
     assert not all(np.ptp(run) == 3 for run in made)  # successive ids are no successive tokens
 
 
@@ -144,7 +144,7 @@ def test_two_languages_share_a_vocabulary_and_take_turns(texts: Path, tmp_path: 
     tokenizer = load_vocabulary(str(made))
     assert tokenizer.tokenize("lake") == ["lake"] and tokenizer.tokenize("银湖") == ["银", "湖"]
     assert "lost" not in tokenizer.get_vocab()  # of the second document
-    source = by_turns([whole(lambda rng, length, i=i: np.full(length, i)) for i in (3, 4)])
+    source = by_turns([as_words(lambda rng, length, i=i: np.full(length, i)) for i in (3, 4)])
     rng = np.random.default_rng(0)
     drawn = [source(rng, 5)[0] for _ in range(200)]
     assert all(len(set(ids)) == 1 for ids in drawn) and 80 < sum(ids[0] == 3 for ids in drawn) < 120

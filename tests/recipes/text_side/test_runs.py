@@ -15,8 +15,21 @@ from gains import Gains, gains_tables
 from speechssl.results import read_rows
 from speechssl.stats import BootstrapUnits, paired_difference
 from textside.published import MEAN
-from textside.runs import Run, columns, estimate, read_runs, value, write_scores
-from textside.tables import depth_table, equal_loss_tables, gains_of, plateau_tables, score_at
+from textside.runs import (
+    Run,
+    estimate,
+    read_runs,
+    score_columns,
+    score_means,
+    write_scores,
+)
+from textside.tables import (
+    depth_table,
+    equal_loss_tables,
+    gains_of,
+    plateau_tables,
+    score_at,
+)
 from textside.tasks import MCC, SPEARMAN
 
 
@@ -214,22 +227,24 @@ def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
 def test_metrics_of_means_are_those_of_scikit_learn_and_scipy() -> None:
     rng = np.random.default_rng(0)
     gold, predicted = rng.integers(2, size=(2, 200))
-    assert value(MCC, columns(MCC, gold, predicted).mean(0)) == pytest.approx(
+    assert score_means(MCC, score_columns(MCC, gold, predicted).mean(0)) == pytest.approx(
         matthews_corrcoef(gold, predicted)
     )
     weights = rng.integers(3, size=200)
     drawn = np.repeat(np.arange(200), weights)
-    means = weights @ columns(MCC, gold, predicted) / weights.sum()
-    assert value(MCC, means) == pytest.approx(matthews_corrcoef(gold[drawn], predicted[drawn]))
+    means = weights @ score_columns(MCC, gold, predicted) / weights.sum()
+    assert score_means(MCC, means) == pytest.approx(
+        matthews_corrcoef(gold[drawn], predicted[drawn])
+    )
     a = rng.normal(size=200).round(1)
     b = a + rng.normal(size=200)
-    assert value(SPEARMAN, columns(SPEARMAN, a, b).mean(0)) == pytest.approx(
+    assert score_means(SPEARMAN, score_columns(SPEARMAN, a, b).mean(0)) == pytest.approx(
         spearmanr(a, b).statistic
     )
-    assert value("accuracy", columns("accuracy", gold, predicted).mean(0)) == pytest.approx(
-        (gold == predicted).mean()
-    )
-    assert value(MCC, columns(MCC, gold, np.ones(200)).mean(0)) == 0
+    assert score_means(
+        "accuracy", score_columns("accuracy", gold, predicted).mean(0)
+    ) == pytest.approx((gold == predicted).mean())
+    assert score_means(MCC, score_columns(MCC, gold, np.ones(200)).mean(0)) == 0
 
 
 def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text() -> None:

@@ -21,7 +21,13 @@ from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
 from speechssl.timing import RunLength
 from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
-from spoken_words import KINDS, bare, choose_pairs, non_word, pairs_of
+from spoken_words import (
+    KINDS,
+    choose_pairs,
+    list_neighbours,
+    make_non_word,
+    remove_stress,
+)
 from textside.lm import Bigram, UnitLm, load_unit_lm, utterances
 from textside.objectives import make_gpt2
 from textside.tables import read_continuations
@@ -253,10 +259,12 @@ WORDS = (
 
 def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> None:
     word = ("p", "'a", "t")
-    pairs = dict.fromkeys([*pairs_of(("p", "a", "t")), *pairs_of(("b", "a", "d"))], 1)
-    found = non_word("", word, pairs, {("p", "a", "t")})
+    pairs = dict.fromkeys([*list_neighbours(("p", "a", "t")), *list_neighbours(("b", "a", "d"))], 1)
+    found = make_non_word("", word, pairs, {("p", "a", "t")})
     assert found and found.other == ("b", "'a", "t") and found.place == 0  # of equals the first
-    assert non_word("", word, pairs, {("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")}) is None
+    assert (
+        make_non_word("", word, pairs, {("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")}) is None
+    )
     frequent = pairs | {
         ("#", "p"): 50,
         ("p", "a"): 50,
@@ -264,21 +272,21 @@ def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> N
         ("d", "#"): 50,
         ("a", "d"): 1,
     }
-    nearest = non_word("", word, frequent, {("p", "a", "t")})
+    nearest = make_non_word("", word, frequent, {("p", "a", "t")})
     assert nearest and nearest.other == ("p", "'a", "d")
 
 
 @needs_espeak
 def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
     pairs = choose_pairs({word: 20 - i for i, word in enumerate(WORDS)}, 4, 4, [])
-    known = {bare(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
+    known = {remove_stress(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
     for pair in pairs:
         changed = [
             i for i, (a, b) in enumerate(zip(pair.phones, pair.other, strict=True)) if a != b
         ]
-        a, b = bare(pair.phones)[pair.place], bare(pair.other)[pair.place]
+        a, b = remove_stress(pair.phones)[pair.place], remove_stress(pair.other)[pair.place]
         assert changed == [pair.place] and any({a, b} <= set(kind) for kind in KINDS)
-        assert bare(pair.phones) in known and bare(pair.other) not in known
+        assert remove_stress(pair.phones) in known and remove_stress(pair.other) not in known
     with pytest.raises(InputError, match="give fewer --words or --phones"):
         choose_pairs({"silver": 1}, 4, 4, [])
 
