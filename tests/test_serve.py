@@ -217,6 +217,7 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("SMOKE"), reason="half a minute: make smoke")
 def test_two_recordings_are_answered_in_a_browser_in_noise_too(
     speech: tuple[Path, Path], tmp_path: Path, chromium: Any
 ) -> None:

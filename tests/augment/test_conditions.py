@@ -70,22 +70,6 @@ def test_malformed_conditions(text: str) -> None:
     assert repr(text) in refused("is not a condition", parse_condition, text)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "drawn"),
-    [
-        ("clean", False),
-        ("codec@mp3:16+band@900-1000", False),
-        ("m+g@5", True),
-        ("reverb@0.6", True),
-    ],
-)
-def test_what_a_seed_decides(text: str, drawn: bool) -> None:
-    condition, speech = parse_condition(text), np.random.default_rng(0).normal(0, 0.1, 16_000)
-    first, second = (Distorter(seed).apply(speech, condition, "u") for seed in (0, 1))
-    assert np.array_equal(first, second) is not drawn
-
-
 @pytest.mark.parametrize("kind", ["m", "held-out", "coloured:-12", "g", "pink"])
 def test_every_noise_has_the_asked_snr_and_is_the_same_at_each(kind: str) -> None:
     samples = steady(16_000, 0, 0.003).astype(np.float64)

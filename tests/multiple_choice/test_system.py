@@ -126,9 +126,9 @@ def on_audio_words(corpus, out, hearer, start, qa):
         train_choice(o)
 
 
-def options(steps=2, rate=1e-3, **changes):
+def options(steps=2, rate=1e-3, save_every=1, **changes):
     training = TrainingOptions(
-        steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False
+        steps=steps, learning_rate=rate, warmup_steps=1, save_every=save_every, bf16=False
     )
     return ChoiceOptions(
         **{
@@ -146,7 +146,7 @@ def options(steps=2, rate=1e-3, **changes):
 @pytest.mark.slow
 def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     out = tmp_path / "out"
-    on_audio_words(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    on_audio_words(spoken.root, out, spoken.hearer, start, options(40, 4e-3, 100))
     model, layout, card = load_choice(out)
     assert (layout.cls, layout.sep, layout.pad, model.embedding.num_embeddings) == (
         CLS,
@@ -171,7 +171,7 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
     (out / "codes").mkdir()  # what a kill after the card leaves
-    on_audio_words(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    on_audio_words(spoken.root, out, spoken.hearer, start, options(40, 4e-3, 100))
     assert spoken.hearer.count == count
     assert not (out / "codes").exists()
 

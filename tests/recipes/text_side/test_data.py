@@ -149,18 +149,6 @@ def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
     assert load_text(folder / "a.txt").paragraphs == text.paragraphs[:2]
 
 
-def test_passages_of_a_corpus_are_paragraphs_of_their_articles(mini_corpus: object) -> None:
-    root = mini_corpus()  # type: ignore[operator]
-    path = root / "train/passages.jsonl"
-    path.write_text(path.read_text().replace('"p0"', '"7_0"').replace('"p1"', '"7_1"'))
-    path = root / "train/questions.jsonl"
-    path.write_text(path.read_text().replace('"p0"', '"7_0"').replace('"p1"', '"7_1"'))
-    assert {name: len(some) for name, some in load_text(root).documents.items()} == {
-        "7": 2,
-        "p2": 1,
-    }
-
-
 def test_sentences_end_with_their_marks() -> None:
     assert split_sentences('He came. "Why?" She left! 3 of 4.5 remained') == [
         "He came.",
@@ -189,14 +177,3 @@ def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
     assert len(part) == len(words) == 5 and len(
         found.draw_part(np.random.default_rng(0), 10**4)[0]
     ) == len(found.ids)
-
-
-def test_the_same_text_gives_the_same_vocabulary(folder: Path) -> None:
-    """A killed run, more steps and the processes of one training fit it again."""
-    text = [*load_text(folder).paragraphs, "Naïve übermäßig, 湖是旧的; zebras' quizzes hum."]
-    first, *others = (train_vocabulary(text, size).get_vocab() for size in (70,) * 5)
-    assert all(first == other for other in others)
-    tokenizer = train_vocabulary(text, 200)
-    # no piece of a word is one
-    assert tokenizer.get_vocab()["[MASK]"] == 4 and len(tokenizer.all_special_tokens) == 5
-    assert tokenizer.tokenize("zebras hum##s") == ["zebras", "hum", "[UNK]", "[UNK]", "s"]

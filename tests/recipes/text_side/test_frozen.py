@@ -145,17 +145,6 @@ def test_the_floors_of_bit_memory_copy_what_is_shown_and_vote_where_it_is_masked
     assert (copy_and_vote(shown) == wanted)[masked].mean() == pytest.approx(11 / 16, abs=0.01)
 
 
-def test_the_floor_of_images_is_the_class_with_the_nearest_mean() -> None:
-    puzzle = load_puzzle("digits")
-    images, labels = puzzle.train
-    means = [images[labels[:, 0] == n].mean(0) for n in range(10)]
-    nearest = [
-        min(range(10), key=lambda n: float(((means[n] - image) ** 2).sum()))
-        for image in puzzle.test[0][:50]
-    ]
-    assert puzzle.floors["nearest-mean"](puzzle.test[0][:50])[:, 0].tolist() == nearest
-
-
 def test_every_task_is_scored_with_its_floors_on_the_same_examples(
     checkpoint: Any, tmp_path: Path
 ) -> None:
@@ -179,23 +168,6 @@ def test_every_task_is_scored_with_its_floors_on_the_same_examples(
         measure_depth(read_signs(shown[3])),
         len(list_digits(read_signs(shown[3]))),
     ]
-
-
-def test_dev_is_of_neither_training_nor_test() -> None:
-    puzzle = load_puzzle("digits")
-    less, dev = puzzle.split_dev(5)
-    assert less.test is puzzle.test
-    assert (
-        np.array_equal(np.concatenate([less.train[0], dev[0]]), puzzle.train[0])
-        and len(dev[0]) == 135
-    )
-    puzzle = load_puzzle("bit-memory", 40)
-    same, dev = puzzle.split_dev(30)
-    assert (
-        same is puzzle
-        and dev[0].shape == (30, 6, 40)
-        and not np.array_equal(dev[0], puzzle.draw_test(30)[0])
-    )
 
 
 def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(
@@ -255,18 +227,6 @@ def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen
         "full",
         "majority",
     }
-
-
-def test_images_of_a_file_are_cut_into_patches(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    images, labels = rng.integers(256, size=(5, 32, 32, 3)), np.array([[7], [1], [2], [3], [7]])
-    parts = {"x_train": images[:3], "y_train": labels[:3], "x_test": images[3:]}
-    np.savez(tmp_path / "cifar-10.npz", **parts, y_test=labels[3:])
-    puzzle = load_puzzle(str(tmp_path / "cifar-10.npz"))
-    assert puzzle.name == "cifar-10" and puzzle.train[0].shape == (3, 64, 48)
-    assert puzzle.test[1].tolist() == [[3], [7]]
-    patch = puzzle.train[0][0, 1].reshape(4, 4, 3) * 255
-    assert patch == pytest.approx(images[0, :4, 4:8])
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,10 @@ from speechssl.data.records import data_hash
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
-from speechssl.synth.minisqa import lexicon, load_language
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.layers import Shift, hook_layer, layers_of, load_shift
 from speechssl.timing import FrameGrid, RunLength
-from textside.data import Text, load_text, respell
+from textside.data import load_text
 from textside.languages import (
     load_body,
     make_finder,
@@ -107,29 +106,6 @@ def test_chance_is_the_mean_over_all_orders(candidates: int, right: int) -> None
 # ---- words
 
 
-def test_every_word_of_the_lexicon_is_in_the_grammar_of_its_language() -> None:
-    for side, code in enumerate(("en", "zh")):
-        language = load_language(code)
-        said = [
-            word
-            for patterns in language.values.values()
-            for pattern in patterns
-            for slot in pattern
-            for word in slot
-        ]
-        said += [
-            text
-            for relation in language.relations
-            for text in (*relation.facts, *relation.questions)
-        ]
-        said += language.fillers
-        words = [pair[side] for pair in lexicon()]
-        find = make_finder(words)
-        held = {number for text in said for number, _, _ in find(text)}
-        assert set(words) == {words[n] for n in held}
-    assert len(set(lexicon())) == len(lexicon()) > 300
-
-
 def test_whole_words_are_found_and_the_longest_first() -> None:
     assert make_finder(["art", "fire", "fire fighter"])("Artful art of a fire fighter") == [
         (0, 7, 10),
@@ -137,25 +113,6 @@ def test_whole_words_are_found_and_the_longest_first() -> None:
     ]
     assert make_finder(["一月", "十一月"])("十一月和一月") == [(1, 0, 3), (0, 4, 6)]
     assert make_finder([])("anything") == []
-
-
-def test_words_of_a_text_are_the_tokens_that_cover_them(
-    bilingual: Path, texts: tuple[Path, Path]
-) -> None:
-    tokenizer = load_text_encoder(str(bilingual))[1]
-    text = load_text(texts[0])
-    sequences = text_sequences(text, ["red", "lamp"], tokenizer, 14, 99)
-    found = [
-        (word, tokenizer.decode(ids[a:b])) for ids, places in sequences for word, a, b in places
-    ]
-    assert found == [(0, "red"), (1, "lamp"), (0, "red"), (1, "lamp"), (0, "red")]
-    whole, cut = (text_sequences(text, ["red lamp"], tokenizer, room, 99) for room in (14, 2))
-    # one lies on a border
-    assert sum(len(places) for _, places in whole) == 2 > sum(len(places) for _, places in cut)
-    assert (
-        np.concatenate([ids for ids, _ in cut]).tolist()
-        == np.concatenate([ids for ids, _ in whole]).tolist()
-    )
 
 
 def test_words_of_speech_are_the_units_between_their_times(
@@ -174,14 +131,6 @@ def test_words_of_speech_are_the_units_between_their_times(
     ((ids, places), _) = unit_sequences(root, tmp_path / "units", ["fire fighter"], tokens, 50, 9)
     ((_, first, stop),) = places
     assert ids[first:stop].tolist() == [102, 103, 104, 105, 106, 107]
-
-
-def test_letters_of_their_own_share_no_symbol() -> None:
-    assert not set(respell("the red lamp", "apart").replace(" ", "")) & set("the red lamp")
-    assert respell("红色的 a", "own") == "红色的 a"
-    assert Text({"a": ["Red"]}, "").respell("apart").paragraphs == [respell("red", "apart")]
-    pytest.importorskip("pypinyin")
-    assert respell("红色的台灯", "pinyin") == "hong se de tai deng"
 
 
 # ---- states and shifts
@@ -283,14 +232,6 @@ def test_alignment_leaves_rows_of_every_layer_and_a_table(
     ] == ["as they are", "zero-mean"]
     with untouched(tmp_path):
         align(Align(results=tmp_path, arm="bilingual", **two))
-
-
-def test_a_copy_of_the_language_is_aligned_with_itself(two: dict[str, Any], tmp_path: Path) -> None:
-    align(Align(results=tmp_path, arm="same", **two | {"second": two["first"], "lexicon": "same"}))
-    values = [
-        layer[""] for layer in read_json(tmp_path / "runs/alignment/same-0/card.json")["layers"]
-    ]
-    assert values == [1.0] * 3
 
 
 def test_the_language_vector_turns_tokens_into_the_other_language(
