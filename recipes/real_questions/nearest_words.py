@@ -60,8 +60,9 @@ def measure(o: NearestWords) -> None:
     """Measure and print."""
     student, layout, _ = load_reader(o.reader)
     encoder, tokenizer = load_text_encoder(o.text_encoder)
-    model = UnitTeacher(student, WordReader(encoder, encoder.get_input_embeddings())).eval()
     text, codec = Layout(*special_tokens(tokenizer)), TextCodec(tokenizer)
+    teacher = WordReader(encoder, encoder.get_input_embeddings(), codec, text)
+    model = UnitTeacher(student, teacher).eval()
     extractor = load_extractor(str(o.models / "encoder"), o.models / "units.safetensors")
     data = load_corpus(o.corpus, o.split)
     recordings, voices = [], []

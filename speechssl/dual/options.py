@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from speechssl.errors import InputError
 from speechssl.options import (
@@ -161,6 +162,11 @@ class TrainUnitWords:
     )
     teacher: Path | None = option(
         None, "reader of words (`speechssl train text-qa`) that teaches; default: the text encoder"
+    )
+    objective: Literal["words", "masked-units"] = option(
+        "words",
+        "words: the teacher's vectors; masked-units: the control, which predicts hidden units of "
+        "the same recordings and uses no text",
     )
     passages: Count | None = option(
         None, "only the first N passages of the split and their questions; default: all"

@@ -7,6 +7,8 @@ vector learns to be nearer to the teacher's vector of that word, in its sentence
 the other words of the batch. Contrast of speech and text of this kind teaches retrievers
 (SpeechDPR, arXiv 2401.13463; CLSR, arXiv 2511.09282). It needs recordings whose words and times
 are known, which synthesisers give for any text.
+Its control, `--objective masked-units`, sees the same recordings and no text: BERT's masked
+prediction (arXiv 1810.04805) of spans of units.
 Letters: B sequences, S tokens of a sequence, W words of one, N words of the batch, H hidden width.
 """
 
@@ -71,12 +73,13 @@ def train_unit_words(o: TrainUnitWords) -> None:
         "start": read_weights_hash(o.start),
         "teacher": read_weights_hash(o.teacher),
     }
-    with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
+    options = settings(o.qa) | {"objective": o.objective}
+    with stage(o.out, made_from, options, grows=STEPS) as step:
         if not step.done:
-            teacher, codec, text = load_teacher(o)
+            teacher = load_teacher(o)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_units(o.units / o.qa.split)
-            spoken, left_out = spoken_pairs(data, units, source.grid, codec)
+            spoken, left_out = spoken_pairs(data, units, source.grid, teacher.codec)
             report_set_aside(left_out, "the text teacher", "recording")
             if not spoken.pairs:
                 raise InputError(
@@ -85,13 +88,16 @@ def train_unit_words(o: TrainUnitWords) -> None:
                 )
             student = begin_student(o, source)
             layout = make_layout(o.qa, *special_ids(source.symbols))
-            batches = WordBatches(spoken, layout, text, o.qa)
-            model = UnitTeacher(student, teacher)
+            model: nn.Module = UnitTeacher(student, teacher)
+            batches: Any = WordBatches(spoken, layout, teacher.layout, o.qa)
+            if o.objective == "masked-units":
+                model = MaskedUnits(student, source.symbols)
+                batches = MaskedUnitBatches(batches)
             metrics = fit_reader(student, batches, layout, o.qa, o.out / "checkpoints", whole=model)
             hours = sum(data.passages[p].seconds for p in {p for _, p in spoken.pairs}) / 3600
             card = reader_facts(o, made_from, o.qa.text_encoder) | metrics
             card |= {
-                "what": "reader of units that a text teacher taught words",
+                "what": f"reader of units, {o.objective}",
                 "units": source.made_from,
                 "codebooks": list(source.codebooks),
                 "passages": len(data.passages),
@@ -102,18 +108,16 @@ def train_unit_words(o: TrainUnitWords) -> None:
     print(f"{o.out}: reader of units that were taught words; start `speechssl train dual` from it")
 
 
-def load_teacher(o: TrainUnitWords) -> tuple[Any, TextCodec, Layout]:
-    """Load the teacher's encoder with its own embedding of words, what writes words as its ids, and
-    its layout."""
+def load_teacher(o: TrainUnitWords) -> WordReader:
+    """Load the text encoder, or a reader of words, that teaches."""
     if o.teacher is None:
         encoder, tokenizer = load_text_encoder(o.qa.text_encoder)
-        words = encoder.get_input_embeddings()
         layout = Layout(*special_tokens(tokenizer))
-        encoder = remove_dropout(encoder)
-    else:
-        model, layout, _ = load_reader(o.teacher)
-        tokenizer, words, encoder = load_tokenizer(o.teacher), model.embedding, model.encoder
-    return WordReader(encoder, words), TextCodec(tokenizer), layout
+        words = encoder.get_input_embeddings()
+        return WordReader(remove_dropout(encoder), words, TextCodec(tokenizer), layout)
+    model, layout, _ = load_reader(o.teacher)
+    codec = TextCodec(load_tokenizer(o.teacher))
+    return WordReader(model.encoder, model.embedding, codec, layout)
 
 
 def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
@@ -270,10 +274,13 @@ def word_vectors(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 class WordReader(nn.Module):
-    """This reads words with a text encoder that is not trained."""
+    """This reads words with a text encoder that is not trained. words: its embeddings; codec:
+    writes words as its ids; layout: of its sequences."""
 
-    def __init__(self, encoder: Any, words: nn.Embedding) -> None:
+    def __init__(self, encoder: Any, words: Any, codec: TextCodec, layout: Layout) -> None:
         super().__init__()
+        self.codec = codec
+        self.layout = layout
         self.words = words
         self.inputs = EncoderInputs(encoder, words.embedding_dim)
         self.encoder = encoder
@@ -317,4 +324,65 @@ class UnitTeacher(nn.Module):
         own = torch.arange(len(heard), device=heard.device)
         loss = functional.cross_entropy(likeness / TEMPERATURE, own)
         right = (likeness.argmax(1) == own).float().mean()
+        return {"loss": loss, "right": right.detach()}
+
+
+# ---- the control: masked prediction of units, without any text
+
+MASKED, SPAN = 0.15, 5  # share of the units that are predicted, in spans of so many
+UNMASKED = -1
+
+
+@dataclass(frozen=True)
+class MaskedUnitBatches:
+    """Calling this gives the batch of a step of `WordBatches` with units to predict."""
+
+    batches: WordBatches
+
+    def __call__(self, step: int) -> Batch:
+        """Return ids, mask, segments and targets (B, S), UNMASKED where nothing is predicted."""
+        batch, layout = self.batches(step), self.batches.layout
+        rng = np.random.default_rng([self.batches.options.training.seed, step, 1])
+        ids = batch["ids"]
+        starts = torch.from_numpy(rng.random(ids.shape) < MASKED / SPAN)
+        chosen = starts.clone()
+        for shift in range(1, SPAN):
+            chosen[:, shift:] |= starts[:, :-shift]
+        chosen &= ids < layout.symbols
+        others = torch.from_numpy(rng.integers(layout.symbols, size=tuple(ids.shape)))
+        draw = torch.from_numpy(
+            rng.random(ids.shape)
+        )  # BERT's: 80 % hidden, 10 % others, 10 % kept
+        hidden = torch.where(draw < 0.8, layout.pad, torch.where(draw < 0.9, others, ids))
+        return {
+            "ids": torch.where(chosen, hidden, ids),
+            "mask": batch["mask"],
+            "segments": batch["segments"],
+            "targets": torch.where(chosen, ids, UNMASKED),
+        }
+
+
+class MaskedUnits(nn.Module):
+    """This is a reader of units that predicts those that are hidden. symbols: K."""
+
+    def __init__(self, student: SpanModel, symbols: int) -> None:
+        super().__init__()
+        self.student = student
+        self.head = nn.Linear(student.encoder.config.hidden_size, symbols)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        segments: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> Batch:
+        """Return the loss: the cross-entropy of the hidden units. right: the share of them that are
+        predicted."""
+        student = self.student
+        inputs = student.inputs(student.embedding(ids), mask, segments)
+        chosen = targets != UNMASKED
+        logits = self.head(student.encoder(**inputs).last_hidden_state[chosen]).float()
+        loss = functional.cross_entropy(logits, targets[chosen])
+        right = (logits.argmax(1) == targets[chosen]).float().mean()
         return {"loss": loss, "right": right.detach()}

@@ -1,5 +1,7 @@
 """The text teacher: which units are a word, what both sides see, and that a student learns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,9 @@ from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import TrainUnitWords
 from speechssl.dual.teacher import (
+    UNMASKED,
+    MaskedUnitBatches,
+    SpokenPairs,
     SpokenWords,
     WordBatches,
     collate_words,
@@ -79,7 +84,7 @@ def taught(corpus, tmp_path, monkeypatch):  # noqa: F811
         teacher, "load_text_encoder", teacher.unit_encoder.__globals__["load_text_encoder"]
     )
 
-    def train(out="taught", teacher=None, start=None, **changes):
+    def train(out="taught", teacher=None, start=None, objective="words", **changes):
         train_unit_words(
             TrainUnitWords(
                 corpus=corpus,
@@ -87,6 +92,7 @@ def taught(corpus, tmp_path, monkeypatch):  # noqa: F811
                 out=tmp_path / out,
                 teacher=teacher,
                 start=start,
+                objective=objective,
                 qa=options(**changes),
             )
         )
@@ -124,3 +130,16 @@ def test_recordings_without_times_of_words_are_refused(corpus, taught):  # noqa:
     change_lines(corpus / "train/passages.jsonl", {"words": []})
     with pytest.raises(InputError, match="another corpus|words have times"):
         taught()
+
+
+def test_the_control_predicts_hidden_units_and_has_no_text(taught, tmp_path):
+    spoken = SpokenPairs({"p": recording(400)}, [("", "p")] * 2)
+    whole = WordBatches(spoken, replace(LAYOUT, size=400), TEXT, options())
+    batch = MaskedUnitBatches(whole)(0)
+    hidden = batch["targets"] != UNMASKED
+    assert 0.08 < hidden.float().mean() < 0.2
+    assert torch.equal(torch.where(hidden, batch["targets"], batch["ids"]), whole(0)["ids"])
+    assert (batch["targets"][hidden] < 6).all()
+    assert not any(name.startswith("text") for name in batch)
+    card = read_json(taught("control", objective="masked-units") / "card.json")
+    assert card["what"].endswith("masked-units")

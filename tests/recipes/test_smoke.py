@@ -181,12 +181,13 @@ def test_textless(tmp_path: Path) -> None:
     config = "recipes/real_questions/textless-smoke.yaml"
     run("real_questions/textless.sh", config, str(tmp_path))
     out = tmp_path / "textless"
-    heard = {"dual", "dual-text", "dual-scratch", *CASCADES, "speechbert", "text"}
+    heard = {"dual", "dual-taught", "dual-text", "dual-scratch", *CASCADES, "speechbert", "text"}
     for part in ("on-dev", "on-test", "on-some"):
         assert systems(out / part / "results.jsonl") == heard
     cards = {arm: read_json(out / f"models/{arm}/card.json") for arm in ("dual", "dual-2")}
     assert (cards["dual"]["passages"], cards["dual-2"]["passages"]) == (8, 4)
     assert len(read_json(out / "curve.json")["rows"]) == 5
+    assert "embeddings-taught@100" in systems(out / "retrieval-dev/results.jsonl")
 
 
 @long
