@@ -4,36 +4,40 @@ BIN := .venv/bin
 EXTRAS := synth,chinese,voices,minilm,s3prl,ray,serve,tensorboard,peft,peptides,docs,notebooks,speed,dev
 
 # The package's tests in two runs of pytest that take about as long: these folders, and the others.
-FOLDERS := $(addprefix tests/,cascade dual encoders multiple_choice pretrain speechbert superb synth units)
-OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
-# The recipes' tests likewise: three smoke runs take as long as the others.
+FOLDERS := $(addprefix tests/,cascade dual encoders eval faults multiple_choice pretrain speechbert superb synth units)
+OTHERS := tests $(addprefix --ignore=,$(FOLDERS))
+# The smoke runs likewise: three take as long as the others, the notebooks and the page in a browser.
+SMOKE := tests/recipes/test_smoke.py tests/test_notebooks.py tests/test_serve.py
 LONG := test_units_and_their_readers or test_robustness_goes_on or test_superb_goes_on
 
-.PHONY: help size demo test test-short test-others test-long test-folders test-fast fast-folders fast-others faults check package docs
+.PHONY: help size demo test test-others test-folders test-fast fast-folders fast-others smoke smoke-long smoke-short faults check package docs
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12]"
 	@sed -nE 's/^([a-z.\/-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 16
 
-demo: .venv/ready ## a new test set, four systems in clean and noisy speech, a page: 5 to 10 minutes (SEED=2 PASSAGES=100 EXP=folder)
+demo: .venv/ready ## a new test set, four systems in clean and noisy speech, a page: 5 to 10 minutes, 20 with a Whisper fetched (SEED=2 PASSAGES=100 EXP=folder)
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
-# Two parts at a time, the longest first, so that both cores end together.
-test: .venv/ready ## all tests: some twenty minutes on two cores
-	@echo "twenty minutes on two cores; each part prints when it is through"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-long test-short test-others test-folders
+# Two parts at a time, so that both cores end together.
+test: .venv/ready ## the tests, with two recipes and a notebook: some eight minutes on two cores
+	@echo "some eight minutes on two cores; each part prints when it is through"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-others test-folders
 
-test-fast: .venv/ready ## the package's tests without the slow ones: a minute and a half
+test-fast: .venv/ready ## the package's tests without the slow ones: about a minute
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target fast-folders fast-others
 
 # A thread each: where two programs share two cores, more would mostly wait for one another.
-test-short test-others test-long test-folders fast-folders fast-others: export OMP_NUM_THREADS = 1
+test-others test-folders fast-folders fast-others smoke-long smoke-short: export OMP_NUM_THREADS = 1
 
-test-short: .venv/ready
-	$(BIN)/python -m pytest tests/recipes -k "not ($(LONG))"
+smoke: .venv/ready ## every recipe on almost nothing, the notebooks, the page in a browser: a quarter of an hour
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target smoke-long smoke-short
 
-test-long: .venv/ready
-	$(BIN)/python -m pytest tests/recipes/test_smoke.py -k "$(LONG)"
+smoke-long: .venv/ready
+	SMOKE=1 $(BIN)/python -m pytest tests/recipes/test_smoke.py -k "$(LONG)"
+
+smoke-short: .venv/ready
+	SMOKE=1 $(BIN)/python -m pytest $(SMOKE) -k "not ($(LONG))"
 
 test-folders: .venv/ready
 	$(BIN)/python -m pytest $(FOLDERS)
@@ -45,7 +49,7 @@ fast-folders: .venv/ready
 	$(BIN)/python -m pytest $(FOLDERS) -m "not slow"
 
 fast-others: .venv/ready
-	$(BIN)/python -m pytest $(OTHERS) -m "not slow"
+	$(BIN)/python -m pytest $(OTHERS) --ignore=tests/recipes -m "not slow"
 
 faults: export OMP_NUM_THREADS = 1
 

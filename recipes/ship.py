@@ -1,15 +1,12 @@
 """Make a set that ships: an encoder of a finished run with its units, recogniser and readers, as
 plain int8 files.
 
-python recipes/ship.py MODELS CTC CORPUS OUT RECIPE
-    e.g. exp/robustness/models/continual-more exp/minisqa/models/ctc
-                                                       exp/minisqa/corpus
-                                                       exp/robustness/minisqa-en-robust
-                                                       "recipes/robustness"
-python recipes/ship.py scores OUT EXP... NAME=EXP
-    what `speechssl evaluate qa` found in EXP..., into the cards; NAME: who
-                                                       speaks there, if it is another synthesiser
-                                                       than in the others
+    python recipes/ship.py MODELS CTC CORPUS OUT RECIPE
+        such as exp/robustness/models/continual-more exp/minisqa/models/ctc exp/minisqa/corpus
+        exp/robustness/minisqa-en-robust "recipes/robustness"
+    python recipes/ship.py scores OUT EXP... NAME=EXP
+        puts what `speechssl evaluate qa` found in EXP... into the cards; NAME: who speaks there, if
+        it is another synthesiser than in the others
 
 The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT
 were made for it: their cards get the hash of the rounded weights as `encoder`, and keep that of the

@@ -30,13 +30,11 @@ def table(rows: list[dict]) -> str:
 
 
 def minutes(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else (f"{seconds / 3600:.1f} h")
-    )
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 if __name__ == "__main__":

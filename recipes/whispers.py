@@ -16,10 +16,11 @@ if __name__ == "__main__":
     except InputError as error:
         print(f"speechssl: {error}", file=sys.stderr)
         sys.exit(2)
-    for name in (name for name, folder in there.items() if folder is None):
-        remedy = f"`python recipes/fetch.py {name.removeprefix('openai/')}`"
-        print(
-            f"left out: cascade-{name}, whose checkpoint is not on this machine ({remedy})",
-            file=sys.stderr,
-        )
+    for name, folder in there.items():
+        if folder is None:
+            print(
+                f"left out: cascade-{name}, whose checkpoint is not on this machine "
+                f"(`python recipes/fetch.py {name.removeprefix('openai/')}`)",
+                file=sys.stderr,
+            )
     print(*(f"cascade-{name}" for name, folder in there.items() if folder))

@@ -387,14 +387,13 @@ def results_table(rows: Iterable[Row]) -> str:
 
     Where a cell has rows of several seeds, their mean, the number of seeds and the range over the
     intervals are shown. Of rows that differ in their card alone the last one is shown. Systems come
-    in order of appearance; conditions without a signal-to-noise ratio first, then by name and from
-    the quietest noise to the loudest.
+    in order of appearance, conditions in that of `order_conditions`.
     """
     import pandas
 
     rows = list({row.cell: row for row in rows}.values())
-    places = {(r.snr_db is not None, r.full_condition, -(r.snr_db or 0.0), r.snr_db) for r in rows}
-    order = [condition_name(name, snr) for _, name, _, snr in sorted(places)]
+    places = order_conditions((row.full_condition, row.snr_db) for row in rows)
+    order = [condition_name(*place) for place in places]
     table = pandas.DataFrame(
         {
             "metric": [row.metric for row in rows],
@@ -476,6 +475,21 @@ def seeds_text(rows: Sequence[Row]) -> str:
 def condition_name(condition: str, snr_db: float | None) -> str:
     """Name a condition: "clean", "pink 10 dB"."""
     return condition if snr_db is None else f"{condition} {snr_db:g} dB"
+
+
+def order_conditions(
+    conditions: Iterable[tuple[str, float | None]],
+) -> list[tuple[str, float | None]]:
+    """Order conditions, once each: clean speech, noises from the quietest to the loudest, then what
+    has no SNR; of equals as they were first given. conditions: name and SNR in dB, or None."""
+    different = list(dict.fromkeys(conditions))
+    names = list(dict.fromkeys(name for name, _ in different))
+
+    def rank(condition: tuple[str, float | None]) -> tuple[Any, ...]:
+        name, snr_db = condition
+        return name != "clean", snr_db is None, names.index(name), -(snr_db or 0.0)
+
+    return sorted(different, key=rank)
 
 
 def join_words(parts: Sequence[str]) -> str:

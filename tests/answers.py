@@ -118,11 +118,7 @@ def record(w: Path) -> None:
             words = command.split()
             program = words[1:] if words[0] == "python" else ["-m", "speechssl", *words]
             done = subprocess.run(
-                [sys.executable, *program],
-                cwd=ROOT,
-                stdout=out,
-                stderr=subprocess.PIPE,
-                text=True,
+                [sys.executable, *program], cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True
             )
             out.write(done.stderr)
         if done.returncode:

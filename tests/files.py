@@ -51,23 +51,6 @@ def write_corpus(root, split, **kinds):
     return root
 
 
-def write_checkpoint(folder, config, vocabulary="", readme="", depth=2):
-    """What tells the kind of a Hugging Face checkpoint, and weights that nobody can load. config:
-    of fields, or as it is."""
-    folder.mkdir(parents=True)
-    config = (
-        config if isinstance(config, str) else json.dumps({"num_hidden_layers": depth} | config)
-    )
-    files = {
-        "config.json": config,
-        "preprocessor_config.json": "{}",
-        "model.safetensors": "",
-        "vocab.txt": vocabulary,
-    }
-    for name, text in (files | {"README.md": readme}).items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
 def write_parquet(path, rows):
     """In groups of two rows each."""
     path.parent.mkdir(parents=True, exist_ok=True)

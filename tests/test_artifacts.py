@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,9 +16,7 @@ from speechssl.artifacts import (
     hash_files,
     hash_json,
     hold_output,
-    list_differences,
     lock_folder,
-    name_refused_file,
     read_json,
     replacing,
     stage,
@@ -56,16 +53,6 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing_behind(
     assert os.listdir(tmp_path) == ["x.txt"]
 
 
-def test_a_killed_process_leaves_no_file_under_the_name(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from speechssl.artifacts import replacing\n"
-        "with replacing(sys.argv[1]) as t: t.write_text('half'); os._exit(9)"
-    )
-    run = [sys.executable, "-c", code, tmp_path / "x.txt"]
-    assert subprocess.run(run, env=ENVIRONMENT).returncode == 9
-    assert not (tmp_path / "x.txt").exists()
-
-
 @pytest.mark.parametrize("content", [None, b"{", b"\xff\xfe", b"[1]"])
 def test_a_card_that_is_none_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "card.json"
@@ -90,15 +77,6 @@ def test_hashes_tell_contents_apart_and_not_the_order_of_keys(tmp_path: Path) ->
     assert hash_files([a, b]) != hash_files([b, a])
 
 
-def test_an_option_that_is_off_equals_one_that_is_missing() -> None:
-    before = {"options": {"steps": 1, "lora": False}, "seed": 0}
-    assert list_differences(before, {"options": {"steps": 1}, "seed": 0}) == []
-    assert list_differences(before, {"options": {"steps": 2}, "seed": 1}) == [
-        "options.steps",
-        "seed",
-    ]
-
-
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left"), SafetensorError("I/O error (os error 28)")]
 )
@@ -107,17 +85,6 @@ def test_a_full_disk_is_called_so(tmp_path: Path, error: Exception) -> None:
         raise error
     sentence = describe_refusal(caught.value)
     assert sentence.startswith(f"the disk of {tmp_path}/x.safetensors is full")
-
-
-def test_what_the_system_refuses_names_the_file(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file/below"):
-        with pytest.raises(OSError) as caught, stage(path, {}):
-            pass
-        assert str(path) in describe_refusal(caught.value)
-    with pytest.raises(PermissionError) as refusal, name_refused_file("out"):
-        raise PermissionError(13, "Permission denied")
-    assert describe_refusal(refusal.value).startswith("cannot use out (Permission denied)")
 
 
 # ---- stages
@@ -162,16 +129,6 @@ def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(
         with pytest.raises(error), stage(tmp_path / "b", {"window": 300}):
             raise error
         assert (tmp_path / "b/made_from.json").is_file()
-
-
-def test_a_refused_command_leaves_what_took_long_to_make(tmp_path: Path) -> None:
-    with (
-        pytest.raises(InputError),
-        stage(tmp_path / "a", {}, record="settings.json", lasting=("*/parts",)),
-    ):
-        (tmp_path / "a/test/parts").mkdir(parents=True)
-        raise InputError("damaged")
-    assert json.loads((tmp_path / "a/settings.json").read_text()) == {}
 
 
 # ---- locks

@@ -32,8 +32,6 @@ from speechssl.checkpoints import (
 )
 from speechssl.errors import InputError
 
-from .files import refused
-
 NAME, SHA = "someone/tiny-hubert", "0123456789abcdef0123456789abcdef01234567"
 WHOLE = {
     "config.json": b"{}",
@@ -66,27 +64,6 @@ def test_folders_come_first_then_models_with_and_without_their_owner(
     assert checkpoint_folder(here, "speech encoder") == here and checkpoint_folder(
         NAME, "speech encoder"
     ) == Path(NAME)
-
-
-@pytest.mark.parametrize("what", ["recogniser"])
-def test_offline_one_sentence_says_at_once_what_was_wanted_where(what, tmp_path, monkeypatch):
-    monkeypatch.delenv(MODELS, raising=False)
-    began = time.monotonic()
-    with pytest.raises(InputError) as caught:
-        checkpoint_folder(NAME, what)
-    assert time.monotonic() - began < 5
-    message = str(caught.value)
-    assert (
-        message.startswith(f"found no {what} at {NAME}: ")
-        and ("HF_HUB_OFFLINE is set") in message
-        and "config.json" in message
-    )
-    assert (
-        f"hf download {NAME} --local-dir {Path.home() / '.cache/speechssl/models' / NAME}"
-    ) in message
-    assert "\n" not in message and ". " not in message
-    monkeypatch.setenv(MODELS, str(tmp_path))
-    refused(f"hf download {NAME} --local-dir {tmp_path}/{NAME}", checkpoint_folder, NAME, what)
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "../models", "a name", "owner/.."])
@@ -214,13 +191,6 @@ def test_the_hub_gives_one_format_and_its_cache_serves_without_it(
         and "speechssl/models/someone/else" in other.stderr
     )
     assert "Retrying" not in other.stderr
-
-
-def test_a_name_that_the_hub_does_not_know_is_one_sentence(
-    hub: tuple[Ask, ThreadingHTTPServer],
-) -> None:
-    ask, _ = hub
-    assert "the hub and its cache have none (404" in ask("someone/else").stderr
 
 
 # ---- weights as int8

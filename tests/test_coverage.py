@@ -45,22 +45,22 @@ def corpora(
 
 
 @pytest.mark.parametrize("askers", [False, True], ids=["voices", "voices-and-askers"])
-@pytest.mark.parametrize("groups", [5, 8, 20])
+@pytest.mark.parametrize("groups", [5, 20])
 def test_intervals_cover_and_no_difference_is_seldom_found(groups: int, askers: bool) -> None:
-    count = 1500
+    count = 1000
     every = [
         paired_difference(x, np.zeros(len(x)), units, resamples=50)
         for x, units in corpora(groups, askers, count)
     ]
     covered = sum(found.low <= 0 <= found.high for found in every) / count
     assert 0.93 <= covered <= 0.97
-    assert sum(found.p_value < 0.05 for found in every) / count <= 0.06
+    assert sum(found.p_value < 0.05 for found in every) / count <= 0.065
 
 
 def test_so_do_those_of_rates_of_errors() -> None:
     """Eight voices with their own rates, and numbers of words that differ: a ratio of sums, whose
     truth is known."""
-    rng, count, covered = np.random.default_rng(1), 1000, 0
+    rng, count, covered = np.random.default_rng(1), 500, 0
     for _ in range(count):
         voices = np.repeat(
             np.arange(8), 3 + rng.multinomial(56, rng.dirichlet(np.full(8, UNEQUAL)))

@@ -22,20 +22,6 @@ def test_an_extra_is_installed_by_its_packages():
         ]
 
 
-def test_what_was_set_aside_is_listed_counted_and_called_what_it_is_on_stderr(capsys):
-    report_set_aside({"a": "no audio", "b": "silent"}, "units")
-    report_set_aside({}, "more")
-    report_set_aside({"q0": "no audio"}, "training", "question")
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.splitlines() == [
-        "set aside a: no audio",
-        "set aside b: silent",
-        "units: 2 recordings set aside",
-        "set aside q0: no audio",
-        "training: 1 question set aside",
-    ]
-
-
 def test_many_for_one_reason_are_one_line(capsys):
     many = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
     files = {

@@ -1,5 +1,5 @@
 """The notebooks run from their first cell to the last, in an empty folder, and show what they
-announce."""
+announce; `make smoke` runs all of them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,14 @@ def test_every_notebook_is_tested() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == {*SHOWN}
 
 
+long = pytest.mark.skipif(not os.environ.get("SMOKE"), reason="a minute: make smoke")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    "name",
+    ["dual_in_20_lines", *(pytest.param(n, marks=long) for n in SHOWN if n != "dual_in_20_lines")],
+)
 def test_a_notebook_runs_from_its_first_cell_to_the_last(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

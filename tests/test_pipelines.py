@@ -19,8 +19,6 @@ import speechssl
 from speechssl import pipelines
 from speechssl.checkpoints import model_folder, push_to_hub
 from speechssl.cli import main
-from speechssl.dual.system import TimedAnswer
-from speechssl.errors import InputError
 from speechssl.units.codebook import load_codebook
 
 from .files import refused
@@ -117,11 +115,6 @@ def test_a_buffer_that_is_filled_again_is_heard_again() -> None:
     assert cascade.transcribe(buffer) == cascade.transcribe(later) != before
 
 
-def test_evaluate_takes_one_name_for_a_list(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a split of a prepared corpus"):
-        speechssl.evaluate(tmp_path, tmp_path / "out", systems="dual", conditions="clean")
-
-
 # ---- questions
 
 
@@ -203,19 +196,6 @@ def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
     assert not clip.exists()
 
 
-def test_a_clip_is_of_the_first_system_that_has_an_answer(
-    speech: Speech, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    details = {
-        "cascade-ctc": pipelines.Detail(TimedAnswer(0.0, 0.0, 0.0, ""), None, None),
-        "cascade-b": pipelines.Detail(TimedAnswer(1.0, 2.0, 0.5, "a word"), None, None),
-    }
-    monkeypatch.setattr(speechssl.QA, "details", lambda *_: [details])
-    clip = tmp_path / "clip.wav"
-    assert ask(speech, "--systems", "cascade-ctc", "--clip", clip) == 0
-    assert soundfile.info(clip).duration == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
     ("part", "written", "expected"),
     [
@@ -283,9 +263,3 @@ def test_what_was_pushed_is_found_by_its_name(
     push_to_hub(str(MODELS), "me/models")
     assert model_folder("me/models") == tmp_path / "me/models"
     refused("neither a folder", model_folder, "me/nothing")
-
-
-def test_what_cannot_be_pushed_is_refused(tmp_path: Path) -> None:
-    for name in ("alone", "a/b/c", "../x", "a/.."):
-        refused("is not OWNER/NAME", push_to_hub, MODELS / "dual", name)
-    refused("has no card", push_to_hub, tmp_path, "me/it")

@@ -45,23 +45,3 @@ def test_make_help_names_every_target_that_readme_does() -> None:
         )
     )
     assert named <= there and {"help", "demo", "test", "check", "package"} <= there
-
-
-def test_no_page_names_an_install_line_of_a_registry_that_lacks_the_package() -> None:
-    pages = [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *(ROOT / "recipes").rglob("*.md"),
-        *(ROOT / "data").rglob("*.md"),
-    ]
-    lines = [(page.name, line) for page in pages for line in page.read_text().splitlines()]
-    assert [
-        x
-        for x in lines
-        if re.search(
-            r"pip install "
-            r".?speechssl\b",
-            x[1],
-        )
-        and "does not find" not in x[1]
-    ] == []

@@ -24,7 +24,7 @@ from speechssl.audio import LONGEST_QUESTION, read_audio
 from speechssl.cli import main
 from speechssl.pipelines import QA
 from speechssl.serve.options import Limits
-from speechssl.serve.page import answered, ask, at_snr, check_port, read_upload
+from speechssl.serve.page import ask, check_port, complete_condition, read_upload, render_answers
 from speechssl.signal import active_level, rms_level
 
 from .files import refused
@@ -117,7 +117,7 @@ def test_a_question_is_shorter_than_a_passage(tmp_path: Path) -> None:
 def test_conditions_get_the_snr_of_the_slider_where_they_have_none(
     written: str, label: str
 ) -> None:
-    assert at_snr(written, 5.0).label == label
+    assert complete_condition(written, 5.0).label == label
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 5.0, 20.0])
@@ -130,12 +130,12 @@ def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db: float) -> None:
 
     qa: Any = SimpleNamespace(systems=[], details=details)
     given = [noise(2.0), noise(1.0)]
-    page = answered(qa, *given, "pink", snr_db)
+    page = render_answers(qa, *given, "pink", snr_db)
     for noisy, clean in zip(got, given, strict=True):
         assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(snr_db, abs=0.05)
     assert f"Passage, pink {snr_db:g} dB" in page
     got.clear()
-    answered(qa, *given, "clean", snr_db)
+    render_answers(qa, *given, "clean", snr_db)
     assert all(np.array_equal(noisy, clean) for noisy, clean in zip(got, given, strict=True))
 
 
@@ -145,7 +145,7 @@ def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db: float) -> None:
 @pytest.mark.slow
 def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Path, Path]) -> None:
     qa, (passage, question) = QA("people-en", SYSTEMS), [read_audio(path) for path in speech]
-    page = answered(qa, passage, question)
+    page = render_answers(qa, passage, question)
     expected = qa.answer(passage, [question])[0]
     rows = re.findall(r'<tr data-system="(.*?)">(.*?)</tr>', page, re.DOTALL)
     assert [name for name, _ in rows] == list(SYSTEMS)
@@ -162,9 +162,9 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Pat
     assert marked == expected["cascade-ctc"].text
     assert page.count('class="wave"') == 2 and page.count('height="88"') == len(SYSTEMS)
 
-    written = answered(qa, passage, "who leads <b>volunteers</b>?")
+    written = render_answers(qa, passage, "who leads <b>volunteers</b>?")
     assert "can only listen; record the question" in written and written.count('class="wave"') == 1
-    refused("has no words", answered, qa, passage, "?")
+    refused("has no words", render_answers, qa, passage, "?")
 
 
 def test_what_is_missing_is_said_on_the_page() -> None:
@@ -217,6 +217,7 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("SMOKE"), reason="half a minute: make smoke")
 def test_two_recordings_are_answered_in_a_browser_in_noise_too(
     speech: tuple[Path, Path], tmp_path: Path, chromium: Any
 ) -> None:

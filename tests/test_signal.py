@@ -14,7 +14,6 @@ from speechssl.signal import (
     active_level,
     apply_codec,
     band_reject,
-    bit_rates,
     change_voice,
     equalise,
     fit_length,
@@ -137,8 +136,7 @@ def lag(one: np.ndarray, two: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize(
-    ("codec", "kbps"),
-    [("mp3", 16), ("mp3", 32), ("mp3", 160), ("opus", 6), ("opus", 256)],
+    ("codec", "kbps"), [("mp3", 16), ("mp3", 32), ("mp3", 160), ("opus", 6), ("opus", 256)]
 )
 @pytest.mark.parametrize("n", [3000, 48_000])
 def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> None:
@@ -147,16 +145,6 @@ def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> Non
     assert decoded.shape == (n,) and decoded.dtype == np.float32
     assert abs(lag(decoded, samples)) < 0.001 * SAMPLE_RATE
     assert not np.array_equal(decoded, samples)
-
-
-@pytest.mark.parametrize("codec", ["mp3", "opus"])
-def test_more_bits_are_closer(codec: str) -> None:
-    samples = speechlike(2 * SAMPLE_RATE)
-    low, high = bit_rates(codec)
-    errors = [
-        float(np.mean((apply_codec(samples, codec, k) - samples) ** 2)) for k in (low, 32, high)
-    ]
-    assert errors[0] > errors[1] > errors[2]
 
 
 def test_pitch_moves_and_time_does_not() -> None:

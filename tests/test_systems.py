@@ -5,46 +5,25 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from speechssl import systems
 from speechssl.artifacts import list_differences, read_json, write_json
 from speechssl.checkpoints import model_folder
-from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
-from speechssl.dual.model import load_reader, save_reader
-from speechssl.encoders.encoder import SharedEncoder
 from speechssl.options import Parts
-from speechssl.report.build import evaluated_split
-from speechssl.results import read_rows
 from speechssl.systems import bundle, link_parts, load_systems
 from speechssl.units.codebook import Codebook, load_codebook
 
-from .files import change_json, change_lines, refused
+from .files import change_json, refused
 
 
 @pytest.fixture
 def models(tmp_path: Path) -> Path:
     """A copy of the models that ship, to be damaged."""
     return Path(shutil.copytree(model_folder(), tmp_path / "models"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["dual", "text-qa", "speechbert"])
-def test_a_shipped_reader_loads_back_to_what_is_saved(part: str, tmp_path: Path):
-    """Saved again it is the same file: every int8 step and every scale comes back as it is."""
-    model, layout, card = load_reader(model_folder() / part)
-    save_reader(
-        tmp_path, model, layout, {k: v for k, v in card.items() if k not in ("layout", "weights")}
-    )
-    assert (tmp_path / "model.safetensors").read_bytes() == (
-        model_folder() / part / "model.safetensors"
-    ).read_bytes()
 
 
 @pytest.mark.slow
@@ -140,52 +119,6 @@ def test_a_reader_with_other_windows_or_longest_answers_is_another_system(
     assert list_differences(before, after) == ["layout.stride"]
 
 
-def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pytest.MonkeyPatch):
-    shutil.rmtree(models / "encoder")
-    other = SimpleNamespace(name="whisper-base", card={}, transcribe=None)
-    monkeypatch.setattr(systems, "load_recogniser", lambda *_: other)
-    whisper, text = load_systems(models, ["cascade-openai/whisper-base", "text"])
-    assert (whisper.name, text.name) == ("cascade-whisper-base", "text")
-    heard = [systems.parse_system(name) for name in ("dual@5", "cascade-ctc-small", "speechbert")]
-    assert all(system.needs_encoder for system in heard)
-    assert not systems.parse_system("cascade-openai/whisper-base").needs_encoder
-
-
-def test_one_array_is_encoded_once(encoder, monkeypatch):
-    calls = []
-
-    def stream(samples, layer):
-        calls.append(layer)
-        return encoder.stream(samples, layer)
-
-    def hidden_states(samples):
-        calls.append("all")
-        return encoder.hidden_states(samples)
-
-    counting = SimpleNamespace(
-        **vars(encoder) | {"stream": stream, "device": "cpu", "hidden_states": hidden_states}
-    )
-    shared, samples = (
-        SharedEncoder(counting),
-        np.random.default_rng(0).normal(size=4_000).astype(np.float32),
-    )
-    first = shared.features(samples, 1)
-    assert torch.equal(shared.features(samples, 1), first) and calls == [1]
-    assert torch.equal(first, encoder.features(samples, 1))
-    # as much as the last
-    assert torch.equal(shared.features(samples, 2), encoder.features(samples, 2)) and calls == [
-        1,
-        "all",
-    ]
-    assert torch.equal(shared.hidden_states(samples)[1], first) and torch.equal(
-        shared.features(samples, 1), first
-    )
-    assert calls == [1, "all"]
-    monkeypatch.setattr("speechssl.encoders.encoder.KEPT", 0)  # bytes
-    shared.features(samples.copy(), 2)
-    assert calls == [1, "all", 2]
-
-
 @pytest.mark.slow
 def test_systems_that_read_few_windows_say_so():
     names = ["dual", "dual@1", "cascade-ctc", "cascade-ctc@1"]
@@ -256,39 +189,6 @@ def test_parts_that_do_not_belong_together_leave_nothing(
 ) -> None:
     refused(message, bundle, parts(**changes), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
-
-
-@pytest.mark.slow
-def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, capsys):
-    corpus = mini_corpus((16_000,))
-    answers = [{"text": "a", "start": 0.1, "end": 0.4}]
-    change_lines(corpus / "train/questions.jsonl", {"answers": answers})
-    out = tmp_path / "out"
-
-    def evaluate(*more: str) -> int:
-        call = f"evaluate qa {corpus} {out} --split train --conditions clean --workers 1"
-        return main([*call.split(), *more])
-
-    def labels() -> set[tuple[str, str]]:
-        return {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")}
-
-    named = ["--encoder", "people-en/encoder", "--dual", "people-en/dual"]
-    named += ["--codebook", "people-en/units.safetensors"]
-    assert evaluate(*named) == 0
-    assert labels() == {("dual", "people-en/dual")}
-    made = (out / "predictions/dual/clean.parquet").stat().st_mtime_ns
-    assert evaluate("--systems", "dual", "--label", "mine") == 0
-    assert labels() == {("dual", "mine")}
-    # the same model: nothing was computed again
-    assert (out / "predictions/dual/clean.parquet").stat().st_mtime_ns == made
-    assert evaluated_split(out) == "train"
-    assert evaluate("--encoder", "people-en/encoder") == 2
-    assert (
-        "--encoder, --codebook and --dual (the reader of units) go together"
-        in capsys.readouterr().err
-    )
-    assert evaluate(*named, "--models", "mine") == 2
-    assert "go together, in the place of --models" in capsys.readouterr().err
 
 
 def test_an_error_names_the_parts_that_were_linked(models: Path) -> None:

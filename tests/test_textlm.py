@@ -5,10 +5,7 @@ import json
 import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
-from transformers import (
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from speechssl.checkpoints import SHIPPED
 from speechssl.textlm.encoders import MINILM, licences

@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.metrics import frame_f1
-from speechssl.timing import (
-    FrameGrid,
-    RunLength,
-    interval_of_units,
-    units_of_interval,
-)
+from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
 HUBERT = FrameGrid.of_convolutions(16_000, KERNELS, STRIDES)
@@ -105,14 +100,6 @@ def test_spans_of_units_survive_seconds(
     assert units_of_interval(grid, runs, start, end) == (first, last)
 
 
-@given(grids, run_lengths, st.floats(-1, 5), st.floats(1e-6, 3))
-def test_labels_are_units_and_never_empty(
-    grid: FrameGrid, runs: RunLength, start: float, length: float
-) -> None:
-    first, last = units_of_interval(grid, runs, start, start + length)
-    assert 0 <= first <= last < len(runs)
-
-
 @given(grids, run_lengths, st.data())
 def test_no_span_of_units_fits_better(
     grid: FrameGrid, runs: RunLength, data: st.DataObject
@@ -129,14 +116,6 @@ def test_no_span_of_units_fits_better(
         for j in range(i, count)
     )
     assert found == pytest.approx(best) and found > 0
-
-
-@given(run_lengths)
-def test_units_tile_the_seconds(runs: RunLength) -> None:
-    pieces = [interval_of_units(HUBERT, runs, u, u) for u in range(len(runs))]
-    assert pieces[0][0] == 0
-    assert [end for _, end in pieces[:-1]] == [start for start, _ in pieces[1:]]
-    assert pieces[-1][1] == HUBERT.samples_for(runs.frames) / HUBERT.sample_rate
 
 
 @given(grids, run_lengths, st.integers(0, 10_000))

@@ -73,7 +73,7 @@ K1, B = 1.2, 0.75  # of BM25
 METHODS = ("bm25", "tfidf", "embeddings")
 # sources in the corpus, and the system of question answering that reads them
 WRITTEN = {"text": "text", "given": "cascade-given"}
-UNITS = "units"
+UNITS, TAUGHT = "units", "taught"  # both are units; vectors are made of them by other models
 # tokens: with [CLS] and [SEP] the 256 of the model card, beyond which a text is cut off
 LONGEST = 254
 BATCH = 64  # sequences
@@ -87,7 +87,8 @@ class Retrieval(Conditions):
     Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units
     n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
     those of dual/ in --models; the best window of N tokens counts, 254 without @N).
-    Sources: units, ctc, ctc-NAME, MODEL (of Hugging Face). Without audio, in the
+    Sources: units, taught (units, whose vectors are those of taught/ in --models, a reader of
+    `train unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face). Without audio, in the
     condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
     are those of `evaluate qa`.
 
@@ -192,6 +193,28 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
     return Embedder(run, lambda runs: runs.units, specials, {"dual": card["weights"]})
 
 
+def load_taught_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
+    """Make an embedder by the reader in `taught`, which gives units the vectors of words
+    (`speechssl train unit-words`). Raises InputError where it is missing or of other units."""
+    model, layout, card = load_reader(models / TAUGHT)
+    check_units_of(models / TAUGHT, card, extractor)
+    model.to(choose_device("auto"))
+
+    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        segments = torch.ones_like(mask)
+        segments[:, :2] = 0  # [CLS] [SEP] units [SEP]: nothing is asked
+        inputs = model.inputs(model.embedding(ids), mask, segments)
+        return pool_means(model.encoder(**inputs).last_hidden_state, mask)
+
+    def tokens(runs: RunLength) -> np.ndarray:
+        return np.concatenate([[layout.sep], runs.units])
+
+    specials = layout.cls, layout.sep, layout.pad
+    return Embedder(
+        run, tokens, specials, {"taught": card["weights"]}, longest_sequence(model.encoder)
+    )
+
+
 def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the means (B, E), of length 1, of (B, S, E) where the mask (B, S) is set."""
     means = (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
@@ -252,13 +275,13 @@ def load_retrievers(
             choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
             raise InputError(
                 f"there is no system {name!r}; choose {choices}, of the sources "
-                "text, given, units, ctc or a MODEL"
+                "text, given, units, taught, ctc or a MODEL"
             )
         split.append(match.groups())
     spoken = {source for _, source, _ in split if source not in WRITTEN}
     encoder: Any = shared_encoder(models) if spoken else None
     extractor: Any = None
-    if UNITS in spoken:
+    if spoken & {UNITS, TAUGHT}:
         extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
 
     @cache
@@ -266,7 +289,7 @@ def load_retrievers(
         """Return what it is called, how it encodes, and its card."""
         if source in WRITTEN:
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
-        if source == UNITS:
+        if source in (UNITS, TAUGHT):
             name, encode, card = source, remember_last(extractor.units), extractor.card
         else:
             found = load_recogniser(models, source, encoder, language)
@@ -274,9 +297,11 @@ def load_retrievers(
         return name, lambda _, samples: encode(samples), card
 
     @cache
-    def load_embedder(of_units: bool) -> Embedder:
-        if of_units:
+    def load_embedder(source: str) -> Embedder:
+        if source == UNITS:
             return load_unit_embedder(models, extractor)
+        if source == TAUGHT:
+            return load_taught_embedder(models, extractor)
         return load_word_embedder(text_encoder, bf16)
 
     retrievers = []
@@ -286,7 +311,8 @@ def load_retrievers(
         card = {"method": method, "n": n, **card}
         score = partial(score_shared_terms, method, n)
         if method == "embeddings":
-            embedder, window = load_embedder(source == UNITS), n or LONGEST
+            of_units = source in (UNITS, TAUGHT)
+            embedder, window = load_embedder(source if of_units else "words"), n or LONGEST
             if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
                 raise InputError(
                     f"the text encoder of {method}-{source} reads {embedder.longest - 2} tokens at "

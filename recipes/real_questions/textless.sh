@@ -48,10 +48,15 @@ fi
 if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
   for arm in $(setting arms); do
     case $arm in
+      dual-taught) # units learn to mean words first
+        $LAUNCH speechssl train unit-words "$OUT/train" "$OUT/units" "$OUT/models/taught" --start "$(python recipes/models.py "$SHIPPED")/dual" \
+          --config "$CONFIG" --stage teacher
+        python recipes/real_questions/nearest_words.py "$OUT/models/taught" "$OUT/dev" "$OUT/models" --split dev
+        dual dual-taught --start "$OUT/models/taught" --attention-width "$(setting attention-width)" ;;
       dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
       dual-text) dual dual-text ;; # from the text encoder, without MiniSQA
       dual-scratch) dual dual-scratch --assignment scratch ;;
-      *) refuse "there is no arm $arm; choose from dual dual-text dual-scratch" ;;
+      *) refuse "there is no arm $arm; choose from dual dual-taught dual-text dual-scratch" ;;
     esac
   done
 fi
@@ -84,6 +89,15 @@ if stage 7 "what more questions would give: DUAL on whole articles with a part o
   python recipes/real_questions/curve.py fit "$OUT" "${PARTS[@]}" dual
 fi
 
-if stage 8 "report"; then
+if stage 8 "finding the passage: by words, by n-grams of units, and by the vectors that the taught reader gives units"; then
+  systems=(bm25-text embeddings-text@16 tfidf-units)
+  [ ! -d "$OUT/models/taught" ] || systems+=(embeddings-taught@100)
+  for split in dev test; do
+    python recipes/minisqa/retrieval.py "$OUT/$split" "$OUT/retrieval-$split" --models "$OUT/models" --split "$split" \
+      --systems "${systems[@]}" --config "$CONFIG" --stage retrieval
+  done
+fi
+
+if stage 9 "report"; then
   speechssl report "$OUT/on-test" "$OUT/test" --tables "$OUT/table.json" "$OUT/curve.json"
 fi

@@ -4,8 +4,9 @@
 
 The published setting (arXiv 2203.04911) is Longformer with global attention on the question, all
 sequences padded to 4,096 tokens. Ours is the model of `train dual`, a sequence at a time and so
-without padding (`--batch 1 --accumulation 4`), on encoders with exact attention (SDPA). All have
-random weights of the base shape; a step is forward, backward and AdamW (fused), without dropout.
+without padding (`--batch 1 --accumulation 4`), on encoders with exact attention (SDPA), and on BERT
+with local attention as wide as Longformer's (`--attention-width 256`). All have random weights of
+the base shape; a step is forward, backward and AdamW (fused), without dropout.
 bf16 is autocast.
 """
 
@@ -26,6 +27,7 @@ from speechssl.dual.model import SpanModel
 from speechssl.textlm.encoders import make_encoder, remove_dropout
 
 PUBLISHED = "transformers Longformer, padded"
+WIDTH = 256  # tokens on either side: half of Longformer's window
 UNITS, QUESTION = 500, 100  # of a codebook; tokens of a question
 ENCODERS: dict[str, dict[str, Any]] = {
     "Longformer": {
@@ -83,6 +85,7 @@ class Step:
         shape: dict[str, Any],
         clock: str,
         device: torch.device = torch.device("cpu"),
+        width: int = 0,
     ):
         self.clock = time.process_time if clock == "cpu" else time.perf_counter
         torch.manual_seed(0)
@@ -93,6 +96,7 @@ class Step:
             precision,
             device,
         )
+        self.model.inputs.attend(encoder, width, name)
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
 
     def __call__(self, batches: Sequence[dict[str, torch.Tensor]]) -> float:
@@ -112,13 +116,15 @@ def main() -> None:
     longest = max(map(max, step.values["lengths"]))
     for lengths in step.values["lengths"]:
         batches = sequences(lengths)
-        contenders = [(PUBLISHED, "Longformer", padded(batches, longest))]
-        contenders += [(f"speechssl {encoder}", encoder, batches) for encoder in ENCODERS]
+        contenders = [(PUBLISHED, "Longformer", padded(batches, longest), 0)]
+        contenders += [(f"speechssl {encoder}", encoder, batches, 0) for encoder in ENCODERS]
+        contenders.append(("speechssl BERT, local attention", "BERT", batches, WIDTH))
         times: dict[tuple[str, str], list[float]] = {}
         # one after the other: two of them with their gradients take 10 GB
-        for system, encoder, its in contenders:
+        shape, clock = step.values["shape"], step.values["clock"]
+        for system, encoder, its, width in contenders:
             for precision in precisions:
-                contender = Step(encoder, precision, step.values["shape"], step.values["clock"])
+                contender = Step(encoder, precision, shape, clock, width=width)
                 contender(its)
                 times[system, precision] = [contender(its) for _ in range(repeats)]
         condition = f"reading {'-'.join(map(str, lengths))} units"

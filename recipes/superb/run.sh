@@ -6,9 +6,9 @@
 # Environment:
 #   SEED=1                      of synthetic sets, heads and noise; any but 0 goes to exp/superb-SEED
 #   UNSEEN="kitchen.wav"        recordings of real noise that no training used, beside the generated ones
-#   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 3
+#   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 4
 #   LIBRISPEECH SPEECH_COMMANDS QUESST14 VOXCELEB1 LIBRI2MIX FLUENT_COMMANDS AUDIO_SNIPS IEMOCAP VOICEBANK_DEMAND
-#                               folders of the published sets, for stage 4; any of them (data/*/README.md has their layout)
+#                               folders of the published sets, for stage 5; any of them (data/*/README.md has their layout)
 #   LEXICON DIARIZATION LM      files of phones (or no pr), turns of Libri2Mix (or no sd), LibriSpeech's 4-gram.arpa.gz for asr
 CONFIG=recipes/superb/base.yaml
 SEED=${SEED:-0}
@@ -25,7 +25,11 @@ if stage 2 "what caching is worth: the same heads with the encoder in the loop";
   speechssl report "$EXP"
 fi
 
-if stage 3 "real voices: digits and speakers of FSDD"; then
+if stage 3 "what units keep and lose: heads on the units of an encoder beside heads on its features"; then
+  speechssl superb run "$EXP/units" --data "$EXP/data" --seed "$SEED" --config "$CONFIG" --stage units
+fi
+
+if stage 4 "real voices: digits and speakers of FSDD"; then
   if [ -n "${FSDD:-}" ]; then
     speechssl prepare fsdd "$FSDD" "$EXP/fsdd/data"
     speechssl superb run "$EXP/fsdd" --data "$EXP/fsdd/data" --seed "$SEED" --unseen held-out ${UNSEEN:-} \
@@ -36,7 +40,7 @@ if stage 3 "real voices: digits and speakers of FSDD"; then
   fi
 fi
 
-if stage 4 "the published sets, with the published settings"; then
+if stage 5 "the published sets, with the published settings"; then
   prepared=$EXP/published/data
   prepare() { # VERB FOLDER [OPTION ...]
     if [ -n "$2" ]; then speechssl prepare "$1" "$2" "$prepared" "${@:3}"; fi

@@ -1,10 +1,7 @@
 """Measure by layer how near a text encoder has words and their translations.
 
-Given is the mean reciprocal rank of a word's translation among all words of the other language. A
-word is the mean of its tokens' states over its occurrences; near is a great cosine, as the vectors
-are and with the mean of each language taken away (zero-mean). Of units a word is what is spoken
-between its times in the manifest.
-Letters: W, X words, L layers, H hidden width.
+A word is the mean of its tokens' states over its occurrences; near is a great cosine. Letters: W, X
+words, L layers, H hidden width.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, argument, option
@@ -26,14 +22,15 @@ from speechssl.stats import BootstrapUnits
 from textside.languages import (
     Pair,
     States,
+    Two,
+    find_room,
     load_body,
-    room_of,
-    states_of,
-    two_languages,
+    mean_states,
+    read_languages,
 )
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import ALIGNMENT
-from textside.runs import decisive, describe_encoder, run_folder, write_scores
+from textside.runs import describe_encoder, keep_decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +44,6 @@ class Align(TwoLanguages):
 
       python recipes/text_side/align.py minisqa-en minisqa-zh bert-base-multilingual-cased \\
         exp/text_side --arm mbert
-      python recipes/text_side/align.py minisqa-en minisqa-zh exp/bilingual/encoder \\
-        exp/text_side --arm bilingual
-      python recipes/text_side/align.py minisqa-en minisqa-en exp/copy/encoder exp/text_side \\
-        --arm copy --letters apart --lexicon same
       python recipes/text_side/align.py minisqa-en minisqa-zh exp/unit-mlm/encoder \\
         exp/text_side --arm units --units en --second-units zh
     """
@@ -66,10 +59,9 @@ CENTRED = "-zero-mean"  # ends the name of a task
 def reciprocal_ranks(
     first: np.ndarray, second: np.ndarray, golds: Mapping[int, Sequence[int]]
 ) -> dict[int, float]:
-    """Of the words that have translations, by number: 1 over the place of the nearest right one
-    among all of the others; equals
-    are wrong first. first: (W, H); second: (X, H); golds: which of the second are right.
-    """
+    """Return, for each word that has translations, 1 over the place of the nearest right one among
+    all words of the other language; equals are wrong first. first: (W, H); second: (X, H); golds:
+    number of a word -> which of the second are right."""
     norms = [np.linalg.norm(v, axis=1, keepdims=True) for v in (first, second)]
     near = (first / np.maximum(norms[0], 1e-12)) @ (second / np.maximum(norms[1], 1e-12)).T
     ranks = {}
@@ -92,44 +84,11 @@ def align(o: Align) -> None:
     Raises InputError where a text, a lexicon with words of both, or the encoder cannot be had.
     """
     folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
-    two, identity = two_languages(o), describe_encoder(o.encoder)
-    options = decisive(o)
-    with stage(folder, {**two.inputs, **identity}, options) as step:
-        if not step.done:
-            body = load_body(o.encoder)
-            room = room_of(body, o.length)
-            listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
-            read = [
-                states_of(body, two.sequences(i, listed[i], body, room), len(listed[i]), o.batch)
-                for i in (0, 1)
-            ]
-            pairs = pairs_read(two.pairs, listed, read, o)
-            words, golds = dictionary_of(pairs)
-            places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
-            guessed = [
-                chance(len(words[1 - i]), len(right)) for i in (0, 1) for right in golds[i].values()
-            ]
-            facts = {
-                "pairs": len(pairs),
-                "chance": float(np.mean(guessed)),
-                "units": o.units is not None,
-            }
-            deepest = len(read[0].mean) - 1
-            details = identity | facts | {"options": options, "curve": [], "layers": deepest}
-            layers = []
-            for layer in range(deepest + 1):
-                values = {}
-                for name, less in (("", False), (CENTRED, True)):
-                    states = [
-                        s.words[layer][places[i]] - (s.mean[layer] if less else 0)
-                        for i, s in enumerate(read)
-                    ]
-                    ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
-                    task = f"{ALIGNMENT}-{layer}{name}"
-                    values[name] = write_ranks(o, task, words, golds, ranks, details)
-                layers.append(values)
-            step.finish({"what": "alignment of languages", "layers": layers} | facts)
-        card = step.card
+    two, identity = read_languages(o), describe_encoder(o.encoder)
+    options = keep_decisive(o)
+    inputs = {**two.inputs, **identity}
+    details = identity | {"options": options}
+    card = run_once(folder, inputs, options, lambda: measure_alignment(two, details, o))
     best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
     raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
     print(
@@ -138,7 +97,45 @@ def align(o: Align) -> None:
     )
 
 
-def pairs_read(
+def measure_alignment(two: Two, details: dict[str, Any], o: Align) -> dict[str, Any]:
+    """Take the ranks of translations at every layer, write them, and return the card. details: of
+    every run's card."""
+    body = load_body(o.encoder)
+    room = find_room(body, o.length)
+    listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
+    read = []
+    for i in (0, 1):
+        sequences = two.sequences(i, listed[i], body, room)
+        read.append(mean_states(body, sequences, len(listed[i]), o.batch))
+    pairs = choose_read_pairs(two.pairs, listed, read, o)
+    words, golds = make_dictionary(pairs)
+    places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
+    guessed = []
+    for i in (0, 1):
+        guessed += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
+    facts = {
+        "pairs": len(pairs),
+        "chance": float(np.mean(guessed)),
+        "units": o.units is not None,
+    }
+    deepest = len(read[0].mean) - 1
+    about = details | facts | {"curve": [], "layers": deepest}
+    layers = []
+    for layer in range(deepest + 1):
+        values = {}
+        for name, share in (("", 0.0), (CENTRED, 1.0)):
+            states = []
+            for of_language, place in zip(read, places, strict=True):
+                mean = of_language.mean[layer]
+                states.append(of_language.words[layer][place] - share * mean)
+            ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
+            task = f"{ALIGNMENT}-{layer}{name}"
+            values[name] = write_ranks(o, task, words, golds, ranks, about)
+        layers.append(values)
+    return {"what": "alignment of languages", "layers": layers} | facts
+
+
+def choose_read_pairs(
     pairs: Sequence[Pair], listed: Sequence[Sequence[str]], read: Sequence[States], o: Align
 ) -> list[Pair]:
     """Return the pairs both of whose words occur often enough. listed: words of either language, in
@@ -176,7 +173,7 @@ def write_ranks(
     return float(np.mean([rank for _, rank in items.values()]))
 
 
-def dictionary_of(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
+def make_dictionary(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
     """Return the words of either language in order, and of every word, by its number, the numbers
     of its translations."""
     words = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]

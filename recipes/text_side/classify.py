@@ -21,7 +21,6 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.dual.data import collate, draw_batch
 from speechssl.dual.model import EncoderInputs
@@ -48,12 +47,13 @@ from speechssl.training import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS
 from textside.runs import (
-    columns,
-    decisive,
     describe_encoder,
     fit_and_score,
+    keep_decisive,
     run_folder,
-    value,
+    run_once,
+    score_columns,
+    score_means,
     write_scores,
 )
 from textside.starts import find_tokens
@@ -75,8 +75,6 @@ class Classify:
 
       python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
         --arm dyck-64 --seed 1
-      python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
-        --arm scratch --assignment scratch --seed 1
       python recipes/text_side/classify.py GLUE/RTE bert-base-uncased exp/text_side --arm bert
     """
 
@@ -115,18 +113,16 @@ def classify(o: Classify) -> None:
     task, seed = load_task(o.data), o.training.seed
     folder = run_folder(o.results, task.name, o.arm, seed)
     identity = describe_encoder(o.encoder)
-    options = decisive(o) | {"trained": o.trained}
-    with stage(folder, {"task": task.hash} | identity, options) as step:
-        if step.done:
-            card = step.card
-        else:
-            items, details = train_and_answer(task, o, folder)
-            details |= identity | {"assignment": o.assignment, "options": options}
-            details |= {"note": task.note} if task.note else {}
-            details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
-            card = step.finish(
-                write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
-            )
+    options = keep_decisive(o) | {"trained": o.trained}
+
+    def make() -> dict[str, Any]:
+        items, details = train_and_answer(task, o, folder)
+        details |= identity | {"assignment": o.assignment, "options": options}
+        details |= {"note": task.note} if task.note else {}
+        details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
+        return write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
+
+    card = run_once(folder, {"task": task.hash} | identity, options, make)
     scored = f"{task.name} {card['metric']} {card['value']:.1f} %"
     print(f"{folder}: {scored} ({o.arm}, seed {seed})")
 
@@ -139,7 +135,7 @@ def train_and_answer(
     loaded, tokenizer = load_text_encoder(o.encoder)
     paired = any(e.pair is not None for examples in task.splits.values() for e in examples)
     check_length(o.length, loaded, "tokens", o.encoder, 5 if paired else 3)
-    body, table, encode, pad = starts(
+    body, table, encode, pad = begin_task(
         task, loaded, tokenizer, o.assignment, o.training.seed, o.length
     )
     train_only(body, o.trained)
@@ -164,8 +160,8 @@ def train_and_answer(
         return chosen.astype(np.float64)
 
     def score() -> float:
-        means = columns(task.metric, test_labels, answers()).mean(0)
-        return float(value(task.metric, means))
+        means = score_columns(task.metric, test_labels, answers()).mean(0)
+        return float(score_means(task.metric, means))
 
     training, curve = fit_and_score(
         model, batches, o.training, folder / "checkpoints", score, o.eval_every
@@ -181,7 +177,7 @@ def train_and_answer(
 Encode = Callable[[TaskExample], Sequence_]
 
 
-def starts(
+def begin_task(
     task: TextTask,
     encoder: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -240,7 +236,7 @@ class TaskBatches:
     seed: int
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask, segments (B, S); labels (B,)."""
+        """Return ids, mask, segments (B, S), and labels (B,)."""
         numbers, _ = draw_batch(step, len(self.sequences), self.size, self.seed)
         return collate([self.sequences[i] for i in numbers], self.pad) | {
             "labels": torch.from_numpy(self.labels[numbers])
@@ -251,7 +247,7 @@ class Classifier(nn.Module):
     """An encoder, embeddings, and two layers on the output of the first token."""
 
     def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, classes: int) -> None:
-        """table: (V, E). classes: C; 0: a number is predicted."""
+        """Put a head on an encoder. table: (V, E). classes: C; 0: a number is predicted."""
         super().__init__()
         self.inputs = EncoderInputs(encoder, table.embedding_dim)
         self.encoder, self.table = encoder, table
@@ -260,15 +256,15 @@ class Classifier(nn.Module):
         self.head = nn.Sequential(first, nn.Tanh(), last)
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """All (B, S). Returns (B, C), or (B, 1)."""
+        """Return (B, C), or (B, 1) for a number. ids, mask, segments: (B, S)."""
         hidden = self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state
         return self.head(hidden[:, 0]).float()
 
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, labels: torch.Tensor
     ) -> Batch:
-        """labels: (B,). loss: cross-entropy, or the mean square of the error. right: how many are
-        right."""
+        """Return the loss: cross-entropy, or the mean square of the error; and of classes the share
+        that is right. labels: (B,)."""
         logits = self.logits(ids, mask, segments)
         if not self.classes:
             return {"loss": functional.mse_loss(logits[:, 0], labels.float())}

@@ -1,9 +1,6 @@
 """Train the frozen pre-trained transformer on tasks that are no language (arXiv 2103.05247).
 
-Attention and feed-forward layers stay; a linear layer that reads, one that writes, the layer norms
-and the positions are learnt. The encoders here see both ways, and are any text encoder of Hugging
-Face; the paper's is GPT-2. The tasks and their floors, which need no encoder, are those of
-`textside.puzzles`.
+The encoders here see both ways, and are any text encoder of Hugging Face; the paper's is GPT-2.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.artifacts import hash_bytes, stage
+from speechssl.artifacts import hash_bytes
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, TEXT_ENCODER
 from speechssl.finetuning import train_only, trained_parameters
@@ -43,12 +40,19 @@ from textside.puzzles import (
     Examples,
     Floor,
     Puzzle,
-    depth,
-    digits,
+    list_digits,
     load_puzzle,
-    written_signs,
+    measure_depth,
+    read_signs,
 )
-from textside.runs import decisive, describe_encoder, fit_and_score, run_folder, write_scores
+from textside.runs import (
+    describe_encoder,
+    fit_and_score,
+    keep_decisive,
+    run_folder,
+    run_once,
+    write_scores,
+)
 from textside.starts import begin
 
 
@@ -66,8 +70,6 @@ class Compute:
     same test examples.
 
       python recipes/text_side/compute.py bit-memory minilm exp/text_side --arm frozen
-      python recipes/text_side/compute.py listops minilm exp/text_side --arm statistics \\
-        --init statistics --seed 1
       python recipes/text_side/compute.py digits minilm exp/text_side --arm full --trained all \\
         --learning-rates 1e-3 3e-4 1e-4
     """
@@ -107,19 +109,15 @@ def compute(o: Compute) -> None:
     folder, identity = run_folder(o.results, puzzle.name, o.arm, seed), describe_encoder(o.encoder)
     data = hash_bytes(*(x.tobytes() for x in (*puzzle.train, *puzzle.test)))
     start = {"init": o.init, "trained": o.trained} | identity
-    options = decisive(o) | {"task": puzzle.name}
-    with stage(folder, {"task": puzzle.name, "data": data} | start, options) as step:
-        if step.done:
-            card = step.card
-        else:
-            model, details = (choose_rate if o.learning_rates else train)(puzzle, o, folder)
-            shares = right(model, puzzle.tested(o.test), o.batch)
-            details |= start | {"options": options}
-            details["trained_parameters"] = trained_parameters(model)
-            items = _items(shares)
-            card = step.finish(
-                write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
-            )
+    options = keep_decisive(o) | {"task": puzzle.name}
+
+    def make() -> dict[str, Any]:
+        model, details = (choose_rate if o.learning_rates else train)(puzzle, o, folder)
+        items = _list_items(score_examples(model, puzzle.draw_test(o.test), o.batch))
+        details |= start | {"options": options, "trained_parameters": trained_parameters(model)}
+        return write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
+
+    card = run_once(folder, {"task": puzzle.name, "data": data} | start, options, make)
     score_floors(puzzle, o)
     print(f"{folder}: {puzzle.name} {card['value']:.1f} % right ({o.arm}, seed {seed})")
 
@@ -139,7 +137,7 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str,
         return {"shown": torch.from_numpy(shown), "targets": torch.from_numpy(targets)}
 
     def score() -> float:
-        return float(right(model, puzzle.tested(o.test), o.batch).mean())
+        return float(score_examples(model, puzzle.draw_test(o.test), o.batch).mean())
 
     result, curve = fit_and_score(
         model, batches, o.training, folder / "checkpoints", score, o.eval_every
@@ -148,15 +146,15 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str,
 
 
 def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
-    """As `train`, at the learning rate that is best on dev, which no training and no test has; with
-    the scores of all."""
-    puzzle, dev = puzzle.with_dev(o.test)
+    """Train at each learning rate; return as `train` does the model that is best on dev, which no
+    training and no test has, with the scores of all."""
+    puzzle, dev = puzzle.split_dev(o.test)
     tried: list[dict[str, float]] = []
     best: tuple[Computer, dict[str, Any]] | None = None
     for rate in o.learning_rates:
         tuned = replace(o, training=replace(o.training, learning_rate=rate))
         model, details = train(puzzle, tuned, folder / "sweep" / f"learning-rate={rate:g}")
-        score = float(right(model, dev, o.batch).mean())
+        score = float(score_examples(model, dev, o.batch).mean())
         if best is None or score > max(each["score"] for each in tried):
             best = model, details | {"learning_rate": rate}
         tried.append({"learning_rate": rate, "score": score})
@@ -165,8 +163,8 @@ def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dic
 
 
 @torch.inference_mode()
-def right(model: Computer, examples: Examples, batch: int) -> np.ndarray:
-    """(n,) share of what is right of every example."""
+def score_examples(model: Computer, examples: Examples, batch: int) -> np.ndarray:
+    """Return the share of every example that is right, (n,)."""
     model.eval()
     inputs, targets = examples
     device, shares = next(model.parameters()).device, []
@@ -179,26 +177,27 @@ def right(model: Computer, examples: Examples, batch: int) -> np.ndarray:
 def score_floors(puzzle: Puzzle, o: Compute) -> None:
     """Score every floor of the task (once) on the test examples, with this seed as well, so that
     arms are compared with them."""
-    shown, targets = puzzle.tested(o.test)
-    commonest = puzzle.commonest()
+    shown, targets = puzzle.draw_test(o.test)
+    commonest = puzzle.find_commonest()
     floors: dict[str, Floor] = {
         MAJORITY: lambda shown: np.tile(commonest, (len(shown), 1)),
         **puzzle.floors,
     }
     details: dict[str, Any] = {"curve": []}
     if puzzle.name == "listops":
-        expressions = map(written_signs, shown)
+        expressions = map(read_signs, shown)
         details["expressions"] = {
-            str(i): [depth(signs), len(digits(signs))] for i, signs in enumerate(expressions)
+            str(i): [measure_depth(signs), len(list_digits(signs))]
+            for i, signs in enumerate(expressions)
         }
     for name, guess in floors.items():
         folder = run_folder(o.results, puzzle.name, name, o.training.seed)
         if not (folder / "scores.json").is_file():
-            items = _items((guess(shown) == targets).mean(1))
+            items = _list_items((guess(shown) == targets).mean(1))
             write_scores(o.results, puzzle.name, "share", name, o.training.seed, items, details)
 
 
-def _items(shares: np.ndarray) -> dict[str, tuple[float, float]]:
+def _list_items(shares: np.ndarray) -> dict[str, tuple[float, float]]:
     return {str(i): (1.0, float(share)) for i, share in enumerate(shares)}
 
 

@@ -1,10 +1,5 @@
 """Continue the beginnings of recordings with a language model of units, as units; nothing is
-synthesised.
-
-Measured are the model's own perplexity of what it draws; how many of the pairs of units are
-different ones, which falls where it repeats itself; and how many of the runs of NGRAM units occur
-in training; beside the same of what really followed.
-"""
+synthesised."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.storage import iterate_units, units_card
 from textside.lm import UnitLm, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
-from textside.runs import decisive
+from textside.runs import keep_decisive
 from textside.tables import REAL, continuation_tables
 
 
@@ -95,7 +90,7 @@ def continue_recordings(o: Continue) -> None:
     card = {
         "arm": o.arm,
         "seed": seed,
-        "options": decisive(o) | {"model": o.model.name, "units": o.units.name},
+        "options": keep_decisive(o) | {"model": o.model.name, "units": o.units.name},
         "weights": lm.card["weights"],
         "continuations": lines,
     }
@@ -111,7 +106,8 @@ def continue_prompt(
     number: int,
     o: Continue,
 ) -> dict[str, Any]:
-    """What the model draws behind a prompt at every temperature, beside what really followed.
+    """Draw what the model puts behind a prompt at every temperature, and measure it beside what
+    really followed.
 
     prompt, followed: (U,) units. number: of the recording, for the seed.
     """
@@ -134,8 +130,8 @@ def continue_prompt(
 def measure_continuation(
     lm: UnitLm, prompt: np.ndarray, units: np.ndarray, seen: set[Hashable]
 ) -> dict[str, float | None]:
-    """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of
-    the runs of NGRAM."""
+    """Return surprise, the mean negative log-likelihood in nats; and the shares of different pairs
+    of units, and of known runs of NGRAM."""
     (scores,) = lm.log_probs([np.concatenate([prompt, units])])
     pairs = list(pairwise(map(int, units)))
     runs = ngrams(units.tolist(), NGRAM)

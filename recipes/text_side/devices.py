@@ -60,101 +60,114 @@ class Cost:
     seconds: tuple[float, ...] = ()
 
 
+Costs = dict[tuple[str, str], Cost]  # task, device -> its cost
+
+
 def compare_devices(o: Devices) -> None:
     """Print the table. Raises InputError where nothing was trained."""
     print(device_table(o).text)
 
 
 def device_table(o: Devices) -> Table:
-    """Trained parameters, score and time of every device on every task. Raises InputError where
-    nothing was trained."""
-    folder, costs = o.results / "devices", dict[tuple[str, str], Cost]()
+    """Tabulate trained parameters, score and time of every device on every task.
+
+    Raises InputError where nothing was trained.
+    """
+    folder = o.results / "devices"
+    costs: Costs = {}
     notes = [
         "Percent; trained parameters, heads and embeddings of units with them; seconds of "
         "training, mean over seeds."
     ]
-
-    # DUAL and text QA: seeds and voices or passages are drawn, as in the other tables
-    answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.parquet")})
-    runs = read_runs(folder, answers) if answers or any(folder.glob("runs/*/*/scores.json")) else []
-    rows = []
-    read = gains_of(runs, "", o.seed)
-    for scored in (read, gains_of(list(read_answers(answers, "em")), "", o.seed)):
-        for (task, device), found in scored.scores.items():
-            metric = scored.metrics[task]
-            cell = (f"{task}, devices", HEAD, device, CONDITION, None, metric)
-            rows.append(Row.from_interval(found.interval, *cell, o.seed, "text devices"))
-            cost = costs.setdefault((task, device), Cost())
-            cost.scores[metric] = interval_text(found.interval.percent)
-    if read.scores:
-        each = []
-        for task in read.metrics:
-            counts = sorted({n for (name, _), n in read.seeds.items() if name == task})
-            each.append(f"{' or '.join(map(str, counts))} ({task})")
-        notes += [f"Seeds: {', '.join(each)}.", note_on(read.scores, list(read.metrics))]
-    trained = {"dual": "runs/dual/*/scores.json", "text-qa": "readers/text-*/card.json"}
-    for task, pattern in trained.items():
-        for path in sorted(folder.glob(pattern)):
-            device = path.parent.name.removeprefix("text-").rpartition("-")[0]
-            cost = costs.setdefault((task, device), Cost())
-            cost.parameters, seconds = read_cost(path)
-            cost.seconds += (seconds,)
-
-    # SUPERB: its runs have an interval a seed
-    superb = folder / "superb/results.jsonl"
-    measured: dict[tuple[str, str], list[Row]] = {}  # of every seed
-    for row in read_rows(superb) if superb.is_file() else ():
-        tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
-        heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.task}/seed-*/card.json"))
-        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads:
-            continue
-        same = measured.setdefault((row.task, tuned), [])
-        if same and (row.encoder, row.metric) != (same[0].encoder, same[0].metric):
-            continue  # a task's first metric is what it is judged by
-        same.append(row)
-        spent = [read_cost(path) for path in heads]
-        seconds_each = tuple(seconds for _, seconds in spent)
-        costs[row.task, tuned] = Cost({row.metric: seeds_text(same)}, spent[0][0], seconds_each)
-    if measured:
-        tasks_of_superb = ", ".join(dict.fromkeys(task for task, _ in measured))
-        notes.append(
-            f"Of {tasks_of_superb} an interval reaches from the lowest to the highest "
-            "end of those of the seeds."
-        )
-
+    notes += add_readers(costs, folder, o)
+    notes += add_superb(costs, folder)
     if not costs:
         raise InputError(
             f"{folder} has nothing that was trained with --trained; run "
             "recipes/text_side with PARTS=5 first"
         )
-    if rows:
-        append_rows(o.results / "results.jsonl", rows, any_card=True)
-    metrics: dict[str, list[str]] = {}  # by task, in the order in which they were read
+    metrics: dict[str, dict[str, None]] = {}  # of every task, in the order in which they were read
     for (task, _), cost in costs.items():
-        metrics.setdefault(task, []).extend(m for m in cost.scores if m not in metrics[task])
-    columns, lines = ["trained"], []
+        metrics.setdefault(task, {}).update(dict.fromkeys(cost.scores))
+    columns = ["trained"]
     for task, names in metrics.items():
         columns += [*(f"{task} ({metric})" for metric in names), f"{task}: trained", f"{task}: s"]
-    # frozen.statistics stands behind frozen
-    order = {method: place for place, method in enumerate(METHODS)}
-    for device in sorted(
-        {device for _, device in costs},
-        key=lambda d: (order.get(d.partition(".")[0], len(order)), d),
-    ):
+    lines = []
+    for device in sorted({device for _, device in costs}, key=rank_device):
         line: list[Any] = [device]
         for task, names in metrics.items():
             cost = costs.get((task, device), Cost())
             line += [*(cost.scores.get(metric, "–") for metric in names), cost.parameters]
             line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
         lines.append(tuple(line))
-    table = Table(
-        "What is trained: score, parameters, time",
-        tuple(columns),
-        tuple(lines),
-        " ".join(filter(None, notes)),
-    )
+    title = "What is trained: score, parameters, time"
+    table = Table(title, tuple(columns), tuple(lines), " ".join(filter(None, notes)))
     write_json(o.results / "tables" / "devices.json", {"tables": [table.values]})
     return table
+
+
+def rank_device(device: str) -> tuple[int, str]:
+    """Order devices as METHODS has them; frozen.statistics stands behind frozen."""
+    methods = list(METHODS)
+    method = device.partition(".")[0]
+    return methods.index(method) if method in methods else len(methods), device
+
+
+def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
+    """Add what DUAL and text QA cost, and rows of their scores to RESULTS; return notes.
+
+    Seeds and voices or passages are drawn, as in the other tables.
+    """
+    answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.parquet")})
+    if not answers and not any(folder.glob("runs/*/*/scores.json")):
+        return []
+    read = gains_of(read_runs(folder, answers), "", o.seed)
+    exact = gains_of(list(read_answers(answers, "em")), "", o.seed)
+    rows = []
+    for scored in (read, exact):
+        for (task, device), found in scored.scores.items():
+            metric = scored.metrics[task]
+            cell = (f"{task}, devices", HEAD, device, CONDITION, None, metric)
+            rows.append(Row.from_interval(found.interval, *cell, o.seed, "text devices"))
+            cost = costs.setdefault((task, device), Cost())
+            cost.scores[metric] = interval_text(found.interval.percent)
+    append_rows(o.results / "results.jsonl", rows, any_card=True)
+    cards = {"dual": "runs/dual/*/scores.json", "text-qa": "readers/text-*/card.json"}
+    for task, pattern in cards.items():
+        for path in sorted(folder.glob(pattern)):
+            device = path.parent.name.removeprefix("text-").rpartition("-")[0]
+            cost = costs.setdefault((task, device), Cost())
+            cost.parameters, seconds = read_cost(path)
+            cost.seconds += (seconds,)
+    each = []
+    for task in read.metrics:
+        counts = sorted({n for (name, _), n in read.seeds.items() if name == task})
+        each.append(f"{' or '.join(map(str, counts))} ({task})")
+    return [f"Seeds: {', '.join(each)}.", note_on(read.scores, list(read.metrics))]
+
+
+def add_superb(costs: Costs, folder: Path) -> list[str]:
+    """Add what the tasks of SUPERB cost, by their first metric; return notes."""
+    results = folder / "superb/results.jsonl"
+    measured: dict[tuple[str, str], list[Row]] = {}  # of every seed
+    for row in read_rows(results) if results.is_file() else ():
+        tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
+        heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.task}/seed-*/card.json"))
+        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads:
+            continue
+        seeds = measured.setdefault((row.task, tuned), [])
+        if seeds and (row.encoder, row.metric) != (seeds[0].encoder, seeds[0].metric):
+            continue
+        seeds.append(row)
+        spent = [read_cost(path) for path in heads]
+        seconds = tuple(seconds for _, seconds in spent)
+        costs[row.task, tuned] = Cost({row.metric: seeds_text(seeds)}, spent[0][0], seconds)
+    if not measured:
+        return []
+    tasks = ", ".join(dict.fromkeys(task for task, _ in measured))
+    return [
+        f"Of {tasks} an interval reaches from the lowest to the highest end of those of the seeds."
+    ]
 
 
 def read_cost(path: Path) -> tuple[int, float]:

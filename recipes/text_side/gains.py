@@ -55,8 +55,8 @@ def print_gains(o: Gains) -> None:
 
 
 def gains_tables(o: Gains) -> list[Table]:
-    """All tables of RESULTS; their gains are appended to its results. Raises InputError where there
-    is nothing."""
+    """Make all tables of RESULTS, and append the gains to its results. Raises InputError where
+    there is nothing."""
     every = read_runs(o.results, o.answers)
     runs = [run for run in every if not is_of_languages(run.task)]
     scored = gains_of(runs, o.baseline, o.seed)

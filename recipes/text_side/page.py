@@ -10,7 +10,7 @@ from speechssl.artifacts import hold_output
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import argument
-from speechssl.report.build import made_with
+from speechssl.report.build import describe_machine
 from speechssl.report.page import write_page
 from speechssl.results import read_rows
 from textside.options import RESULTS
@@ -37,7 +37,7 @@ def write_text_page(o: Page) -> dict[str, str]:
         lectures = read_lectures(o.results, rows)
         if not lectures.rows:
             raise InputError(f"{o.results / 'results.jsonl'} has no results of the text side")
-        write_page(page, TITLE, [text_side_section(lectures)], made_with(), rows=rows)
+        write_page(page, TITLE, [text_side_section(lectures)], describe_machine(), rows=rows)
     print(f"{page}: open it in a browser")
     return {"page": str(page)}
 

@@ -1,9 +1,7 @@
-"""Train DUAL's reader, and score it as it learns.
+"""Train DUAL's reader, and score it as it learns: does a warm-up shorten the plateau?
 
-For hundreds of steps it points at any fact of the passage, then FF1 rises within a few. Does a
-warm-up on brackets, copies or units of plain speech shorten that? The reader is that of
-`speechssl train dual`, and answers are scored as `evaluate qa` scores them in clean speech, from
-units that were extracted before.
+Answers are scored as `evaluate qa` scores them in clean speech, from units that were extracted
+before.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.data import ExampleBatches, read_unit_source, unit_examples
@@ -41,11 +38,12 @@ from speechssl.training import check_share
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.runs import (
-    decisive,
+    count_steps,
     describe_encoder,
     fit_and_score,
+    keep_decisive,
     run_folder,
-    steps_to,
+    run_once,
     write_scores,
 )
 
@@ -107,18 +105,16 @@ def plateau(o: Plateau) -> None:
         "units": source,
     }
     start = identity | {"assignment": o.assignment, "trained": qa.trained}
-    options = decisive(qa) | {"eval_every": o.eval_every}
-    with stage(folder, inputs | start, options) as step:
-        if step.done:
-            card = step.card
-        else:
-            items, drawn, details = train_and_answer(o, folder)
-            details |= start | {"options": options}
-            details |= {"note": note} if (note := synthetic_note(o.corpus)) else {}
-            card = step.finish(
-                write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, drawn)
-            )
-    reached = steps_to(card["curve"])
+    options = keep_decisive(qa) | {"eval_every": o.eval_every}
+
+    def make() -> dict[str, Any]:
+        items, drawn, details = train_and_answer(o, folder)
+        details |= start | {"options": options}
+        details |= {"note": note} if (note := synthetic_note(o.corpus)) else {}
+        return write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, drawn)
+
+    card = run_once(folder, inputs | start, options, make)
+    reached = count_steps(card["curve"])
     when = f"FF1 50 after {reached} steps"
     if reached is None:
         when = f"no FF1 of 50 within {qa.training.steps} steps"
@@ -128,8 +124,8 @@ def plateau(o: Plateau) -> None:
 def train_and_answer(
     o: Plateau, folder: Path
 ) -> tuple[dict[str, tuple[float, float]], BootstrapUnits, dict[str, Any]]:
-    """FF1 of every question of the split that is scored, what is drawn of them, and how training
-    went. folder: for its checkpoints."""
+    """Return the FF1 of every question of the split that is scored, what is drawn of them, and how
+    training went. folder: for its checkpoints."""
     qa = o.qa
     _, symbols, grid, _ = read_unit_source(o.units / qa.split, o.corpus)
     data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)
@@ -151,31 +147,30 @@ def train_and_answer(
     if not qa.dropout:
         remove_dropout(model.encoder)
     pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
-    golds = [
-        [(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None]
-        for q in questions
-    ]
 
-    def scores() -> list[float]:
+    def scores() -> dict[str, float]:
+        """Return the FF1 of all questions with times; one without units counts as wrong, as in
+        `evaluate qa`."""
         model.eval()
+        by_id = {q.id: 0.0 for q in timed}
         # in fp32 scoring takes longer than training
         spans = Reader(model, layout, bf16=qa.training.bf16).read(pairs)
-        answers = [
-            interval_of_units(grid, runs[q.passage], s.first, s.last)
-            for q, s in zip(questions, spans, strict=True)
-        ]
-        return [frame_f1(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
+        for q, span in zip(questions, spans, strict=True):
+            answer = interval_of_units(grid, runs[q.passage], span.first, span.last)
+            gold = [
+                (a.start, a.end) for a in q.answers if a.start is not None and a.end is not None
+            ]
+            by_id[q.id] = frame_f1(answer, gold)
+        return by_id
 
     def mean() -> float:
-        # a question without units counts as wrong, as in `evaluate qa`
-        return sum(scores()) / len(timed)
+        return sum(scores().values()) / len(timed)
 
     batches = ExampleBatches(examples, layout, qa)
     training, curve = fit_and_score(
         model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
     )
-    items = {q.id: (1.0, 0.0) for q in timed}
-    items |= {q.id: (1.0, score) for q, score in zip(questions, scores(), strict=True)}
+    items = {name: (1.0, score) for name, score in scores().items()}
     drawn = passage_units(test, [q.passage for q in timed], [q.id for q in timed])
     parameters = trained_parameters(model)
     details = {"training": training, "curve": curve, "trained_parameters": parameters}

@@ -1,13 +1,9 @@
 """Pre-train a text encoder on artificial data, real text or units, from scratch or continued.
 
-OUT/encoder is a Hugging Face checkpoint with its tokeniser, which everything reads that takes a
-text encoder: `train dual`, `train text-qa`, `classify.py`, and this program again. Symbols of a
-task (DNA, notes) are tokens of their own.
-Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws:
-real tokens are thereby mapped onto artificial ids (arXiv 2109.03537). unigram and bigram imitate
-tokens of a text, which stay what they are. Units become the tokens that DUAL gives them with the
-same seed (`textlm.symbols.assign_tokens`).
-Letters: N tokens, V tokens in a vocabulary, K units.
+Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws.
+unigram and bigram imitate tokens of a text, which stay what they are. Units become the tokens that
+DUAL gives them with the same seed (`textlm.symbols.assign_tokens`), symbols of a task tokens of
+their own. Letters: N tokens, V tokens in a vocabulary, K units.
 """
 
 from __future__ import annotations
@@ -57,10 +53,10 @@ from speechssl.units.storage import load_units, units_card
 from textside.data import (
     OF_TEXT,
     Text,
+    list_plain_ids,
     load_text,
     load_vocabulary,
     make_stream,
-    plain_ids,
     symbol_vocabulary,
     tokenise,
     train_vocabulary,
@@ -73,15 +69,15 @@ from textside.objectives import (
     Pretraining,
     PretrainingBatches,
     Source,
+    as_words,
     check_length,
     keep_filled,
     make_gpt2,
     save_causal,
     set_rows,
-    whole,
 )
 from textside.options import LETTERS, Init, Letters, Objective
-from textside.runs import decisive, describe_encoder
+from textside.runs import describe_encoder, keep_decisive
 from textside.starts import begin, find_tokens
 from textside.tasks import TextTask, load_task
 
@@ -113,13 +109,7 @@ class PretrainText:
         --width 128 --heads 4 --steps 2000
       python recipes/text_side/pretrain.py exp/dyck --data dyck-64 \\
         --tokenizer exp/english/encoder --layers 4 --width 128 --heads 4 --steps 2000
-      python recipes/text_side/pretrain.py exp/dna --data symbols --symbols exp/splice --layers 6 \\
-        --width 384 --length 64 --steps 2000
       python recipes/text_side/pretrain.py exp/warm --data nested --start minilm --steps 500
-      python recipes/text_side/pretrain.py exp/bilingual --text minisqa-en \\
-        --second-text minisqa-zh --vocabulary 4000 --layers 4 --width 128
-      python recipes/text_side/pretrain.py exp/like --text texts/ --like roberta-base \\
-        --tokenizer roberta-base --objective span
     """
 
     out: Path = argument("folder for the encoder")
@@ -204,7 +194,7 @@ def pretrain_text(o: PretrainText) -> None:
     places = {name: getattr(o, name) for name in NAMED}
     # the names of places, and not where they lie on this machine
     names = {name: value and "/".join(Path(value).parts[-2:]) for name, value in places.items()}
-    options = decisive(o) | names
+    options = keep_decisive(o) | names
     folder = o.out / "encoder"
     with stage(o.out, data.inputs, options, grows="options.training.steps") as step:
         if not step.done:
@@ -251,7 +241,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
             source_of(o, data, tokenizer),
             o.objective,
             (*special_tokens(tokenizer), tokenizer.mask_token_id),
-            plain_ids(tokenizer),
+            list_plain_ids(tokenizer),
             o.batch,
             o.length,
             o.mask_share,
@@ -301,7 +291,7 @@ def save_head(head: nn.Module, file: Path) -> None:
 
 
 def read_data(o: PretrainText) -> Data:
-    """Raises InputError for what is not there."""
+    """Read what the options name. Raises InputError for what is not there."""
     inputs: dict[str, Any] = {"text": None}
     texts = []
     for name, place, letters in (
@@ -309,7 +299,7 @@ def read_data(o: PretrainText) -> Data:
         ("second_text", o.second_text, o.letters),
     ):
         if place:
-            text = load_text(place).first(o.documents).spelt(letters)
+            text = load_text(place).first(o.documents).respell(letters)
             texts.append(text)
             inputs[name] = text.hash
     if o.data == UNITS:
@@ -327,10 +317,10 @@ def read_data(o: PretrainText) -> Data:
 
 
 def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -> Source:
-    """Raises InputError for data that there are not."""
+    """Return the source of the sequences. Raises InputError for data that there are not."""
     seed = o.training.seed
     if o.data == TEXT:
-        return by_turns([tokenise(text, tokenizer).part for text in data.texts])
+        return by_turns([tokenise(text, tokenizer).draw_part for text in data.texts])
     if o.data == UNITS:
         folders = [units / SPLIT for units in (o.units, o.second_units) if units]
         count = int(units_card(folders[0])["K"])
@@ -338,7 +328,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         sources = []
         for folder in folders:
             spoken = [runs.units for runs in load_units(folder).values()]
-            sources.append(whole(RandomCrops(spoken, tokens, folder)))
+            sources.append(as_words(RandomCrops(spoken, tokens, folder)))
         return by_turns(sources)
     if data.symbols is not None and o.symbols:
         vocabulary = data.symbols.vocabulary
@@ -346,13 +336,13 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         examples = data.symbols.splits["train"]
         sequences = [np.array([numbers[s] for s in e.symbols], np.int64) for e in examples]
         tokens = np.array(find_tokens(tokenizer, vocabulary), np.int64)
-        return whole(RandomCrops(sequences, tokens, o.symbols))
-    plain = plain_ids(tokenizer)
+        return as_words(RandomCrops(sequences, tokens, o.symbols))
+    plain = list_plain_ids(tokenizer)
     if o.data in OF_TEXT and data.texts:
-        return whole(make_stream(o.data, len(plain), tokenise(data.texts[0], tokenizer).ids))
+        return as_words(make_stream(o.data, len(plain), tokenise(data.texts[0], tokenizer).ids))
     plain = np.random.default_rng(seed).permutation(plain)
     stream = make_stream(o.data, len(plain))
-    return whole(lambda rng, length: plain[stream(rng, length)])
+    return as_words(lambda rng, length: plain[stream(rng, length)])
 
 
 def by_turns(sources: Sequence[Source]) -> Source:
@@ -367,8 +357,8 @@ class RandomCrops:
     long."""
 
     def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
-        """sequences: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where
-        there are none."""
+        """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,).
+        Raises InputError where there are none."""
         self.sequences, self.tokens = keep_filled(sequences, place), tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
@@ -426,7 +416,8 @@ def choose_vocabulary(o: PretrainText, data: Data) -> PreTrainedTokenizerBase:
 def save_encoder(
     encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase, folder: Path
 ) -> None:
-    """A checkpoint that `load_text_encoder` reads. table: (V, E), which the encoder gets back."""
+    """Write a checkpoint that `load_text_encoder` reads. table: (V, E), which the encoder gets
+    back."""
     embeddings = nn.Embedding(table.num_embeddings, table.embedding_dim)
     embeddings.weight = nn.Parameter(table.weight.detach().clone())
     encoder.set_input_embeddings(embeddings)

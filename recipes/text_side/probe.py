@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from speechssl.units.storage import iterate_units, load_units, units_card
 from textside.lm import BIGRAM, Bigram, Model, check_same, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
 from textside.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
-from textside.runs import PERPLEXITY, decisive, run_folder, write_scores
+from textside.runs import PERPLEXITY, keep_decisive, run_folder, write_scores
 from textside.tasks import ACCURACY
 from textside.words import Listed, SpokenWord, read_spoken_words
 
@@ -45,8 +46,6 @@ class Probe:
     UNITS/train, as a floor. RESULTS/runs has what every item got; a table is printed by `gains.py`.
 
       python recipes/text_side/probe.py exp/lm-text units exp/text_side --arm text \\
-        --spoken-words words --word-units word-units
-      python recipes/text_side/probe.py bigram units exp/text_side --arm bigram \\
         --spoken-words words --word-units word-units
     """
 
@@ -86,7 +85,7 @@ def probe(o: Probe) -> None:
         kept = ("start", "weights", "units", "curve", "options", "training")
         details = {name: card[name] for name in kept}
     seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
-    details |= {"probe": decisive(o)}
+    details |= {"probe": keep_decisive(o)}
     scores = lm.log_probs([u.runs.units for u in spoken])
     items = {
         u.id: (float(len(log_probs)), -float(log_probs.sum()))
@@ -180,14 +179,10 @@ def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, 
 
 
 def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
-    """(the place of the word that is asked for among those of the prompt, that of the unit that the
-    model finds likeliest).
+    """Ask with prompts of a few examples; return of every prompt the place of the word that is
+    asked for, and that of the unit that the model finds likeliest, among those of the prompt.
 
-    A prompt shows `shots` readings of each of `ways` words in a random order, each followed by the
-    unit that stands for the word in this prompt, and then another reading. These units are drawn
-    from those that no reading in the prompt begins or ends with (where there are too few, the
-    rarest there), for a unit does not follow itself: runs are one symbol, and no model would
-    predict it. Raises InputError for too few words or voices.
+    Raises InputError for too few words or voices.
     """
     readings: dict[str, list[np.ndarray]] = {}
     for word, units in listed:
@@ -200,31 +195,51 @@ def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
             f"{len(words)}; give smaller --ways or --shots, or speak more words by more voices"
         )
     rng = np.random.default_rng(o.seed)
-    prompts, gold, marks, targets = [], [], [], []
+    prompts, marks, asked = [], [], []
     for _ in range(o.queries):
         chosen = [words[i] for i in rng.permutation(len(words))[: o.ways]]
         right = int(rng.integers(o.ways))
-        shown, query = list[tuple[int, np.ndarray]](), np.zeros(0, np.int64)
-        for way, word in enumerate(chosen):
-            order = rng.permutation(len(readings[word]))
-            shown += [(way, readings[word][i]) for i in order[: o.shots]]
-            if way == right:
-                query = readings[word][order[o.shots]]
-        readings_shown = [reading for _, reading in shown] + [query]
-        edges = Counter(int(reading[at]) for reading in readings_shown for at in (0, -1))
-        order_of_signs = sorted(rng.permutation(lm.symbols).tolist(), key=lambda unit: edges[unit])
-        signs = np.array(order_of_signs[: o.ways])
-        parts = [np.append(shown[i][1], signs[shown[i][0]]) for i in rng.permutation(len(shown))]
-        prompts.append(np.concatenate([*parts, query]))
-        gold.append(right)
+        prompt, signs = draw_prompt([readings[word] for word in chosen], right, lm.symbols, o, rng)
+        prompts.append(prompt)
         marks.append(signs)
-        targets.append(chosen[right])
-    following = lm.next_units(prompts)
+        asked.append((chosen[right], right))
     items: Items = {}
-    asked = zip(targets, gold, following, marks, strict=True)
-    for i, (word, right, scores, signs) in enumerate(asked):
+    predicted = zip(asked, lm.next_units(prompts), marks, strict=True)
+    for i, ((word, right), scores, signs) in enumerate(predicted):
         items[f"{i}-{word}"] = float(right), float(np.argmax(scores[signs]))
-    return items, targets
+    return items, [word for word, _ in asked]
+
+
+def draw_prompt(
+    readings: Sequence[Sequence[np.ndarray]],
+    right: int,
+    symbols: int,
+    o: Probe,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a prompt (U,), and the units that stand for its words, (ways,).
+
+    readings: of each word. The prompt has `shots` readings of each in a random order, each followed
+    by the unit that stands for its word, and then another reading of the word `right`. Units are
+    drawn from those that no reading in the prompt begins or ends with (where there are too few, the
+    rarest there), for a unit does not follow itself: runs are one symbol, and no model would
+    predict it.
+    """
+    shown: list[tuple[int, np.ndarray]] = []
+    query = np.zeros(0, np.int64)
+    for way, of_word in enumerate(readings):
+        order = rng.permutation(len(of_word))
+        shown += [(way, of_word[i]) for i in order[: o.shots]]
+        if way == right:
+            query = of_word[order[o.shots]]
+    edges = Counter(int(reading[at]) for _, reading in [*shown, (right, query)] for at in (0, -1))
+    rarest_first = sorted(rng.permutation(symbols).tolist(), key=lambda unit: edges[unit])
+    signs = np.array(rarest_first[: o.ways])
+    parts = []
+    for i in rng.permutation(len(shown)):
+        way, reading = shown[i]
+        parts.append(np.append(reading, signs[way]))
+    return np.concatenate([*parts, query]), signs
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import stage, write_json, write_text
+from speechssl.artifacts import write_json, write_lines
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import Count, Whole, argument, option
-from textside.data import Text, load_text, sentences
-from textside.runs import decisive
+from textside.data import Text, load_text, split_sentences
+from textside.runs import keep_decisive, run_once
 from textside.tasks import SPLITS
 
 
@@ -52,11 +51,11 @@ PIECE = 4  # words of overlap
 def make_sentence_tasks(o: SentenceTasks) -> None:
     """Write the tasks, once. Raises InputError where the text has too few documents."""
     text = load_text(o.source, o.split)
-    with stage(o.out, {"text": text.hash}, decisive(o)) as step:
-        if not step.done:
-            lines = write_tasks(text, o)
-            step.finish({"what": "sentence tasks", "text": text.source, "made": lines})
-        made = step.card["made"]
+
+    def make() -> dict[str, Any]:
+        return {"what": "sentence tasks", "text": text.source, "made": write_tasks(text, o)}
+
+    made = run_once(o.out, {"text": text.hash}, keep_decisive(o), make)["made"]
     print(*made, sep="\n")
 
 
@@ -64,8 +63,8 @@ def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
     """Return a line for each of what was made."""
     documents = {}
     for name, paragraphs in text.documents.items():
-        in_sentences = [sentences(paragraph) for paragraph in paragraphs]
-        if any(_long_sentences(paragraph) for paragraph in in_sentences):
+        in_sentences = [split_sentences(paragraph) for paragraph in paragraphs]
+        if any(_keep_long(paragraph) for paragraph in in_sentences):
             documents[name] = in_sentences
     if len(documents) < 3:
         raise InputError(
@@ -76,63 +75,63 @@ def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
     parts = _split_documents(documents, rng)
     sizes = {"train": o.train, "dev": o.test, "test": o.test}
     lines = []
-    for name, make in (("order", _order), ("overlap", _overlap)):
+    for name, make in (("order", _make_order), ("overlap", _make_overlap)):
         examples = {
             split: make([documents[d] for d in parts[split]], sizes[split], rng) for split in SPLITS
         }
         lines.append(_write(o.out / name, name, examples, text.source))
-    topics = _topic(documents, o.topics, sizes, rng)
+    topics = _make_topic(documents, o.topics, sizes, rng)
     return [*lines, _write(o.out / "topic", "topic", topics, text.source)]
 
 
 Paragraphs = Sequence[Sequence[str]]  # sentences
 
 
-def _long_sentences(candidates: Sequence[str]) -> list[str]:
-    """Those of enough words."""
+def _keep_long(candidates: Sequence[str]) -> list[str]:
+    """Keep the sentences of enough words."""
     return [sentence for sentence in candidates if len(sentence.split()) >= FEWEST]
 
 
 def _split_documents(
     documents: Mapping[str, Paragraphs], rng: np.random.Generator
 ) -> dict[str, list[str]]:
-    """About 70, 15 and 15 % of the documents, at least one each."""
+    """Split the documents: about 70, 15 and 15 %, at least one each."""
     names = [list(documents)[i] for i in rng.permutation(len(documents))]
     few = max(1, round(0.15 * len(names)))
     return {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
 
 
-def _drawn(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
+def _draw(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 
-def _order(
+def _make_order(
     documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 ) -> list[dict[str, str]]:
     successive = (
         pair for document in documents for paragraph in document for pair in pairwise(paragraph)
     )
-    pairs = [pair for pair in successive if len(_long_sentences(pair)) == 2]
+    pairs = [pair for pair in successive if len(_keep_long(pair)) == 2]
     examples = []
-    for first, second in _drawn(pairs, count, rng):
+    for first, second in _draw(pairs, count, rng):
         swapped = rng.random() < 0.5
         a, b = (second, first) if swapped else (first, second)
         examples.append({"text": a, "pair": b, "label": "exchanged" if swapped else "in order"})
     return examples
 
 
-def _overlap(
+def _make_overlap(
     documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 ) -> list[dict[str, str]]:
-    """Words of another sentence of the document, at least half of which the first one does not
-    have, or its own."""
+    """Make pairs of a sentence and words of it, or of another sentence of the document, at least
+    half of which the first does not have."""
     whole, places = [], []
     for i, document in enumerate(documents):
-        whole.append([s for paragraph in document for s in _long_sentences(paragraph)])
+        whole.append([s for paragraph in document for s in _keep_long(paragraph)])
         if len(whole[i]) > 1:
             places += [(i, n) for n in range(len(whole[i]))]
     examples: list[dict[str, str]] = []
-    for i, n in _drawn(places, len(places), rng):
+    for i, n in _draw(places, len(places), rng):
         if len(examples) == count:
             break
         sentence, inside = whole[i][n], bool(rng.random() < 0.5)
@@ -147,28 +146,28 @@ def _overlap(
     return examples
 
 
-def _topic(
+def _make_topic(
     documents: Mapping[str, Paragraphs],
     topics: int,
     sizes: Mapping[str, int],
     rng: np.random.Generator,
 ) -> dict[str, list[dict[str, str]]]:
-    """Paragraphs are in one split alone, where a document has several; sentences, where it has
-    one."""
+    """Make sentences with their documents. Paragraphs are in one split alone where a document has
+    several; sentences, where it has one."""
     count = {
-        name: sum(len(_long_sentences(paragraph)) for paragraph in document)
+        name: sum(len(_keep_long(paragraph)) for paragraph in document)
         for name, document in documents.items()
     }
     chosen = sorted(sorted(documents, key=lambda name: (-count[name], name))[:topics])
     examples: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
     for name in chosen:
-        pieces = [long for paragraph in documents[name] if (long := _long_sentences(paragraph))]
+        pieces = [long for paragraph in documents[name] if (long := _keep_long(paragraph))]
         pieces = pieces if len(pieces) > 2 else [[sentence] for long in pieces for sentence in long]
         few = max(1, round(0.15 * len(pieces)))
         for n, i in enumerate(rng.permutation(len(pieces))):
             split = "dev" if n < few else "test" if n < 2 * few else "train"
             examples[split] += [{"text": s, "label": name} for s in pieces[i]]
-    return {split: _drawn(of_split, sizes[split], rng) for split, of_split in examples.items()}
+    return {split: _draw(of_split, sizes[split], rng) for split, of_split in examples.items()}
 
 
 def _write(
@@ -180,9 +179,8 @@ def _write(
                 f"the text {source} gives no examples of {name} for {split}; give a text with "
                 "more and longer documents"
             )
-        named = ({"id": f"{split}-{i}"} | e for i, e in enumerate(examples))
-        lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in named)
-        write_text(folder / f"{split}.jsonl", "".join(lines))
+        named = [{"id": f"{split}-{i}"} | e for i, e in enumerate(examples)]
+        write_lines(folder / f"{split}.jsonl", named)
     write_json(folder / "task.json", {"task": name, "text": source})
     counts = (f"{len(examples)} {split}" for split, examples in splits.items())
     return f"{folder}: {name}, {', '.join(counts)}"

@@ -1,13 +1,11 @@
 """Speak words and their non-words, for spot-the-word (sWUGGY, arXiv 2011.11588) and its kin.
 
-sWUGGY's non-words are Wuggy's; here a word of a corpus and its non-word differ in one phone, by the
-rule in `SpokenWords`. Both go to the synthesiser as phones, so that nothing but the phone tells
-them apart.
+sWUGGY's non-words are Wuggy's. Here both go to the synthesiser as phones, so that nothing but one
+phone tells them apart.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -16,11 +14,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artifacts import stage, write_text
+from speechssl.artifacts import write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
@@ -30,6 +29,7 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trim_silence
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import plain_words
+from textside.runs import run_once
 from textside.words import MANIFEST, SpokenWord
 
 
@@ -93,17 +93,17 @@ class Pair:
     place: int
 
 
-def bare(phones: Sequence[str]) -> tuple[str, ...]:
-    """Without stress marks."""
+def remove_stress(phones: Sequence[str]) -> tuple[str, ...]:
+    """Remove the stress marks."""
     return tuple(_STRESS.sub("", phone) for phone in phones)
 
 
-def pairs_of(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Neighbours in a word, its edges among them. phones: without stress."""
+def list_neighbours(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """List the neighbours in a word, its edges among them. phones: without stress."""
     return pairwise((EDGE, *phones, EDGE))
 
 
-def non_word(
+def make_non_word(
     word: str,
     phones: Sequence[str],
     pairs: Mapping[tuple[str, str], int],
@@ -111,10 +111,12 @@ def non_word(
 ) -> Pair | None:
     """Return a word with its non-word; None where there is none. pairs: how often neighbours occur;
     real: pronunciations of words."""
-    plain = bare(phones)
+    plain = remove_stress(phones)
 
     def frequency(sequence: Sequence[str]) -> float:
-        return sum(math.log(pairs[pair]) for pair in pairs_of(sequence)) / (len(sequence) + 1)
+        return sum(math.log(pairs[pair]) for pair in list_neighbours(sequence)) / (
+            len(sequence) + 1
+        )
 
     candidates: list[tuple[float, int, str]] = []
     for place, phone in enumerate(plain):
@@ -123,7 +125,7 @@ def non_word(
             if (
                 other != phone
                 and variant not in real
-                and all(pairs.get(pair) for pair in pairs_of(variant))
+                and all(pairs.get(pair) for pair in list_neighbours(variant))
             ):
                 candidates.append((abs(frequency(variant) - frequency(plain)), place, other))
     if not candidates:
@@ -136,25 +138,27 @@ def non_word(
 def choose_pairs(
     words: Mapping[str, int], count: int, fewest: int, avoided: Sequence[str]
 ) -> list[Pair]:
-    """Of the commonest words those that have a non-word, and no pronunciation that came before.
+    """Choose the commonest words that have a non-word, and no pronunciation that came before.
     words: how often each occurs.
 
     Raises InputError where there are fewer than `count`.
     """
     listed = sorted(words, key=lambda word: (-words[word], word))
     spoken = dict(zip(listed, pronounce(listed, "en-us", stress=True), strict=True))
-    real = {bare(phones) for phones in spoken.values()}
+    real = {remove_stress(phones) for phones in spoken.values()}
     real |= {tuple(phones) for phones in pronounce(avoided, "en-us")}
-    pairs = Counter(pair for phones in spoken.values() for pair in pairs_of(bare(phones)))
+    pairs = Counter(
+        pair for phones in spoken.values() for pair in list_neighbours(remove_stress(phones))
+    )
     chosen: list[Pair] = []
     used: set[tuple[str, ...]] = set()
     for word, phones in spoken.items():
-        plain = bare(phones)
+        plain = remove_stress(phones)
         if len(chosen) == count or len(plain) < fewest or plain in used:
             continue
-        if candidate := non_word(word, phones, pairs, real | used):
+        if candidate := make_non_word(word, phones, pairs, real | used):
             chosen.append(candidate)
-            used |= {plain, bare(candidate.other)}
+            used |= {plain, remove_stress(candidate.other)}
     if len(chosen) < count:
         raise InputError(
             f"only {len(chosen)} words of the corpus have {fewest} phones and a non-word, not "
@@ -174,25 +178,27 @@ def make_spoken_words(o: SpokenWords) -> None:
         raise InputError(f"no training set lacks more voices; give --voices {len(voices)} at most")
     voices = voices[: o.voices]
     inputs = {"data": data_hash(o.corpus, o.split), "avoid": o.avoid}
-    with stage(o.out, inputs, {"words": o.words, "voices": o.voices, "phones": o.phones}) as step:
-        if not step.done:
-            avoided = real_words(o.avoid) if o.avoid else []
-            pairs = choose_pairs(words_of(o.corpus, o.split), o.words, o.phones, avoided)
-            lines = speak(pairs, voices, o.out)
-            write_text(o.out / MANIFEST, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
-            card = {
-                "what": "spoken words",
-                "words": len(pairs),
-                "voices": [voice.name for voice in voices],
-                "pairs": [asdict(pair) for pair in pairs],
-            }
-            step.finish(card)
-        count, spoken_by = step.card["words"], len(step.card["voices"])
+    options = {"words": o.words, "voices": o.voices, "phones": o.phones}
+
+    def make() -> dict[str, Any]:
+        avoided = list_real_words(o.avoid) if o.avoid else []
+        pairs = choose_pairs(count_words(o.corpus, o.split), o.words, o.phones, avoided)
+        lines = speak(pairs, voices, o.out)
+        write_lines(o.out / MANIFEST, [asdict(line) for line in lines])
+        return {
+            "what": "spoken words",
+            "words": len(pairs),
+            "voices": [voice.name for voice in voices],
+            "pairs": [asdict(pair) for pair in pairs],
+        }
+
+    card = run_once(o.out, inputs, options, make)
+    count, spoken_by = card["words"], len(card["voices"])
     print(f"{o.out}: {count} words and as many non-words by {spoken_by} voices")
 
 
-def words_of(corpus: Path, split: str) -> Counter[str]:
-    """How often each word occurs. Raises InputError for a corpus that is not English."""
+def count_words(corpus: Path, split: str) -> Counter[str]:
+    """Count how often each word occurs. Raises InputError for a corpus that is not English."""
     data = load_corpus(corpus, split)
     if data.language != "en":
         raise InputError(f"{corpus} is in {data.language}; words are taken from an English corpus")
@@ -200,8 +206,8 @@ def words_of(corpus: Path, split: str) -> Counter[str]:
     return Counter(word for text in written for word in re.findall(r"[a-z]+", text.lower()))
 
 
-def real_words(encoder: str) -> list[str]:
-    """Those of the vocabulary of a text encoder."""
+def list_real_words(encoder: str) -> list[str]:
+    """List the words of the vocabulary of a text encoder."""
     _, tokenizer = load_text_encoder(encoder)
     tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
     return [token.lstrip("Ġ▁") for token in tokens]
@@ -215,14 +221,14 @@ def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[Spo
             for voice in voices:
                 name = f"{number:04d}-{'word' if real else 'other'}-{voice.name}"
                 place = f"audio/{name}.flac"
-                write_flac(out / place, spoken(phones, voice))
+                write_flac(out / place, synthesise(phones, voice))
                 said = " ".join(phones)
                 lines.append(SpokenWord(name, place, pair.word, real, voice.name, said))
     return lines
 
 
-def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
-    """(N,) samples at 16 kHz between two short silences."""
+def synthesise(phones: Sequence[str], voice: Voice) -> np.ndarray:
+    """Return samples (N,) at 16 kHz, between two short silences."""
     audio = speak_phones(phones, voice)
     samples = audio.samples.astype(np.float32) / 2**15
     samples = trim_silence(resample(samples, audio.sample_rate, SAMPLE_RATE))

@@ -1,15 +1,10 @@
 """Take the loss around a trained reader along lines and in planes, on windows of training and of
 other data.
 
-Random directions are filter-normalised (Li et al., arXiv 1712.09913): every row of a matrix is as
-long as that of the weights, and vectors (biases, norms) have none. The path (Hao et al.,
-1908.05620) goes from the weights that training began with, at 0, to those that it ended with, at 1.
-The start is made again from the text encoder and the seed that the reader's card names; the end is
-the reader as it was saved, with matrices in int8.
-Three numbers are taken of it, per window: the loss at the end; how far the loss on the path lies
-above the straight line between its ends, in the mean (a hill on the way); how far it rises, in the
-mean, along the random line (how sharp the minimum is).
-Letters: P points, N windows, B windows in a batch.
+The end is the reader as it was saved, with matrices in int8. Of every window the loss at the end is
+taken; how far the loss on the path lies above the straight line between its ends, in the mean (a
+hill on the way); and how far it rises, in the mean, along the random line (how sharp the minimum
+is). Letters: P points, N windows, B windows in a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ import torch
 from torch.nn import functional
 from tqdm import tqdm
 
-from speechssl.artifacts import MADE_FROM, read_json, stage, write_json, write_text
+from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
 from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
@@ -46,7 +41,7 @@ from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from textside.runs import NATS, decisive, run_folder, write_scores
+from textside.runs import NATS, keep_decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +97,7 @@ def surface(o: Surface) -> None:
     model, layout, card = load_reader(o.reader)
     if (o.reader / SHIFT).is_file():
         load_shift(o.reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
-    kind = kind_of(o, card)
+    kind = read_kind(o, card)
     split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {
@@ -112,36 +107,37 @@ def surface(o: Surface) -> None:
     if o.units is not None:
         inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
     folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)
-    options = decisive(o)
-    with stage(folder, inputs, options) as step:
-        if not step.done:
-            windows = {
-                name: windows_of(name, model, layout, card, o) for name in dict.fromkeys(splits)
-            }
-            first = start_of(o.corpus, o.reader, card, model)
-            place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-            model.to(place)
-            losses = Losses(model, windows, folder / "points.jsonl", place)
-            lines, planes = take(losses, first, o)
-            details = {
-                "kind": kind,
-                "arm": o.arm,
-                "seed": seed,
-                "splits": list(splits),
-                "directions": o.seed,
-            }
-            write_surface(folder, lines | planes, windows, details)
-            for task, items in numbers(lines, kind, *splits).items():
-                facts = {"reader": card["weights"], "options": options, "curve": []}
-                drawn = BootstrapUnits("window", tuple((name,) for name in items))
-                write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
-            counts = {name: len(w) for name, w in windows.items()}
-            step.finish(details | {"points": len(losses.by_point), "windows": counts})
-        points = step.card["points"]
+    options = keep_decisive(o)
+
+    def make() -> dict[str, Any]:
+        windows = {
+            name: read_windows(name, model, layout, card, o) for name in dict.fromkeys(splits)
+        }
+        first = remake_start(o.corpus, o.reader, card, model)
+        place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model.to(place)
+        losses = Losses(model, windows, folder / "points.jsonl", place)
+        lines, planes = take_losses(losses, first, o)
+        details = {
+            "kind": kind,
+            "arm": o.arm,
+            "seed": seed,
+            "splits": list(splits),
+            "directions": o.seed,
+        }
+        write_surface(folder, lines | planes, windows, details)
+        for task, items in measure_lines(lines, kind, *splits).items():
+            facts = {"reader": card["weights"], "options": options, "curve": []}
+            drawn = BootstrapUnits("window", tuple((name,) for name in items))
+            write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
+        counts = {name: len(w) for name, w in windows.items()}
+        return details | {"points": len(losses.by_point), "windows": counts}
+
+    points = run_once(folder, inputs, options, make)["points"]
     print(f"{folder}: {points} points of the loss of {kind} ({o.arm}, seed {seed})")
 
 
-def kind_of(o: Surface, card: Mapping[str, Any]) -> str:
+def read_kind(o: Surface, card: Mapping[str, Any]) -> str:
     """Return dual or text-qa. Raises InputError where --units does not suit the reader."""
     kind = KINDS.get(str(card.get("what")))
     if kind is None or (o.units is None) == (kind == "dual"):
@@ -175,7 +171,7 @@ def write_surface(
 # ---- what the reader began as
 
 
-def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel) -> Weights:
+def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel) -> Weights:
     """Make the weights that training began with again. Raises InputError where they are not to be
     had."""
     names = QaOptions.__dataclass_fields__.keys() - {"training"}
@@ -201,10 +197,10 @@ def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanMod
 # ---- losses
 
 
-def windows_of(
+def read_windows(
     split: str, model: SpanModel, layout: Layout, card: Mapping[str, Any], o: Surface
 ) -> list[Batch]:
-    """Windows of a split with their answers, one a batch: N, as training has them."""
+    """Read N windows of a split with their answers, one a batch, as training has them."""
     data = load_corpus(o.corpus, split)
     examples: list[Example]
     if o.units is not None:
@@ -242,8 +238,8 @@ class Losses:
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
-        """Losses by split at the end plus steps along directions. name: of the point, in the
-        file."""
+        """Return the losses by split at the end plus steps along directions. name: of the point, in
+        the file."""
         if name not in self.by_point:
             for key, value in self.model.named_parameters():
                 moved = self.end[key].clone()
@@ -294,7 +290,9 @@ def random_direction(end: Weights, seed: int) -> Weights:
     return direction
 
 
-def take(losses: Losses, start: Weights, o: Surface) -> tuple[dict[str, Any], dict[str, Any]]:
+def take_losses(
+    losses: Losses, start: Weights, o: Surface
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y,
     P of x, N)."""
     path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
@@ -326,10 +324,10 @@ def take(losses: Losses, start: Weights, o: Surface) -> tuple[dict[str, Any], di
     return lines, planes
 
 
-def numbers(
+def measure_lines(
     lines: Mapping[str, Mapping[str, np.ndarray]], kind: str, train: str, dev: str
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Of every measure its task, and (0, value in nats) of every window."""
+    """Return the task of every measure, and (0, value in nats) of every window."""
     path, random = lines[PATH], lines[RANDOM]
     at = path["at"]
     inside = (at > 0) & (at < 1)

@@ -3,23 +3,22 @@ proteins, music."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from speechssl.artifacts import hash_files, stage, write_json, write_text
+from speechssl.artifacts import hash_files, write_json, write_lines
 from speechssl.cli import script
 from speechssl.errors import InputError, MissingExtra, first_line, report_set_aside
 from speechssl.options import Count, Whole, argument, option
-from textside.runs import decisive
+from textside.runs import keep_decisive, run_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,18 +90,20 @@ def make_symbols(o: Symbols) -> None:
     files = find_files(o)
     # of scores the names: hashing them all takes longer than reading some
     source = [path.name for path in files] if o.kind == "composer" else hash_files(files)
-    with stage(o.out, {"source": source}, decisive(o)) as step:
-        if not step.done:
-            parts = divide_examples(read_examples(o, files), np.random.default_rng(o.seed))
-            write_splits(parts, o)
-            details = {"task": o.kind, "metric": "accuracy", "source": SOURCES[o.kind]}
-            if o.kind in ("promoter", "composer"):
-                details["note"] = f"{o.kind}: {SOURCES[o.kind]}."
-            write_json(o.out / "task.json", details)
-            counts = ", ".join(f"{len(of_split)} {split}" for split, of_split in parts.items())
-            made = f"{o.kind}, {counts} ({SOURCES[o.kind]})"
-            step.finish({"what": "task of symbols", "made": made} | details)
-        print(f"{o.out}: {step.card['made']}")
+
+    def make() -> dict[str, Any]:
+        parts = divide_examples(read_examples(o, files), np.random.default_rng(o.seed))
+        write_splits(parts, o)
+        details = {"task": o.kind, "metric": "accuracy", "source": SOURCES[o.kind]}
+        if o.kind in ("promoter", "composer"):
+            details["note"] = f"{o.kind}: {SOURCES[o.kind]}."
+        write_json(o.out / "task.json", details)
+        counts = ", ".join(f"{len(of_split)} {split}" for split, of_split in parts.items())
+        made = f"{o.kind}, {counts} ({SOURCES[o.kind]})"
+        return {"what": "task of symbols", "made": made} | details
+
+    card = run_once(o.out, {"source": source}, keep_decisive(o), make)
+    print(f"{o.out}: {card['made']}")
 
 
 def write_splits(parts: Mapping[str, Sequence[SymbolExample]], o: Symbols) -> None:
@@ -114,11 +115,10 @@ def write_splits(parts: Mapping[str, Sequence[SymbolExample]], o: Symbols) -> No
         for number, e in enumerate(examples):
             name = f"{split}-{number}"
             if e.label in labels and symbols.issuperset(e.symbols):
-                line = {"id": name, "symbols": list(e.symbols), "label": e.label}
-                lines.append(json.dumps(line) + "\n")
+                lines.append({"id": name, "symbols": list(e.symbols), "label": e.label})
             else:
                 strange[name] = "training does not have its label or one of its symbols"
-        write_text(o.out / f"{split}.jsonl", "".join(lines))
+        write_lines(o.out / f"{split}.jsonl", lines)
     report_set_aside(strange, f"the task {o.kind}", "example")
 
 

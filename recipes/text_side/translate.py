@@ -1,12 +1,9 @@
 """Translate tokens by the difference between the mean states of two languages (arXiv 2010.10041).
 
-The language vector, mean state of the second language less that of the first, is added alpha times
-to the output of a layer, and the head for masked tokens says what every token of a sentence has
-become. Scored are the share of tokens that are now the second language's (those that its text has
-more often), and, where words of the lexicon stood, how many of the tokens are among those of the
-translations of the piece, each as often as it is there (BLEU-1's precision, on that part of the
-text).
-Letters: B sequences, S tokens in a sequence, V vocabulary.
+A token is the second language's where its text has it more often. Where words of the lexicon stood,
+those tokens are right that are among the translations of the piece, each as often as it is there
+(BLEU-1's precision, on that part of the text). Letters: B sequences, S tokens in a sequence, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForMaskedLM
 
-from speechssl.artifacts import stage
 from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.errors import InputError
@@ -36,16 +33,16 @@ from textside.languages import (
     Body,
     Sequence_,
     Two,
-    framed,
+    find_room,
+    frame_pieces,
     load_body,
-    room_of,
-    states_of,
-    two_languages,
+    mean_states,
+    read_languages,
 )
 from textside.objectives import MLM_HEAD, TokenHead
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import CONVERTED, PRECISION
-from textside.runs import decisive, describe_encoder, run_folder, write_scores
+from textside.runs import describe_encoder, keep_decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +107,7 @@ def load_predictor(name: str) -> tuple[Body, Predict]:
 
 
 @torch.inference_mode()
-def predicted(
+def predict_tokens(
     body: Body, predict: Predict, sequences: Sequence[Sequence_], batch: int
 ) -> list[np.ndarray]:
     """Return the likeliest token at every place of each sequence, (S,); never a special."""
@@ -118,7 +115,7 @@ def predicted(
     guesses = []
     for start in range(0, len(sequences), batch):
         pieces = sequences[start : start + batch]
-        logits = predict(*framed(body, pieces)).index_fill(2, special, -torch.inf)
+        logits = predict(*frame_pieces(body, pieces)).index_fill(2, special, -torch.inf)
         tokens = logits.argmax(2).cpu().numpy()
         guesses += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, pieces, strict=True)]
     return guesses
@@ -131,51 +128,11 @@ def translate(o: Translate) -> None:
     lexicon without words of the text.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
-    two, identity = two_languages(o), describe_encoder(o.encoder)
-    options = decisive(o)
-    with stage(folder, {**two.inputs, **identity}, options) as step:
-        if not step.done:
-            body, predict = load_predictor(o.encoder)
-            for layer in o.layers:
-                check_layer(body.encoder, layer)
-            room = room_of(body, o.length)
-            whole = [two.sequences(i, (), body, room) for i in (0, 1)]
-            means = [states_of(body, pieces, 0, o.batch).mean for pieces in whole]
-            of_second = tokens_of_second(whole, body.table.num_embeddings)
-            pieces, gloss, stood = pieces_with_words(two, body, min(PIECE, room))
-            if not pieces:
-                raise InputError(
-                    f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
-                    "give a lexicon of this text"
-                )
-            guess = best_constant(gloss, stood)
-            details = identity | {"options": options, "curve": [], "constant": guess}
-
-            cells = []
-            for layer in o.layers:
-                vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
-                for alpha in o.alphas:
-                    with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
-                        guesses = predicted(body, predict, pieces, o.batch)
-                    converted, precision = {}, {}
-                    for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
-                        # where words stood
-                        produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
-                        converted[str(n)] = (1.0, float(of_second[tokens].mean()))
-                        precision[str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
-                    cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
-                    for name, items in ((CONVERTED, converted), (PRECISION, precision)):
-                        task = f"{name}-{layer}x{alpha:g}"
-                        card = write_scores(o.results, task, name, o.arm, o.seed, items, details)
-                        cell[name] = card["value"]
-                    cell["examples"] = [
-                        [body.tokenizer.decode(ids) for ids in pair]
-                        for pair in zip((i for i, _ in pieces[:EXAMPLES]), guesses, strict=False)
-                    ]
-                    cells.append(cell)
-            facts = {"cells": cells, "constant": guess, "pieces": len(pieces)}
-            step.finish({"what": "token translation"} | facts)
-        card = step.card
+    two, identity = read_languages(o), describe_encoder(o.encoder)
+    options = keep_decisive(o)
+    details = identity | {"options": options, "curve": []}
+    inputs = {**two.inputs, **identity}
+    card = run_once(folder, inputs, options, lambda: translate_text(two, details, o))
     best = max(card["cells"], key=lambda cell: cell["precision"])
     print(
         f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % "
@@ -184,15 +141,56 @@ def translate(o: Translate) -> None:
     )
 
 
-def best_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float:
+def translate_text(two: Two, details: dict[str, Any], o: Translate) -> dict[str, Any]:
+    """Translate, write the scores of every layer and alpha, and return the card. details: of every
+    run's card."""
+    body, predict = load_predictor(o.encoder)
+    for layer in o.layers:
+        check_layer(body.encoder, layer)
+    room = find_room(body, o.length)
+    whole = [two.sequences(i, (), body, room) for i in (0, 1)]
+    means = [mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
+    of_second = find_second_tokens(whole, body.table.num_embeddings)
+    pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
+    if not pieces:
+        raise InputError(
+            f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
+            "give a lexicon of this text"
+        )
+    constant = score_constant(gloss, stood)
+    cells = []
+    for layer, alpha in product(o.layers, o.alphas):
+        vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
+        with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
+            guesses = predict_tokens(body, predict, pieces, o.batch)
+        items: dict[str, dict[str, tuple[float, float]]] = {CONVERTED: {}, PRECISION: {}}
+        for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
+            # where words stood
+            produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
+            items[CONVERTED][str(n)] = (1.0, float(of_second[tokens].mean()))
+            items[PRECISION][str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
+        cell: dict[str, Any] = {"layer": layer, "alpha": alpha, "examples": []}
+        for name, of_pieces in items.items():
+            task = f"{name}-{layer}x{alpha:g}"
+            about = details | {"constant": constant}
+            card = write_scores(o.results, task, name, o.arm, o.seed, of_pieces, about)
+            cell[name] = card["value"]
+        for (ids, _), tokens in zip(pieces[:EXAMPLES], guesses, strict=False):
+            cell["examples"].append([body.tokenizer.decode(each) for each in (ids, tokens)])
+        cells.append(cell)
+    facts = {"cells": cells, "constant": constant, "pieces": len(pieces)}
+    return {"what": "token translation"} | facts
+
+
+def score_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float:
     """Return the best precision with one and the same token everywhere."""
     pairs = list(zip(gloss, stood, strict=True))
     tokens = set().union(*gloss)
     return max(float(np.mean([min(counts[t], n) / n for counts, n in pairs])) for t in tokens)
 
 
-def tokens_of_second(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
-    """(V,) whether a token is the second language's: its text has it more often."""
+def find_second_tokens(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
+    """Mark the tokens of the second language, (V,): its text has them more often."""
     shares = []
     for pieces in whole:
         ids = np.concatenate([ids for ids, _ in pieces])
@@ -200,7 +198,7 @@ def tokens_of_second(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> n
     return shares[1] > shares[0]
 
 
-def pieces_with_words(
+def find_pieces(
     two: Two, body: Body, room: int
 ) -> tuple[list[Sequence_], list[Counter[int]], list[int]]:
     """Return the pieces of the first text that have words of the lexicon, and of each the tokens of

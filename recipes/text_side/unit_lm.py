@@ -2,9 +2,7 @@
 body (TWIST, 2305.13009) or none.
 
 Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
-before every recording and behind the last. TWIST keeps the layers of a text model and draws new
-rows for the units; `--assignment` has the other ways in which DUAL gives rows to units, and
-`scratch`. OUT/model is a checkpoint of transformers.
+before every recording and behind the last. OUT/model is a checkpoint of transformers.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from textside.lm import WHAT, UnitLm, check_same
 from textside.objectives import (
     CausalBatches,
     CausalModel,
+    as_words,
     check_length,
     keep_filled,
     load_causal,
     save_causal,
     set_rows,
-    whole,
 )
-from textside.runs import decisive, describe_encoder, fit_and_score
+from textside.runs import describe_encoder, fit_and_score, keep_decisive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
         check_same(scored, card, o.units / o.eval_split)
         inputs["scored"] = [part["hash"] for part in scored["parts"]]
     identity = describe_encoder(o.start)
-    options = decisive(o) | {"start": identity["encoder"]}
+    options = keep_decisive(o) | {"start": identity["encoder"]}
     with stage(o.out, inputs | {"start": identity}, options) as step:
         if not step.done:
             facts = {name: card[name] for name in ("K", "codebooks")} | {"units": card["made_from"]}
@@ -134,7 +132,7 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
         trained.train()
         return float(np.exp(-np.concatenate(scores).mean()))
 
-    batches = CausalBatches(whole(stream), None, symbols, o.batch, o.length, o.training.seed)
+    batches = CausalBatches(as_words(stream), None, symbols, o.batch, o.length, o.training.seed)
     every = o.eval_every if held_out else 0
     training, curve = fit_and_score(
         trained, batches, o.training, o.out / "checkpoints", perplexity, every
@@ -162,7 +160,8 @@ class Recordings:
     of `data`."""
 
     def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
-        """spoken: units of each, 0 to K - 1. Raises InputError where there are none."""
+        """Join recordings. spoken: units of each, 0 to K - 1. Raises InputError where there are
+        none."""
         self.ids = np.concatenate(
             [part for units in keep_filled(spoken, place) for part in ([symbols], units)],
             dtype=np.int64,

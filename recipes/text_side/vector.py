@@ -15,9 +15,9 @@ from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm.layers import Shift, check_layer, load_shift
-from textside.languages import load_body, room_of, states_of, two_languages
+from textside.languages import find_room, load_body, mean_states, read_languages
 from textside.options import TwoLanguages
-from textside.runs import decisive, describe_encoder
+from textside.runs import describe_encoder, keep_decisive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ def write_vector(o: Vector) -> None:
 
     Raises InputError for a layer that there is not, or where `o.out` was made from other inputs.
     """
-    two = two_languages(o)
-    origin = {"options": decisive(o)} | describe_encoder(o.encoder) | dict(two.inputs)
+    two = read_languages(o)
+    origin = {"options": keep_decisive(o)} | describe_encoder(o.encoder) | dict(two.inputs)
     if o.out.is_file():
         shift, _ = load_shift(o.out)
         if (shift.layer, shift.made) != (o.layer, origin):
@@ -58,9 +58,9 @@ def write_vector(o: Vector) -> None:
     else:
         body = load_body(o.encoder)
         check_layer(body.encoder, o.layer)
-        room = room_of(body, o.length)
+        room = find_room(body, o.length)
         means = [
-            states_of(body, two.sequences(i, (), body, room), 0, o.batch).mean[o.layer]
+            mean_states(body, two.sequences(i, (), body, room), 0, o.batch).mean[o.layer]
             for i in (0, 1)
         ]
         vector = -means[1] if o.method == "zero-mean" else means[0] - means[1]

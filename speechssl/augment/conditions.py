@@ -52,8 +52,6 @@ SPELLINGS = {
     "band": ("no {0:g}-{1:g} Hz", "band@{0}-{1}"),
     "codec": ("{kind} {0:g} kbps", "codec@{kind}:{0}"),
 }
-# labels of what no seed decides
-_FIXED = re.compile(rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(signal.CODECS)}) \S+ kbps")
 
 
 @dataclass(frozen=True)
@@ -207,12 +205,6 @@ def _parse_step(text: str) -> Condition:
     if kind.startswith("coloured:"):  # dB an octave
         kind = f"coloured:{_number(kind.removeprefix('coloured:'), -24, 24):g}"
     return Condition("noise", kind, (_number(value, -100, 100),))
-
-
-def is_drawn(short: str, snr_db: float | None) -> bool:
-    """Tell whether a seed decides the distortion of a condition. short, snr_db: of the condition,
-    as results have them."""
-    return snr_db is not None or not all(_FIXED.fullmatch(step) for step in short.split(" + "))
 
 
 @dataclass(frozen=True)

@@ -90,28 +90,31 @@ class NoiseBank:
         Raises InputError where there is no such noise, or babble without voices.
         """
         folders = dict(folders or {})
-        name, _, place = kind.partition("=")
-        if place and re.fullmatch(r"[\w-]+", name):  # fsd50k=path
-            folders[name] = Path(place)
-        else:
-            name = kind
+        name = kind
+        named = re.fullmatch(r"([\w-]+)=(.+)", kind)
+        if named:  # fsd50k=path
+            name = named[1]
+            folders[name] = Path(named[2])
         if name == "babble":
             if not voices:
                 raise InputError(
                     "babble noise needs voices; give recordings of other people with --babble"
                 )
-            return cls(name, tuple(voices), seed)
+            return cls("babble", tuple(voices), seed)
         if name == "musan" or (name == "m" and "musan" in folders):
-            musan = folders.get("musan", Path(kind))
-            noise, music, speech = (
-                find_recordings(musan / part, f"the {part} of MUSAN") for part in MUSAN
-            )
-            return cls("musan", (*noise, *music), seed, tuple(speech))
+            return cls.open_musan(folders.get("musan", Path(kind)), seed)
         generated = ALIASES.get(name, name)
         if generated in ("gaussian", "pink", *GENERATED) or generated.startswith("coloured:"):
             return cls(generated, (), seed)
-        path = folders.get(name, Path(kind))
-        return cls("recording", tuple(find_recordings(path, f"the noise {kind}")), seed)
+        files = find_recordings(folders.get(name, Path(kind)), f"the noise {kind}")
+        return cls("recording", tuple(files), seed)
+
+    @classmethod
+    def open_musan(cls, folder: Path, seed: int) -> NoiseBank:
+        noise, music, speech = (
+            find_recordings(folder / part, f"the {part} of MUSAN") for part in MUSAN
+        )
+        return cls("musan", (*noise, *music), seed, tuple(speech))
 
     def sample(self, key: str, n: int) -> np.ndarray:
         """Draw noise (n,) at 16 kHz, not silent, decided by the seed and the key alone. Raises

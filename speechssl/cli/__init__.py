@@ -116,6 +116,7 @@ VERBS = {
     "units import": Verb("units.options:Import", "units.fit:import_codebook"),
     "units evaluate": Verb("units.options:Evaluate", "units.quality:evaluate_units"),
     "train dual": Verb("dual.options:TrainDual", "dual.train:train_dual"),
+    "train unit-words": Verb("dual.options:TrainUnitWords", "dual.teacher:train_unit_words"),
     "train text-qa": Verb("cascade.options:TrainTextQa", "cascade.train_text_qa:train_text_qa"),
     "train ctc": Verb("cascade.options:TrainCtc", "cascade.train:train_ctc"),
     "train ngram": Verb("cascade.options:TrainNgram", "cascade.train_ngram:train_ctc_ngram"),

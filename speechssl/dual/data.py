@@ -70,6 +70,7 @@ class Layout:
     # of the start and the end in a span's score: BERT's; DUAL's reader has its own, see `decode`
     start_weight: float = 1.0
     end_weight: float = 1.0
+    attention_width: int = 0  # tokens that a token sees on either side; 0: all of the sequence
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the ids (S,) and the position of the window's first token."""

@@ -28,6 +28,14 @@ from speechssl.dual.data import Layout, window_mask
 from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
+from speechssl.textlm.attention import (
+    LONG,
+    attend_locally,
+    block_attention,
+    is_packed,
+    local_mask,
+    pack,
+)
 from speechssl.textlm.encoders import make_encoder
 from speechssl.textlm.symbols import SubwordUnits
 
@@ -50,6 +58,8 @@ class EncoderInputs:
         """Replace the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
         self.global_attention = "global_attention_mask" in accepted  # Longformer
+        self.attention_width = 0  # 0: every token sees all
+        self.blocks = False  # whether long sequences are read in blocks
         kinds = getattr(encoder.config, "type_vocab_size", 0)
         self.segments = "token_type_ids" in accepted and kinds > 1
         rows = 1
@@ -58,16 +68,32 @@ class EncoderInputs:
             rows += getattr(encoder.config, "pad_token_id", None) or 0
         encoder.set_input_embeddings(nn.Embedding(rows, width))
 
+    def attend(self, encoder: PreTrainedModel | Bert, width: int, name: str) -> None:
+        """Let the encoder see `width` tokens on either side; 0: all. name: of the encoder, for the
+        message. Raises InputError for one that takes no such mask."""
+        self.attention_width = width
+        if width and isinstance(encoder, Bert):
+            self.blocks, encoder.attention_width = True, width
+        elif width:
+            self.blocks = attend_locally(encoder, width, name)
+
     def __call__(
         self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
     ) -> dict[str, torch.Tensor]:
         """Return the encoder's keyword arguments.
 
         embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is
-        asked. Longformer's global attention is on the question with [CLS] and its [SEP] (arXiv
-        2004.05150, section 6.1): segment 0.
+        asked: these are read with attention of all to all. Longformer's global attention is on the
+        question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
         """
         inputs = {"inputs_embeds": embedded, "attention_mask": mask}
+        if segments is not None and self.attention_width:
+            real = mask.bool()
+            asked = real & (segments == 0)
+            if self.blocks and mask.shape[1] > LONG:
+                inputs["attention_mask"] = pack(real, asked)
+            else:
+                inputs["attention_mask"] = local_mask(real, asked, self.attention_width)
         if segments is not None and self.segments:
             inputs["token_type_ids"] = segments
         if segments is not None and self.global_attention:
@@ -84,6 +110,7 @@ class Bert(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.config, width = config, config.hidden_size
+        self.attention_width = 0  # of masks that are packed (`speechssl.textlm.attention`)
         self.embeddings = nn.ModuleDict(
             {
                 "word_embeddings": nn.Embedding(1, width),  # `EncoderInputs` sets it
@@ -106,8 +133,11 @@ class Bert(nn.Module):
         token_type_ids: torch.Tensor | None = None,
     ) -> SimpleNamespace:
         """Return an object with last_hidden_state (B, S, E).
-        inputs_embeds: (B, S, E); attention_mask, token_type_ids: (B, S)."""
-        kinds = torch.zeros_like(attention_mask) if token_type_ids is None else token_type_ids
+        inputs_embeds: (B, S, E); attention_mask: (B, S), (B, 1, S, S) which token attends to which,
+        or packed; token_type_ids: (B, S)."""
+        kinds = token_type_ids
+        if kinds is None:
+            kinds = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long).to(inputs_embeds.device)
         places = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
         x = (
             inputs_embeds
@@ -116,10 +146,12 @@ class Bert(nn.Module):
         )
         x = self.embeddings["LayerNorm"](x)
         mask = None
-        if not attention_mask.all():
+        if attention_mask.dim() == 4:
+            mask = attention_mask
+        elif not attention_mask.all():
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
         for layer in self.encoder["layer"]:
-            x = layer(x, mask)
+            x = layer(x, mask, self.attention_width)
         return SimpleNamespace(last_hidden_state=x)
 
 
@@ -146,14 +178,18 @@ class BertLayer(nn.Module):
         self.intermediate = nn.ModuleDict({"dense": Unset(width, inside)})
         self.output = back(inside)
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which; None:
-        each to all."""
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None, width: int) -> torch.Tensor:
+        """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which, or
+        packed; None: each to all; width: of local attention."""
         q, k, v = (
             linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for linear in self.attention["self"].values()
         )
-        attended = functional.scaled_dot_product_attention(q, k, v, mask)
+        if mask is not None and is_packed(mask, x.shape[1]):
+            real, asked = mask[:, 0].unbind(1)
+            attended = block_attention(q, k, v, real, asked, width)
+        else:
+            attended = functional.scaled_dot_product_attention(q, k, v, mask)
         attended = attended.transpose(1, 2).reshape(x.shape)
         back = self.attention["output"]
         x = back["LayerNorm"](back["dense"](attended) + x)
@@ -275,7 +311,9 @@ class Parts(NamedTuple):
     def fill(self, model: M) -> tuple[M, Layout, dict[str, Any]]:
         """Give a model that was made of the parts its weights; return it with layout and card."""
         model.load_state_dict(self.weights)
-        return model.eval().requires_grad_(False), Layout(**self.card["layout"]), self.card
+        layout = Layout(**self.card["layout"])
+        model.inputs.attend(self.encoder, layout.attention_width, "this reader")
+        return model.eval().requires_grad_(False), layout, self.card
 
 
 def load_parts(folder: Path, answering: bool = False) -> Parts:

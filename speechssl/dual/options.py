@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from speechssl.errors import InputError
 from speechssl.options import (
@@ -39,6 +40,10 @@ LEARNING_RATES = (
     "--eval-every steps, and write the "
     "best to OUT; the run of each is in OUT/sweep; default: train once, with --learning-rate"
 )
+ATTENTION = (
+    "tokens that a token of the passage sees on either side; the question sees all and is seen by "
+    "all; 0: everything sees everything"
+)
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
 ASSIGNMENT = (
     "how the units get embeddings of the text encoder: most-frequent (its first K whole words of "
@@ -65,6 +70,7 @@ class QaOptions:
     short_steps: Whole = option(
         0, "number of steps on short windows, before those on whole windows"
     )
+    attention_width: Whole = option(0, ATTENTION)
     random_units: Share = option(0.0, RANDOM_UNITS)  # DUAL
     subwords: str = option(
         "none",
@@ -132,3 +138,49 @@ class TrainDual:
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(), "reader", without=("subwords", "characters"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainUnitWords:
+    """teach a reader of units what words are, before it is asked questions
+
+    Teacher and student begin as one text encoder: the teacher reads the words of a recording, the
+    student its units, and learns to give a word's units the teacher's vector of that word in its
+    sentence. CORPUS needs recordings whose words have times, as `speechssl prepare ... --speak`
+    writes them for any text. OUT is a reader to start DUAL from. A killed run resumes with the same
+    command.
+
+      speechssl train unit-words corpus units exp/taught --attention-width 32
+      speechssl train dual corpus units exp/dual --start exp/taught --attention-width 32
+    """
+
+    corpus: Path = argument("prepared corpus")
+    units: Path = argument("folder of `speechssl units extract`")
+    out: Path = argument("folder for the reader")
+    start: Path | None = option(
+        None, "trained reader of the same units to start from; default: the text encoder"
+    )
+    teacher: Path | None = option(
+        None, "reader of words (`speechssl train text-qa`) that teaches; default: the text encoder"
+    )
+    objective: Literal["words", "masked-units"] = option(
+        "words",
+        "words: the teacher's vectors; masked-units: the control, which predicts hidden units of "
+        "the same recordings and uses no text",
+    )
+    passages: Count | None = option(
+        None, "only the first N passages of the split and their questions; default: all"
+    )
+    device: str = option("auto", DEVICE)
+    qa: QaOptions = group(
+        QaOptions(),
+        "reader",
+        without=(
+            "answer",
+            "short_window",
+            "short_steps",
+            "subwords",
+            "characters",
+            "evaluation",
+        ),
+    )

@@ -266,6 +266,7 @@ def load_dual(
     something else."""
     model, layout, card = load_reader(folder, answering=True)
     check_units_of(folder, card, extractor)
+    extractor = replace(extractor, price=card["units"].get("price", 0.0))
     system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card}
     if bf16:
         system_card["bf16"] = True

@@ -170,7 +170,14 @@ def held_out_units(
 def make_layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
     """Make the layout of these options and specials."""
     return Layout(
-        cls, sep, pad, options.window, options.stride, options.max_question, options.answer
+        cls,
+        sep,
+        pad,
+        options.window,
+        options.stride,
+        options.max_question,
+        options.answer,
+        attention_width=options.attention_width,
     )
 
 
@@ -204,21 +211,24 @@ def fit_reader(
     options: Any,
     folder: Path,
     evaluation: Evaluation | None = None,
+    whole: nn.Module | None = None,
 ) -> dict[str, Any]:
     """Fit a reader of any kind; return what its card says of that. It has the weights of the best
     checkpoint where it is evaluated, else of the last.
 
-    options: `QaOptions`, or those of multiple choice; folder: of checkpoints. Raises InputError for
+    options: `QaOptions`, or those of multiple choice; folder: of checkpoints; whole: the module
+    that gives the loss, where the reader is a part of it. Raises InputError for
     windows that do not fit the encoder, or an encoder without gradient checkpointing where that is
     asked for, or as `train_only` does.
     """
     check_positions(model.encoder, layout, options.text_encoder)
+    model.inputs.attend(model.encoder, layout.attention_width, options.text_encoder)
     train_only(model.encoder, options.trained)
     if not options.dropout:
         remove_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
-    result = fit(model, batches, options.training, folder, evaluation)
+    result = fit(whole or model, batches, options.training, folder, evaluation)
     return {"training": result, "trained_parameters": trained_parameters(model)}
 
 

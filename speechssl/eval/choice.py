@@ -31,7 +31,7 @@ from speechssl.eval.spoken_qa import (
     name_models,
     table_of_rows,
 )
-from speechssl.multiple_choice.data import written_text
+from speechssl.multiple_choice.data import choose_text
 from speechssl.multiple_choice.model import choose_options, longest_options, score_choice
 from speechssl.multiple_choice.system import (
     Baseline,
@@ -162,7 +162,7 @@ class MultipleChoice(Task):
             transcripts = {}
             for question in corpus.choices:
                 passage = corpus.passages[question.passage]
-                transcripts[passage.id] = written_text(passage, system.source)
+                transcripts[passage.id] = choose_text(passage, system.source)
         return scored, choice_lines(scored, corpus, transcripts), transcripts
 
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_json, read_json
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
+from speechssl.checkpoints import model_folder
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -47,6 +48,7 @@ from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.train import TrainedHead
 from speechssl.superb.tuning import NO_HEADS, Tuning, make_tuning
 from speechssl.timing import FrameGrid
+from speechssl.units.features import load_extractor, unit_encoder
 from speechssl.units.spectral import SPECTRAL, spectral_encoder
 
 ALL = "all"
@@ -114,6 +116,7 @@ class Benchmarked:
         return _loaded(head.upstream, sets.precision, sets.device)
 
 
+UNITS_OF = "units:"  # WHERE of an encoder's units
 _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
 HeadName = tuple[int, str]  # the seed, and "tuned" or "default": of the task's own learning rate
 Heads = Mapping[str, Mapping[HeadName, TrainedHead]]  # by the label of a part
@@ -159,6 +162,10 @@ def make_plan(o: Superb) -> Plan:
     """Make the plan. Raises InputError for options that cannot be followed, as far as that can be
     known before anything is computed."""
     encoders = name_encoders(o.encoders)
+    if o.units:
+        for name, where in list(encoders.items()):
+            if where not in SPECTRAL:
+                encoders[f"{name}-units"] = f"{UNITS_OF}{where}"
     parts = {}
     for task, folder in find_data(o.sets).items():
         parts[task] = list_parts(task, folder, o.sets.preset)
@@ -170,15 +177,21 @@ def make_plan(o: Superb) -> Plan:
     tuning = make_tuning(o)
     trained_on = noises_in(tuning.card) if tuning else frozenset()
     left = [task for task in parts if task in NO_HEADS]
-    left += [where for where in encoders.values() if where in SPECTRAL]
+    left += [name for name, where in encoders.items() if is_fixed(where)]
     if tuning and left:
         raise InputError(
             f"{', '.join(left)} cannot be trained with --finetune or --distort; leave out these "
             "tasks and encoders, or both options"
         )
     for name, where in encoders.items():
-        check_unseen(name, trained_noises(where) | trained_on, settings)
+        learned = trained_noises(where.removeprefix(UNITS_OF))
+        check_unseen(name, learned | trained_on, settings)
     return Plan(o, encoders, parts, settings, distorter, tuning)
+
+
+def is_fixed(where: str) -> bool:
+    """Tell units and spectral features, which cannot be trained, from encoders."""
+    return where in SPECTRAL or where.startswith(UNITS_OF)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
@@ -289,7 +302,14 @@ def load_benchmarked(name: str, plan: Plan) -> Benchmarked:
 
 
 def load_frozen(where: str, sets: Data) -> SpeechEncoder:
-    """Load an encoder, or the spectral features that are called so."""
+    """Load an encoder, the spectral features that are called so, or `units:MODELS`: one-hot vectors
+    of the units of a model folder."""
     if where in SPECTRAL:
         return spectral_encoder(where)
+    if where.startswith(UNITS_OF):
+        folder = model_folder(where.removeprefix(UNITS_OF))
+        codebook = folder / "units.safetensors"
+        return unit_encoder(
+            load_extractor(str(folder / "encoder"), codebook, sets.precision, sets.device)
+        )
     return load_encoder(where, sets.precision, sets.device)

@@ -125,7 +125,7 @@ def sort_by_similarity(
 Examples = tuple[list[ChoiceExample], dict[str, str]]  # and the questions left out: id -> why
 
 
-def choice_examples(
+def make_examples(
     data: Corpus,
     tokens: Callable[[Question], ChoiceTokens | str],
     layout: Layout,
@@ -145,7 +145,9 @@ def choice_examples(
     return examples, left_out
 
 
-def spoken_choice(names: Mapping[str, Any], question: Question, what: str) -> ChoiceTokens | str:
+def make_spoken_choice(
+    names: Mapping[str, Any], question: Question, what: str
+) -> ChoiceTokens | str:
     """Make a question from the tokens of its recordings. names: id of a recording -> tokens; what:
     they are, for the reason."""
     ids = (question.id, question.passage, *question.option_ids)
@@ -160,7 +162,9 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) 
     """Make one example a question, of the units of its recordings; and say which questions are left
     out: id -> why."""
     tokens = {name: runs.units for name, runs in units.items()}
-    return choice_examples(data, lambda question: spoken_choice(tokens, question, "units"), layout)
+    return make_examples(
+        data, lambda question: make_spoken_choice(tokens, question, "units"), layout
+    )
 
 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
@@ -168,15 +172,15 @@ def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -
     source: text (the reference) or given."""
 
     def tokens(question: Question) -> ChoiceTokens | str:
-        choice = text_choice(codec, question, data.passages[question.passage], source)
+        choice = make_text_choice(codec, question, data.passages[question.passage], source)
         return choice or (
             f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
         )
 
-    return choice_examples(data, tokens, layout)
+    return make_examples(data, tokens, layout)
 
 
-def written_text(record: Passage | Question, source: str) -> str:
+def choose_text(record: Passage | Question, source: str) -> str:
     """Return the text of a record. Questions of corpora that transcribe their passages only are
     read as they are asked."""
     if source == "text":
@@ -184,21 +188,21 @@ def written_text(record: Passage | Question, source: str) -> str:
     return record.transcript or (record.text if isinstance(record, Question) else "")
 
 
-def text_choice(
+def make_text_choice(
     codec: TextCodec, question: Question, passage: Passage, source: str
 ) -> ChoiceTokens | None:
     """Return the token ids of what is written; None for a passage of which nothing is. source:
     text, or given: the corpus's transcript."""
-    if not written_text(passage, source):
+    if not choose_text(passage, source):
         return None
     ids = []
-    for text in (written_text(question, source), *question.options, written_text(passage, source)):
+    for text in (choose_text(question, source), *question.options, choose_text(passage, source)):
         words = [word for word, _ in pieces(text, question.language)]
         ids.append(codec.encode(words)[0])
     return ChoiceTokens(ids[0], tuple(ids[1:-1]), ids[-1])
 
 
-def code_examples(
+def make_code_examples(
     data: Corpus, encoded: Mapping[str, np.ndarray], layout: Layout
 ) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
     """Make the codes (N, E) and one example a question, and say which questions are left out: id ->
@@ -208,16 +212,16 @@ def code_examples(
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
     def tokens(question: Question) -> ChoiceTokens | str:
-        return spoken_choice(ids, question, "audio words")
+        return make_spoken_choice(ids, question, "audio words")
 
     def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
         query = np.concatenate([choice.question, *choice.options])
         return sort_by_similarity(rows[query], rows[choice.passage], windows)
 
-    return codes, *choice_examples(data, tokens, layout, order)
+    return codes, *make_examples(data, tokens, layout, order)
 
 
-def choice_recordings(data: Corpus) -> dict[str, Path]:
+def find_recordings(data: Corpus) -> dict[str, Path]:
     """Find the files, by id, of the multiple-choice questions, their options and their
     passages."""
     asked = {q.passage for q in data.choices}

@@ -22,7 +22,7 @@ from speechssl.data.records import Passage, Question
 from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
-from speechssl.multiple_choice.data import ChoiceTokens, text_choice
+from speechssl.multiple_choice.data import ChoiceTokens, make_text_choice
 from speechssl.multiple_choice.model import ChoiceReader, load_choice
 from speechssl.speechbert.data import stack_codes
 from speechssl.speechbert.model import CodeEmbedding
@@ -44,36 +44,52 @@ class EncodedQuestion(NamedTuple):
     passage: Any
 
 
+# (None, samples (N,) float32 at 16 kHz) -> what represents a recording
+Encode = Callable[[Passage | Question | None, Any], Any]
+
+
 @dataclass(frozen=True)
 class SpokenChoice:
-    """This encodes every recording once, then scores the options of all questions: on units, on
-    recognised words or on audio words (which are cut by a recogniser that is not always that of the
-    training; the card of the results says which).
-    """
+    """A system encodes every recording once, then scores the options of all questions, on units or
+    on recognised words."""
 
     name: str
-    # (None, samples (N,) float32 at 16 kHz) -> what represents a recording
-    encode: Callable[[Passage | Question | None, Any], Any]
-    tokens: Callable[[Any], np.ndarray] | None  # of a representation; None: these are audio words
+    encode: Encode
+    tokens: Callable[[Any], np.ndarray]  # of what represents a recording
     reader: ChoiceReader
     card: Mapping[str, Any]
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question."""
-        tokens = self.tokens
-        if tokens is None:
-            embedding = self.reader.model.embedding
-            codes = {}
-            for question, options, passage in items:
-                for words in (question, *options, passage):
-                    codes[id(words)] = words.codes
-            embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
-            tokens = lambda words: ids[id(words)]  # noqa: E731
         choices = []
         for question, options, passage in items:
-            offered = tuple(map(tokens, options))
-            choices.append(ChoiceTokens(tokens(question), offered, tokens(passage)))
+            offered = tuple(map(self.tokens, options))
+            choices.append(ChoiceTokens(self.tokens(question), offered, self.tokens(passage)))
         return self.reader.score_many(choices)
+
+
+@dataclass(frozen=True)
+class AudioWordChoice:
+    """The same on audio words. They are cut by a recogniser that is not always that of the
+    training; the card of the results says which."""
+
+    name: str
+    encode: Encode
+    reader: ChoiceReader
+    card: Mapping[str, Any]
+
+    def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
+        """Return log-probabilities (O,) of the options of every question."""
+        embedding = self.reader.model.embedding
+        codes = {}
+        for question, options, passage in items:
+            for words in (question, *options, passage):
+                codes[id(words)] = words.codes
+        embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
+        system = SpokenChoice(
+            self.name, self.encode, lambda words: ids[id(words)], self.reader, self.card
+        )
+        return system.score_all(items)
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ class WrittenChoice:
         passage without text."""
         choices = []
         for question, passage in pairs:
-            choice = text_choice(self.codec, question, passage, self.source)
+            choice = make_text_choice(self.codec, question, passage, self.source)
             if choice is None:
                 raise InputError(
                     f"passage {passage.id} has nothing written that {self.name} reads; evaluate "
@@ -113,7 +129,7 @@ class Baseline:
         return {"baseline": self.name}
 
 
-ChoiceSystem = SpokenChoice | WrittenChoice | Baseline
+ChoiceSystem = SpokenChoice | AudioWordChoice | WrittenChoice | Baseline
 
 
 def load_choice_systems(
@@ -123,8 +139,7 @@ def load_choice_systems(
     `load_recogniser`), `text`, `cascade-given`, and the baselines.
 
     language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
-    parts that are missing
-    or do not belong together.
+    parts that are missing or do not belong together.
     """
     encoder: Any = None
     systems: list[ChoiceSystem] = []
@@ -132,13 +147,8 @@ def load_choice_systems(
         if name in BASELINES:
             systems.append(Baseline(name))
             continue
-        if name in WRITTEN:  # no encoder need be there
-            folder = Path(models)
-            if not (folder / "choice-text").is_dir():
-                folder = model_folder(models)
-            codec, reader, card = _load_words(folder, bf16)
-            source = WRITTEN[name]
-            systems.append(WrittenChoice(name, source, codec, reader, card | {"source": source}))
+        if name in WRITTEN:
+            systems.append(_load_written(Path(models), name, bf16))
             continue
         folder = model_folder(models)
         encoder = encoder or shared_encoder(folder)
@@ -148,20 +158,33 @@ def load_choice_systems(
             systems.append(_load_speechbert(folder, encoder, bf16))
         elif name.startswith("cascade-"):
             recogniser = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
-            codec, reader, card = _load_words(folder, bf16)
-
-            def ids(transcript: Transcript, codec: TextCodec = codec) -> np.ndarray:
-                return codec.encode([word.text for word in transcript.words])[0]
-
-            encode = functools.partial(_encode, recogniser.transcribe)
-            card = {**recogniser.card, **card}
-            systems.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, card))
+            systems.append(_load_cascade(folder, recogniser, bf16))
         else:
             raise InputError(
                 f"there is no system {name!r}; choose units, speechbert, cascade-ctc, "
                 f"cascade-<folder>, {', '.join((*WRITTEN, *BASELINES))}"
             )
     return systems
+
+
+def _load_written(folder: Path, name: str, bf16: bool) -> WrittenChoice:
+    """Load a system that reads what is written; its folder needs no encoder."""
+    if not (folder / "choice-text").is_dir():
+        folder = model_folder(folder)
+    codec, reader, card = _load_words(folder, bf16)
+    source = WRITTEN[name]
+    return WrittenChoice(name, source, codec, reader, card | {"source": source})
+
+
+def _load_cascade(folder: Path, recogniser: Any, bf16: bool) -> SpokenChoice:
+    codec, reader, card = _load_words(folder, bf16)
+
+    def tokens(transcript: Transcript) -> np.ndarray:
+        return codec.encode([word.text for word in transcript.words])[0]
+
+    encode = functools.partial(_encode, recogniser.transcribe)
+    card = {**recogniser.card, **card}
+    return SpokenChoice(f"cascade-{recogniser.name}", encode, tokens, reader, card)
 
 
 def _load(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dict[str, Any]]:
@@ -197,7 +220,7 @@ def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
     return SpokenChoice("units", encode, lambda runs: runs.units, reader, system_card)
 
 
-def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
+def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:
     reader, card = _load(folder, "speechbert", bf16)
     recogniser = load_recogniser(folder, "ctc-greedy", encoder)
     system = load_speechbert(folder / "speechbert", encoder, recogniser, bf16)
@@ -208,7 +231,7 @@ def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
         )
     reader.model.embedding = CodeEmbedding(reader.model.embedding)
     system_card = {**system.card, **_describe("speechbert", card, bf16)}
-    return SpokenChoice("speechbert", system.encode, None, reader, system_card)
+    return AudioWordChoice("speechbert", system.encode, reader, system_card)
 
 
 def _encode(encode: Callable[[Any], Any], record: Any, samples: Any) -> Any:

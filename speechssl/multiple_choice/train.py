@@ -39,9 +39,9 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
-    choice_recordings,
-    code_examples,
     encode_recordings,
+    find_recordings,
+    make_code_examples,
     text_examples,
     unit_examples,
 )
@@ -110,7 +110,7 @@ def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, d
         )
     if codes is not None:
         model.embedding.codes = codes
-    evaluation = choice_evaluation(o, symbols, model, layout)
+    evaluation = make_evaluation(o, symbols, model, layout)
     batches = ChoiceBatches(examples, layout, o.qa)
     metrics = fit_reader(model, batches, layout, o.qa, o.out / "checkpoints", evaluation)
     return model, layout, metrics | {"examples": len(examples), "left_out": len(left_out)}
@@ -141,7 +141,7 @@ class Units:
         o, symbols = self.o, self.source.symbols
         if o.start:
             check_start_units(o.start, self.source)
-            model = go_on_with_choices(o.start, o.qa)
+            model = load_start(o.start, o.qa)
         else:
             seed = o.qa.training.seed
             encoder = unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed)
@@ -168,7 +168,7 @@ class Words:
         """Make or load the model; the tokeniser is saved in OUT."""
         o = self.o
         if o.start:
-            model = go_on_with_choices(o.start, o.qa)
+            model = load_start(o.start, o.qa)
             tokenizer = load_tokenizer(o.start)
         else:
             encoder, tokenizer = load_text_encoder(o.qa.text_encoder)
@@ -204,14 +204,14 @@ class AudioWords:
         }
 
     def begin(self) -> tuple[ChoiceModel, Layout]:
-        model = go_on_with_choices(self.start, self.o.qa)
+        model = load_start(self.start, self.o.qa)
         model.embedding = CodeEmbedding(model.embedding)
         return model, make_layout(self.o.qa, CLS, SEP, PAD)
 
     def read(self, data: Corpus, layout: Layout) -> Read:
         folder = self.o.out / CODES[data.split != SPLIT]
-        encoded = encode_recordings(self.system, choice_recordings(data), folder)
-        return code_examples(data, encoded, layout)
+        encoded = encode_recordings(self.system, find_recordings(data), folder)
+        return make_code_examples(data, encoded, layout)
 
 
 def load_system(o: TrainChoice) -> SpeechBertSystem:
@@ -232,7 +232,7 @@ def make_layout(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
     return Layout(cls, sep, pad, options.window, options.stride, options.max_question)
 
 
-def go_on_with_choices(start: Path, options: ChoiceOptions) -> ChoiceModel:
+def load_start(start: Path, options: ChoiceOptions) -> ChoiceModel:
     """Load a model that is trained further: one of choices with its head, any other reader with its
     encoder and table."""
     if is_choice(read_json(start / CARD)):
@@ -251,7 +251,7 @@ def make_choice_model(
     return ChoiceModel(encoder, table)
 
 
-def choice_evaluation(
+def make_evaluation(
     o: TrainChoice, symbols: Symbols, model: ChoiceModel, layout: Layout
 ) -> Evaluation | None:
     """Make the evaluation by set accuracy on held-out questions, of which those that cannot be read

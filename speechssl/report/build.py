@@ -47,11 +47,11 @@ from speechssl.report.listening import (
     cut_at,
     encode_audio,
     envelope,
-    error_table,
-    explorer_of,
+    find_predictions,
     list_predictions,
-    predictions_path,
+    make_explorer,
     region,
+    tabulate_errors,
 )
 from speechssl.report.options import Report
 from speechssl.report.page import Section, text_grid, write_page
@@ -72,7 +72,9 @@ from speechssl.results import (
     DEFAULT,
     Row,
     Table,
+    describe_range,
     full_condition,
+    order_conditions,
     published_table,
     read_rows,
     seen_sentence,
@@ -115,18 +117,20 @@ def build_report(out: Path | str, results: Results) -> None:
         raise InputError(
             f"there is nothing to report in {out}; give at least one result, example or table"
         )
-    of_superb = is_superb(rows, artefacts)
-    shown = [row for row in rows if of_superb and is_shown(row)]
-    grid, others = split_grid(row for row in rows if not (of_superb and is_shown(row)))
-    sections = superb_sections(shown, artefacts) if of_superb else []
+    superb = is_superb(rows, artefacts)
+    of_superb = [row for row in rows if superb and is_shown(row)]
+    grid, others = split_grid(row for row in rows if not (superb and is_shown(row)))
+    sections = superb_sections(of_superb, artefacts) if superb else []
     answering, *listening = qa_sections(others, results)
     scores = arrange(grid, by="encoder")
     noise = robustness_section(scores, assign_slots(scores.label), ROBUSTNESS)
     further = Section("Further tables", grids=[text_grid(t) for t in results.tables])
     sections += [answering, noise, further, *listening]
     title = TITLE
-    if not others and (of_superb or grid):
-        title = SUPERB if of_superb else ROBUSTNESS
+    if superb and not others:
+        title = SUPERB
+    elif grid and not others:
+        title = ROBUSTNESS
     models = dict.fromkeys(row.encoder for row in rows if row.encoder)
     facts = {"Models and encoders": ", ".join(models)} if models else {}
     write_page(out, title, sections, {**results.provenance, **facts}, results.synthetic, rows)
@@ -148,8 +152,8 @@ def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
     slots = assign_slots([*scores.label, *filter(None, systems)])
     explorer, errors = None, None
     if results.predictions:
-        explorer = explorer_of(results.predictions, slots)
-        errors = error_table(explorer, results.synthetic)
+        explorer = make_explorer(results.predictions, slots)
+        errors = tabulate_errors(explorer, results.synthetic)
     grids = [text_grid(errors)] if errors else []
     return [
         qa_section(scores, slots, results.synthetic, grids),
@@ -183,7 +187,7 @@ def write_report(o: Report) -> None:
         rows,
         read_artefacts(o.out),
         tables=read_tables(o),
-        provenance=made_with(),
+        provenance=describe_machine(),
         synthetic=seen_sentence((row.name, row.seen) for row in rows),
     )
     if o.corpus:
@@ -192,13 +196,17 @@ def write_report(o: Report) -> None:
 
 
 def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
-    """Add what the corpus of the questions tells, and questions to listen to."""
-    split, card = o.split or evaluated_split(o.out), corpus_card(corpus)
+    """Add what the corpus of the questions tells, and questions to listen to.
+
+    Raises InputError where the answers in the folder were not made on this corpus and split.
+    """
+    split = o.split or find_evaluated_split(o.out)
+    card, hashed, data = corpus_card(corpus), data_hash(corpus, split), load_corpus(corpus, split)
     facts = {
         "Data": f"{card.get('corpus')} ({card.get('synthetic', 'as the corpus has it')})",
-        "Split": split,
-        "Manifest": data_hash(corpus, split),
-        "Made by": card.get("made_by"),
+        "Split": f"{split}: {describe_questions(data)}",
+        "Manifest": hashed,
+        "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
     published = published_table([f"{card.get('corpus')} {split}"])
     results = replace(
@@ -210,8 +218,6 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     scored = read_answers(o.out)
     if not scored:
         return results
-    data = load_corpus(corpus, split)
-    hashed = data_hash(corpus, split)
     for score, _ in scored:
         if score.card["data"] != hashed:
             raise InputError(
@@ -224,14 +230,25 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     return replace(results, examples=examples, listening=listening, predictions=predictions)
 
 
-def evaluated_split(out: Path) -> str:
+def describe_questions(data: Corpus) -> str:
+    """Say how many questions a split has, and how many of them no system is asked."""
+    passages = describe_range([len(data.passages)], "passage")
+    text = f"{describe_range([len(data.questions)], 'question')} about {passages}"
+    left_out = len(data.questions) - len(data.answerable)
+    if left_out:
+        text += f"; n is {len(data.answerable)}: the passage has no answer to the other {left_out},"
+        text += " which are not asked"
+    return text
+
+
+def find_evaluated_split(out: Path) -> str:
     """Return the split that the scores in a folder are of; test where they are of several, or
     none."""
     splits = {read_items(path)[1].get("split") for path in out.glob("scores/*/*.parquet")}
     return str(splits.pop()) if len(splits) == 1 else "test"
 
 
-def made_with() -> dict[str, str]:
+def describe_machine() -> dict[str, str]:
     """Say where, when and with what a page is made."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")]
     return {
@@ -257,17 +274,19 @@ def read_tables(o: Report) -> list[Table]:
 
 
 def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
-    """Read the scores in a folder that are of answers in a passage, and these answers: clean first,
-    from the quietest noise to the loudest, systems in the order of the page."""
+    """Read the scores in a folder that are of answers in a passage, and these answers: conditions
+    in the order of `order_conditions`, systems in that of the page."""
     found: list[tuple[Scores, Answers]] = []
     for score in read_results([out]) if any(out.glob("scores/*/*.parquet")) else ():
-        answers = parse_predictions(*read_items(predictions_path(score)))
+        answers = parse_predictions(*read_items(find_predictions(score)))
         if "answers" in answers:  # options and ranks may lie beside them
             found.append((score, answers))
 
+    conditions = order_conditions(score.condition for score, _ in found)
+
     def order(pair: tuple[Scores, Answers]) -> tuple[Any, ...]:
-        condition, snr = pair[0].condition
-        return condition != "clean", condition, -(snr or 0.0), rank_name(pair[0].system, SYSTEMS)
+        score, _ = pair
+        return conditions.index(score.condition), rank_name(score.system, SYSTEMS)
 
     return sorted(found, key=order)
 
@@ -280,7 +299,7 @@ def draw_examples(
 ) -> tuple[list[ListeningExample], str]:
     """Draw questions to listen to, as many in every condition, and return by which rule the
     conditions were chosen. Raises InputError where there are no answers in a given condition."""
-    conditions, listening = audible_conditions(rows)
+    conditions, listening = choose_conditions(rows)
     if o.conditions:
         conditions, listening = [parse_condition(text) for text in o.conditions], ""
     by_condition: dict[Condition, list[tuple[Scores, Answers]]] = {}
@@ -292,15 +311,15 @@ def draw_examples(
                 f"{o.out} has no answers in {condition.text}; run `speechssl evaluate` first"
             )
         by_condition[condition] = found
-    extractor = units_of(o.models, [a for _, a in scored]) if o.examples else None
+    extractor = load_unit_extractor(o.models, [a for _, a in scored]) if o.examples else None
     sizes = map(len, np.array_split(range(o.examples), len(by_condition)))
     examples: list[ListeningExample] = []
     for (condition, found), size in zip(by_condition.items(), sizes, strict=True):
-        examples += Draw(data, condition, found, extractor).examples(size, o.seed)
+        examples += ExampleMaker(data, condition, found, extractor).draw(size, o.seed)
     return examples, listening
 
 
-def audible_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
+def choose_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
     """Choose clean speech, and the noisiest condition in which something is still understood, as
     far as they were evaluated; and return the rule, to be printed.
 
@@ -334,7 +353,7 @@ def audible_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
     )
 
 
-def units_of(models: str, predictions: Sequence[Answers]) -> UnitExtractor | None:
+def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtractor | None:
     """Load what makes the units of some of these predictions from the models that they were made
     with; None where none has units.
 
@@ -358,16 +377,16 @@ def units_of(models: str, predictions: Sequence[Answers]) -> UnitExtractor | Non
 
 
 @dataclass(frozen=True, eq=False)
-class Draw:
-    """Draw questions of one condition to listen to. scored: the answers of every system.
-    extractor: of units to be drawn, which are those of the distorted passage."""
+class ExampleMaker:
+    """This makes questions to listen to, of one condition. scored: the answers of every system.
+    extractor: of the units that are shown, which are those of the distorted passage."""
 
     data: Corpus
     condition: Condition
     scored: Sequence[tuple[Scores, Answers]]
     extractor: UnitExtractor | None
 
-    def examples(self, count: int, seed: int) -> list[ListeningExample]:
+    def draw(self, count: int, seed: int) -> list[ListeningExample]:
         """Draw at random (not by choice) of the questions that most systems answered, no passage
         twice."""
         answered = [set(answers["answers"]) for _, answers in self.scored]
@@ -386,11 +405,11 @@ class Draw:
         distorter = Distorter(noise.get("seed", 0), snr_over=noise.get("snr_over", ACTIVE))
         distorter.check(self.condition)
         with single_threaded(CORES) as pool:
-            made = pool.map(partial(self.example, distorter), drawn)
+            made = pool.map(partial(self.make, distorter), drawn)
             bar = {"desc": "examples", "unit": "question", "disable": not drawn}
             return list(tqdm(made, total=len(drawn), **bar))
 
-    def example(self, distorter: Distorter, question: Question) -> ListeningExample:
+    def make(self, distorter: Distorter, question: Question) -> ListeningExample:
         passage = self.data.passages[question.passage]
 
         def listen(record: Passage | Question) -> np.ndarray:

@@ -120,7 +120,8 @@ def corpus_section(c: Compilation) -> Section:
     for textless in compared.textless:
         crossings = [x for x in c.crossings if x.textless == textless and x.family != "all"]
         drawings.append(draw_crossings(compared, textless, crossings))
-    return Section(compared.corpus, summarise(c), [text_grid(t) for t in tables_of(c)], drawings)
+    grids = [text_grid(table) for table in tables_of(c)]
+    return Section(compared.corpus, summarise(c), grids, drawings, leading=1)
 
 
 def summarise(c: Compilation) -> str:

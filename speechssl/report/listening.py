@@ -164,7 +164,7 @@ KINDS = (
 )
 
 
-def predictions_path(score: Scores) -> Path:
+def find_predictions(score: Scores) -> Path:
     """Return where the answers lie that were scored."""
     folder = score.path.parents[2] / "predictions" / score.path.parent.name
     return folder / score.path.name
@@ -217,7 +217,7 @@ def list_predictions(
     return rows
 
 
-def explorer_of(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -> dict[str, Any]:
+def make_explorer(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -> dict[str, Any]:
     """Return predictions for the page's script, by condition and question, within these as they
     come. slots: of the systems."""
     conditions = list(dict.fromkeys(row["condition"] for row in rows))
@@ -235,7 +235,7 @@ def explorer_of(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -> 
     }
 
 
-def error_table(explorer: Mapping[str, Any], note: str = "") -> Table | None:
+def tabulate_errors(explorer: Mapping[str, Any], note: str = "") -> Table | None:
     """Say how the answers of a system err in a condition, in percent of its questions; None where
     no score says so."""
     frame = pd.DataFrame(explorer["rows"], columns=explorer["fields"])

@@ -73,7 +73,7 @@ class Compare:
     seed: Whole = option(0, "seed of the bootstrap")
 
     def __post_init__(self) -> None:
-        """Raises InputError for what is no pair."""
+        """Raise InputError for what is no pair."""
         for text in self.pairs:
             names = text.split(",")
             if len(names) != 2 or not all(names) or names[0] == names[1]:

@@ -16,7 +16,7 @@ from markupsafe import escape
 from speechssl.artifacts import hash_json, write_text
 from speechssl.report.figures import PALETTE, Drawing
 from speechssl.report.listening import ListeningExample, data_uri, outline, ticks
-from speechssl.report.scores import describe_scores, metrics_of, sort_conditions
+from speechssl.report.scores import describe_scores, metrics_of
 from speechssl.results import METRICS, Row, Table, metric_name, read_table
 
 
@@ -30,14 +30,15 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A section is a part of a page, of which what is empty is left out. listening: which questions
-    the examples are; slots: of the colours of their systems; explorer: the predictions for the
-    page's script."""
+    """A section is a part of a page, of which what is empty is left out. leading: how many tables
+    stand before the figures; listening: which questions the examples are; slots: of the colours of
+    their systems; explorer: the predictions for the page's script."""
 
     title: str
     summary: str = ""
     grids: Sequence[Grid] = ()
     drawings: Sequence[Drawing | None] = ()
+    leading: int = 99
     examples: Sequence[ListeningExample] = ()
     listening: str = ""
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -156,14 +157,14 @@ def pivot_scores(
     return make_grid(title, frame, note, best)
 
 
-def metric_grids(scores: pd.DataFrame, note: str = "", suffix: str = "") -> list[Grid]:
+def metric_grids(scores: pd.DataFrame, note: str = "") -> list[Grid]:
     """Render a table a metric: a line a system, a column a condition."""
     grids = []
     for metric in metrics_of(scores):
-        of_metric = sort_conditions(scores[scores.metric == metric])
+        of_metric = scores[scores.metric == metric].sort_values("place", kind="stable")
         what = METRICS[metric][1] if metric in METRICS else ""
         about = f"{what[:1].upper()}{what[1:]}. " if what else ""
         text = f"{about}{describe_scores(of_metric)} {note}".strip()
-        title = f"{metric_name(metric)}{suffix}"
+        title = metric_name(metric)
         grids.append(pivot_scores(title, of_metric, ["family", "level"], "System", text, True))
     return grids

@@ -16,7 +16,6 @@ from speechssl.report.scores import (
     conditions_of,
     describe_scores,
     print_value,
-    sort_conditions,
 )
 from speechssl.results import LOWER_IS_BETTER, Row, interval_note, metric_name, unit
 
@@ -66,15 +65,17 @@ def robustness_section(
     }
     grids = []
     for name, panel in panels.items():
+        ordered = panel.sort_values("place", kind="stable")
         note, columns = describe_scores(panel), ["family", "level"]
-        grids.append(pivot_scores(name, sort_conditions(panel), columns, "Encoder", note, True))
+        grids.append(pivot_scores(name, ordered, columns, "Encoder", note, True))
     bars = interval_note("Error bars", zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
     for scale, what in LOSSES.items():
         of_scale = {name: p for name, p in panels.items() if unit(p.metric.iloc[0]) == scale}
         drawings.append(draw_losses(what, of_scale, scale))
     title_over = "Scores against the signal-to-noise ratio (SNR)"
-    return Section(title, "", grids, [*drawings, draw_over_snr(title_over, bars, panels, slots)])
+    drawings.append(draw_over_snr(title_over, bars, panels, slots))
+    return Section(title, "", grids, drawings, leading=1)
 
 
 def choose_nearest(noisy: pd.DataFrame) -> pd.DataFrame:

@@ -2,9 +2,9 @@
 condition and metric, with the names that they have on a page.
 
 The columns are system, encoder, condition, snr_db, metric, value, low, high, n, seeds, drawn and
-groups as in `results.Row`; label (what a line of a table or figure is called), family and level
-(of the condition, "Pink noise" and "5 dB"), text ("61.2" above "[58.0, 64.5]") and best (of its
-column).
+groups as in `results.Row`; label (what a line of a table or figure is called), family, level and
+place (of the condition: "Pink noise", "5 dB", and its number in the order of conditions), text
+("61.2" above "[58.0, 64.5]") and best (of its column).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from speechssl.results import (
     Row,
     decimals,
     interval_note,
+    order_conditions,
     read_table,
     unit,
 )
@@ -77,8 +78,14 @@ def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
         drawn=("drawn", "first"),
         groups=("groups", "first"),
     ).reset_index()
-    order = sorted(scores.itertuples(), key=_place)
-    scores = scores.loc[[line.Index for line in order]].reset_index(drop=True)
+    conditions = [
+        (name, None if math.isnan(snr) else snr)
+        for name, snr in zip(scores.condition, scores.snr_db, strict=True)
+    ]
+    places = {condition: i for i, condition in enumerate(order_conditions(conditions))}
+    scores["place"] = [places[condition] for condition in conditions]
+    order = sorted(scores.itertuples(), key=_rank)
+    scores = scores.loc[[score.Index for score in order]].reset_index(drop=True)
     scores["label"] = scores.encoder if by == "encoder" else _name_systems(scores)
     scores["family"] = [family_name(name) for name in scores.condition]
     scores["level"] = ["" if math.isnan(snr) else decibels(snr) for snr in scores.snr_db]
@@ -93,12 +100,8 @@ def rank_name(name: str, known: Iterable[str]) -> tuple[int, str]:
     return (names.index(name) if name in names else len(names), name)
 
 
-def _place(score: Any) -> tuple[Any, ...]:
-    """Order systems and metrics as SYSTEMS and METRICS do; clean first, then by name, the easiest
-    signal-to-noise ratio first."""
-    snr = -math.inf if math.isnan(score.snr_db) else -score.snr_db
-    condition = (score.condition != "clean", score.condition, snr)
-    return rank_name(score.system, SYSTEMS), rank_name(score.metric, METRICS), condition
+def _rank(score: Any) -> tuple[Any, ...]:
+    return rank_name(score.system, SYSTEMS), rank_name(score.metric, METRICS), score.place
 
 
 def _name_systems(scores: pd.DataFrame) -> pd.Series:
@@ -113,17 +116,10 @@ def assign_slots(labels: Iterable[str]) -> dict[str, int]:
     return {label: slot for slot, label in enumerate(dict.fromkeys(labels))}
 
 
-def sort_conditions(scores: pd.DataFrame) -> pd.DataFrame:
-    """Sort scores by condition: clean first, then by name, the easiest noise first."""
-    order = scores.assign(noisy=scores.condition != "clean", loudness=-scores.snr_db)
-    by = ["noisy", "condition", "loudness"]
-    return scores.loc[order.sort_values(by, kind="stable", na_position="first").index]
-
-
 def conditions_of(scores: pd.DataFrame) -> list[str]:
     """Return the names of the conditions, in their order."""
-    shown = sort_conditions(scores)[["condition", "snr_db"]].drop_duplicates()
-    return [condition_label(*place) for place in shown.itertuples(index=False)]
+    shown = scores.sort_values("place").drop_duplicates("place")
+    return [condition_label(*place) for place in zip(shown.condition, shown.snr_db, strict=True)]
 
 
 def metrics_of(scores: pd.DataFrame) -> list[str]:

@@ -18,7 +18,7 @@ from speechssl.report.figures import (
     save_svg,
 )
 from speechssl.report.page import Grid, Section, metric_grids
-from speechssl.report.scores import condition_label, sort_conditions
+from speechssl.report.scores import condition_label
 from speechssl.results import MUTED, UNITS_FROM, interval_note, metric_name
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def qa_section(
             draw_over_snr(title, bars, {"FF1": ff1} if len(ff1) else {}, slots),
             draw_against_errors(scores, slots),
         ],
+        leading=1,
     )
 
 
@@ -73,7 +74,7 @@ def draw_against_errors(scores: pd.DataFrame, slots: Mapping[str, int]) -> Drawi
         for ax in axes.ravel()[len(panels) :]:
             ax.remove()
         for label, ax in zip(panels, axes.ravel(), strict=False):
-            _plot_cascade(ax, sort_conditions(both[both.label == label]), others, slots)
+            _plot_cascade(ax, both[both.label == label], others, slots)
             ax.set_xlabel(f"{metric_name(errors)} of {label} (%)")
         for line in axes:
             line[0].set_ylabel("FF1 (%)")

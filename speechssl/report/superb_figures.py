@@ -4,8 +4,9 @@ layer weights, confusion matrices and DET curves."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,65 +16,32 @@ from speechssl.artifacts import read_json
 from speechssl.report.figures import Drawing, line_style, new_axes, save_svg, shade, shorten
 from speechssl.report.scores import SYSTEMS
 from speechssl.results import MUTED
-from speechssl.schema import convert
 from speechssl.superb.tasks import ORDER
 from speechssl.superb.tasks.verification import ErrorCurve
 
 PRINTED, CLASSES = 14, 60  # classes up to which cells have their numbers; classes that are shown
 DET_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
-AGAIN = "remove it and run `speechssl superb run` again"
+ERRORS = ("false_alarms", "misses")  # of a curve in the details of verification
 
 
 @dataclass(frozen=True)
-class HeadCard:
-    """This is read of a head's card. layer_weights: the share of each hidden state, CNN output
-    first; they sum to 1."""
+class Head:
+    """A trained head. layer_weights: the share of each hidden state, CNN output first; they sum to
+    1."""
 
-    layer_weights: list[float] = field(default_factory=list)
+    encoder: str
+    task: str
+    layer_weights: Sequence[float] = ()
     learning_rate: float | None = None
 
 
 @dataclass(frozen=True)
-class Head(HeadCard):
-    """A head has a card, and is known by the encoder, task and seed that it was trained for."""
-
-    encoder: str = ""
-    task: str = ""
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """counts: a line a true class, predictions of each class in it."""
-
-    classes: list[str | int]
-    counts: list[list[int]]
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Errors are shares of impostors accepted and of speakers rejected, threshold by threshold."""
-
-    false_alarms: list[float]
-    misses: list[float]
-
-
-@dataclass(frozen=True)
-class Detail:
-    """confusion: by slot; layers: of QbE, MTWV (percent) of every layer on dev."""
-
-    confusion: dict[str, Confusion] = field(default_factory=dict)
-    det: Errors | None = None
-    layers: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Details:
-    """Details are of one head on the test set."""
+    """What figures of the test set are drawn from: `HeadEvaluation.detail` of one head."""
 
     encoder: str
     task: str
-    detail: Detail
+    detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -92,17 +60,14 @@ def read_artefacts(out: Path) -> Artefacts:
     """Read all artefacts of a run; missing ones are left out.
 
     out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and
-    details/<encoder>/<task>.json. Raises InputError naming the first damaged file.
+    details/<encoder>/<task>.json.
     """
     heads = []
     for path in sorted(out.glob("heads/*/*/**/seed-*/card.json")):
-        _, encoder, task, *_, seed, _ = path.relative_to(out).parts
-        card = convert(read_json(path), HeadCard, path, AGAIN)
-        number = int(seed.removeprefix("seed-"))
-        heads.append(Head(**vars(card), encoder=encoder, task=task, seed=number))
-    details = []
-    for path in sorted(out.glob("details/*/*.json")):
-        details.append(convert(read_json(path), Details, path, AGAIN))
+        card = read_json(path)
+        _, encoder, task, *_ = path.relative_to(out).parts
+        heads.append(Head(encoder, task, card.get("layer_weights", ()), card.get("learning_rate")))
+    details = [Details(**read_json(path)) for path in sorted(out.glob("details/*/*.json"))]
     return Artefacts(heads, details)
 
 
@@ -112,15 +77,15 @@ def read_artefacts(out: Path) -> Artefacts:
 def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     """Draw a panel an encoder, a line a task, a column a hidden state (CNN output first), a mean
     over seeds. QbE, which has no weights, has a mark at the layer that dev chose."""
-    weights: dict[str, dict[str, list[list[float]]]] = {}
+    weights: dict[str, dict[str, list[Sequence[float]]]] = {}
     for head in artefacts.heads:
         if len(head.layer_weights) > 1:
             of_encoder = weights.setdefault(head.encoder, {})
             of_encoder.setdefault(head.task, []).append(head.layer_weights)
     for details in artefacts.of_task("qbe"):
         if details.encoder in weights:
-            chosen = np.full(len(details.detail.layers), np.nan)
-            chosen[np.argmax(details.detail.layers)] = 0
+            chosen = np.full(len(details.detail["layers"]), np.nan)
+            chosen[np.argmax(details.detail["layers"])] = 0
             weights[details.encoder]["qbe"] = [chosen.tolist()]
     panels = [encoder for encoder in slots if encoder in weights]
     if not panels:
@@ -157,10 +122,10 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
     for task in ORDER:
         matrices = {}
         for details in artefacts.of_task(task):
-            slots = details.detail.confusion
+            slots = details.detail.get("confusion", {})
             for slot, confusion in slots.items():
                 name = f"{details.encoder}, {slot}" if len(slots) > 1 else details.encoder
-                matrices[name] = confusion_shares(confusion)
+                matrices[name] = share_confusions(**confusion)
         if not matrices:
             continue
         rows = -(-len(matrices) // 2)
@@ -180,14 +145,14 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
     return drawings
 
 
-def confusion_shares(confusion: Confusion) -> pd.DataFrame:
+def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int]]) -> pd.DataFrame:
     """Return for each true class how its recordings were classified; zeros for one without any. Of
-    too many classes those with the most errors are kept."""
-    counts = pd.DataFrame(confusion.counts, confusion.classes, confusion.classes)
-    totals = counts.sum(axis=1).to_numpy()
-    shares = counts / np.maximum(totals, 1)[:, None]
-    if len(counts) > CLASSES:
-        errors = totals + counts.sum().to_numpy() - 2 * np.diag(counts)
+    too many classes those with the most errors are kept. counts: a line a true class."""
+    table = pd.DataFrame(counts, classes, classes)
+    totals = table.sum(axis=1).to_numpy()
+    shares = table / np.maximum(totals, 1)[:, None]
+    if len(table) > CLASSES:
+        errors = totals + table.sum().to_numpy() - 2 * np.diag(table)
         kept = np.sort(np.argsort(-errors, kind="stable")[:CLASSES])
         shares = shares.iloc[kept, kept]
     return shares
@@ -199,12 +164,14 @@ def confusion_shares(confusion: Confusion) -> pd.DataFrame:
 def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     """Draw misses against false alarms on normal-deviate axes, on which scores that are normal for
     both kinds of trial give a straight line; None without any."""
-    curves = {d.encoder: d.detail.det for d in artefacts.of_task("asv") if d.detail.det}
+    curves = {
+        d.encoder: ErrorCurve(*(np.array(d.detail["det"][name]) for name in ERRORS))
+        for d in artefacts.of_task("asv")
+    }
     if not curves:
         return None
     with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
-        for encoder, errors in curves.items():
-            curve = ErrorCurve(np.array(errors.false_alarms), np.array(errors.misses))
+        for encoder, curve in curves.items():
             style = line_style(slots[encoder])
             ax.plot(curve.false_alarms, curve.misses, color=style["color"])
             name = f"{shorten(encoder)}: EER {100 * curve.eer:.1f} %"

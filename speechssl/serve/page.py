@@ -45,7 +45,7 @@ HOUR = 3600  # after which Gradio removes what was uploaded
 
 
 def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
-    """Samples (N,) float32 at 16 kHz of a recording. part: passage or question.
+    """Read a recording: samples (N,) float32 at 16 kHz. part: passage or question.
 
     Raises InputError for what is no audio, no speech, or too long; the message has the name of the
     file, not its folder.
@@ -63,9 +63,9 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
         raise InputError(sentence.replace(str(path), f"the {part} ({path.name})")) from error
 
 
-def at_snr(noise: str, snr_db: float) -> Condition:
-    """A condition as `evaluate qa` takes it, of one written without its SNR in dB; one without
-    noise, or with an SNR, as it is.
+def complete_condition(noise: str, snr_db: float) -> Condition:
+    """Make a condition as `evaluate qa` takes it of one that is written without its SNR in dB; one
+    without noise, or with an SNR, stays as it is.
 
     Raises InputError as `parse_condition` does.
     """
@@ -76,7 +76,7 @@ def at_snr(noise: str, snr_db: float) -> Condition:
 # ---- answers as HTML
 
 
-def answered(
+def render_answers(
     qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str = CLEAN, snr_db: float = 0.0
 ) -> str:
     """Return HTML of the answers of all systems, of passage and question as the systems got them,
@@ -84,9 +84,9 @@ def answered(
 
     passage, question: (N,) float32 at 16 kHz; a question may be a text. Both recordings get the
     noise, as in `evaluate qa`.
-    Raises InputError as `QA.answer` and `at_snr` do.
+    Raises InputError as `QA.answer` and `complete_condition` do.
     """
-    condition, distorter = at_snr(noise, snr_db), Distorter()
+    condition, distorter = complete_condition(noise, snr_db), Distorter()
     recordings = {"passage": distorter.apply(passage, condition, "passage")}
     if not isinstance(question, str):
         question = recordings["question"] = distorter.apply(question, condition, "question")
@@ -161,7 +161,7 @@ def serve(o: Serve) -> dict[str, Any]:
     as `QA` does.
     """
     for condition in o.conditions:
-        Distorter().check(at_snr(condition, 0))
+        Distorter().check(complete_condition(condition, 0))
     check_port(o.host, o.port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
@@ -173,7 +173,7 @@ def serve(o: Serve) -> dict[str, Any]:
             "no_proxy": ",".join(filter(None, direct)),
         }
         gradio = import_gradio()
-        page = page_of(load_models(o), o)
+        page = build_page(load_models(o), o)
         # other fonts are fetched
         theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
         try:
@@ -228,13 +228,15 @@ def ask(
             if question is None:
                 raise InputError("there is no question; drop a recording, record one, or write it")
             asked = read_upload(Path(question), "question", limits)
-        return answered(qa, read_upload(Path(passage), "passage", limits), asked, noise, snr_db)
+        return render_answers(
+            qa, read_upload(Path(passage), "passage", limits), asked, noise, snr_db
+        )
     except InputError as error:
         sentence = str(error)[:1].upper() + str(error)[1:]
         return f'<p role="alert" style="color: #d32f2f">{escape(sentence)}</p>'
 
 
-def page_of(models: Mapping[str, QA], o: Serve) -> Any:
+def build_page(models: Mapping[str, QA], o: Serve) -> Any:
     """Make the page, a gradio.Blocks."""
     import gradio
 
@@ -288,7 +290,7 @@ def page_of(models: Mapping[str, QA], o: Serve) -> Any:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raises InputError where nothing can listen there."""
+    """Raise InputError where nothing can listen there."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         socket.create_server((host, port), family=family).close()
@@ -299,7 +301,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def import_gradio() -> Any:
-    """Raises MissingExtra where Gradio is not installed."""
+    """Import Gradio. Raises MissingExtra where it is not installed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pydub misses ffmpeg, which nothing here needs

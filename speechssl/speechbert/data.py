@@ -72,7 +72,7 @@ def recognise_words(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
     return widen_words(sort_spans(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
 
 
-def known_words(
+def find_words(
     record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
 ) -> tuple[Span, ...]:
     """Return the words of the reference, with times. Raises ValueError where there are none, and
@@ -88,7 +88,7 @@ def known_words(
     return ctc_aligner(recogniser).align(samples, [word for word in written if word]).words
 
 
-def word_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
+def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
     """Find the rows of words, (W, 2) int64: first row and one past the last of every word; none is
     without rows. frames: rows of the recording, not 0."""
     first = [grid.frame_at(grid.sample(w.start), frames) for w in words]
@@ -121,7 +121,7 @@ class WordTable:
     sequences: Mapping[str, tuple[WordSequence, ...]]
 
 
-def word_table(
+def make_word_table(
     features: Any,
     bounds: Mapping[str, tuple[int, int]],
     cuts: Mapping[str, Sequence[Sequence[Span]]],
@@ -139,7 +139,7 @@ def word_table(
             numbers = np.arange(len(texts), len(texts) + len(words))
             starts, ends = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2).T
             of_recording.append(WordSequence(numbers, starts, ends))
-            rows.append(word_rows(words, grid, last - first) + first)
+            rows.append(find_rows(words, grid, last - first) + first)
             texts += [w.text for w in words]
         sequences[name] = tuple(of_recording)
     return WordTable(features, np.concatenate(rows), tuple(texts), sequences)
@@ -157,7 +157,7 @@ def encode_corpus(
     def encode(record: Passage | Question) -> tuple[Tensor, list[list[Any]]]:
         samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().half()
-        reference = known_words(record, samples, recogniser)
+        reference = find_words(record, samples, recogniser)
         ways = [reference]
         if recogniser is not None:
             ways.append(attach_texts(recognise_words(recogniser, samples), reference))
@@ -173,7 +173,7 @@ def encode_corpus(
     for name, ways in store.facts.items():
         cuts[name] = [tuple(Span(*word) for word in way) for way in ways]
     rows = StoredRows(store)
-    return word_table(rows, rows.bounds, cuts, grid)
+    return make_word_table(rows, rows.bounds, cuts, grid)
 
 
 def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:

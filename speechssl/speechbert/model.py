@@ -58,12 +58,12 @@ class WordEncoder(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Return codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. What rows beyond a
         length hold never matters."""
-        states = run_lstm(self.lstm, self.standardised(features), lengths)
+        states = run_lstm(self.lstm, self.standardise(features), lengths)
         forward, backward = states.split(self.width, -1)
         last = (lengths - 1).to(states.device)[:, None, None].expand(-1, 1, self.width)
         return self.projection(torch.cat([forward.gather(1, last)[:, 0], backward[:, 0]], -1))
 
-    def standardised(self, features: Tensor) -> Tensor:
+    def standardise(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.scale
 
     def fit_scale(self, table: WordTable) -> WordEncoder:
@@ -74,7 +74,7 @@ class WordEncoder(nn.Module):
         return self
 
     @torch.inference_mode()
-    def codes_of(self, table: WordTable, size: int = 256) -> Tensor:
+    def encode_words(self, table: WordTable, size: int = 256) -> Tensor:
         """Return the codes (N, E) of all words of a table, float32, computed in order of length."""
         order = np.argsort(np.diff(table.rows, axis=1)[:, 0], kind="stable")
         codes = torch.zeros(len(order), self.code)
@@ -99,11 +99,11 @@ class WordAutoencoder(nn.Module):
         """Return losses. features: (B, T, D); lengths: (B,); targets: (B, E) text embeddings. Every
         loss is a mean over the words.
 
-        rebuilt: squared error of a standardised feature. distance: L1 to the word's own embedding.
+        rebuilt: squared error of a standardise feature. distance: L1 to the word's own embedding.
         """
         codes, steps = self.encoder(features, lengths), features.shape[1]
         decoded = self.output(self.decoder(codes[:, None].expand(-1, steps, -1))[0])
-        errors = (decoded - self.encoder.standardised(features)).square().mean(-1)
+        errors = (decoded - self.encoder.standardise(features)).square().mean(-1)
         real = torch.arange(steps, device=errors.device) < lengths.to(errors.device)[:, None]
         rebuilt = (torch.where(real, errors, 0.0).sum(1) / lengths.to(errors)).mean()
         distance = (codes - targets).abs().sum(-1).mean()

@@ -21,7 +21,7 @@ from speechssl.cascade.data import Recogniser
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import Reader, TimedAnswer
 from speechssl.errors import InputError
-from speechssl.speechbert.data import recognise_words, sort_spans, stack_codes, word_table
+from speechssl.speechbert.data import make_word_table, recognise_words, sort_spans, stack_codes
 from speechssl.speechbert.model import WordEncoder, load_weights
 from speechssl.units.features import Features, encoder_features, load_features
 
@@ -95,9 +95,9 @@ class SpeechBertSystem:
         if not np.isfinite(rows).all():
             raise ValueError("the encoder gives features that are not finite")
         inside = [w for w in words if w.start < len(samples) / SAMPLE_RATE]
-        table = word_table(rows, {"": (0, len(rows))}, {"": [inside]}, self.features.grid)
+        table = make_word_table(rows, {"": (0, len(rows))}, {"": [inside]}, self.features.grid)
         (sequence,) = table.sequences[""]
-        return AudioWords(self.words.codes_of(table).numpy(), sequence.starts, sequence.ends)
+        return AudioWords(self.words.encode_words(table).numpy(), sequence.starts, sequence.ends)
 
     def answer_all(self, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
         return answer_codes(self.reader, items)

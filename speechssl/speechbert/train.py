@@ -142,7 +142,7 @@ def fit_stages(
     """Train the stages. Returns the encoder of words, the reader with its layout, and the metrics
     of the training."""
     dev = timed_questions(o.corpus, o.qa.evaluation)
-    text = text_model(o.qa, o.start)
+    text = make_text_model(o.qa, o.start)
     reader = text.reader
     layout = make_layout(o.qa, *SPECIAL_IDS)
     check_positions(reader.encoder, layout, o.qa.text_encoder)  # before hours of training
@@ -161,7 +161,7 @@ def fit_stages(
     ids_of = {word: codec.encode([word])[0] for word in set(table.texts)}
     word_pieces = [ids_of[word] for word in table.texts]
     encoder, results["words"] = fit_words(o, table, word_pieces, text.embeddings)
-    codes = round_as_saved(encoder).codes_of(table)
+    codes = round_as_saved(encoder).encode_words(table)
     metrics = text.card | {"training": results, "audio_words": len(codes)}
     if o.stages.mask_steps:
         results["masked"] = fit_masked(o, data, table, word_pieces, text, codes)
@@ -195,7 +195,7 @@ class TextModel(NamedTuple):
     card: dict[str, Any]
 
 
-def text_model(options: QaOptions, start: Path | None) -> TextModel:
+def make_text_model(options: QaOptions, start: Path | None) -> TextModel:
     """Make what SpeechBERT begins with on the side of text: of a text-pre-trained encoder, or of
     `start`, a reader of `speechssl train text-qa`, whose span head comes along.
 
@@ -371,7 +371,7 @@ def fit_codes(
             f"{alone[0]} of {data.root / data.split} has audio words with one of the encoders "
             "only; remove it from the corpus"
         )
-    codes = words.codes_of(old)
+    codes = words.encode_words(old)
     seed = o.options.training.seed
     torch.manual_seed(seed)
     model = CodeRegression(words.fit_scale(new).requires_grad_(True).train())
@@ -379,7 +379,7 @@ def fit_codes(
     targets = codes.__getitem__
     batches = WordBatches(new, numbers, targets, o.options.batch, seed)
     result = fit(model, batches, o.options.training, o.out / "checkpoints")
-    moved = relative_distance(round_as_saved(words).codes_of(new), codes)
+    moved = relative_distance(round_as_saved(words).encode_words(new), codes)
     return {"training": result, "audio_words": len(codes), "distance": round(moved, 4)}
 
 

@@ -206,8 +206,8 @@ def cache_states(
     limit_gb: float = 50.0,
     workers: int = 2,
 ) -> FeatureStore:
-    """Compute (once) the hidden states of all recordings, as `store_features` does and refuses
-    to. pooled: keep the mean over time instead of every frame."""
+    """Compute (once) the hidden states of all recordings; errors are those of `store_features`.
+    pooled: keep the mean over time instead of every frame."""
     # audio is known by id, name and size, in this order
     sizes = []
     for r in recordings:

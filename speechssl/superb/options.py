@@ -146,6 +146,7 @@ class Superb:
     +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
       speechssl superb run exp/superb --encoders people-en --tasks all --data sets
+      speechssl superb run exp/superb --encoders people-en --units --tasks pr ks ic sid --data sets
       speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd \\
         --unseen kitchen.wav --snr 10 5 0
       speechssl superb run exp/dat --encoders people-en --tasks ks ic --data sets --finetune \\
@@ -154,6 +155,11 @@ class Superb:
 
     out: Path = argument("folder for all output")
     encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
+    units: bool = option(
+        False,
+        "also train heads on the units of each encoder, as one-hot vectors: its folder has "
+        "units.safetensors beside encoder/; rows NAME-units",
+    )
     sets: Data = group(Data(), "tasks and data")
     learning_rates: tuple[Amount, ...] = option(
         LEADERBOARD, "learning rates to compare; no value: only the task's own", under=HEADS

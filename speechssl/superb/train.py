@@ -449,13 +449,13 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
     """Write the best head and that of the task's own rate, with the encoders that were trained with
     them; return what the card says of them. attempts: one a rate."""
     own_rate = run.settings.learning_rate
-    default = next(a for a in attempts if a.learning_rate == own_rate)
+    by_rate = {attempt.learning_rate: attempt for attempt in attempts}
     best = choose_attempt(attempts, own_rate)
     if len(run.rates) == 1:
-        best = next(a for a in attempts if a.learning_rate == run.rates[0])
+        best = by_rate[run.rates[0]]
     upstreams: dict[str, str] = {}
     hashes = {}
-    for which, attempt in (("default", default), ("tuned", best)):
+    for which, attempt in (("default", by_rate[own_rate]), ("tuned", best)):
         one_run = run.at_rate(attempt.learning_rate)
         models = load_best(one_run)
         head: Any = models["head"]
@@ -467,9 +467,8 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
             save_file(weights, temporary)
         hashes[which] = hash_files([path])
         if "upstream" in models:
-            of_best = attempt.learning_rate == best.learning_rate
-            upstreams[which] = "encoder" if of_best else "encoder-default"
-            if which == "tuned" or not of_best:
+            upstreams[which] = "encoder" if attempt is best else "encoder-default"
+            if which == "tuned" or attempt is not best:
                 run.tuning.save(models, run.folder / upstreams[which], one_run)
     sweep = []
     for a in attempts:

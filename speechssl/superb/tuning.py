@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -145,9 +145,20 @@ def make_tuning(o: Superb) -> Tuning | None:
     return Tuning(training=training, distort=distort, adversary=o.adversary, bf16=bf16)
 
 
-# a batch that is being read: its utterances, and for each the encoder's input, (N,) float32, and
-# the domain
-Waves = tuple[Sequence[Utterance], list[Future[tuple[Tensor, int]]]]
+class Waves(NamedTuple):
+    """A batch that is being read: for each utterance the encoder's input, (N,) float32, and the
+    number of its domain."""
+
+    utterances: Sequence[Utterance]
+    read: list[Future[tuple[Tensor, int]]]
+
+    @property
+    def samples(self) -> list[Tensor]:
+        return [future.result()[0] for future in self.read]
+
+    @property
+    def domains(self) -> list[int]:
+        return [future.result()[1] for future in self.read]
 
 
 class TuningTrainer(Trainer):
@@ -207,21 +218,20 @@ class TuningTrainer(Trainer):
         loss = self.run.task.loss(self.head, batch)
         if "adversary" not in self.models:
             return loss
-        domains = torch.tensor([wave.result()[1] for wave in waves[1]], device=self.run.device)
+        domains = torch.tensor(waves.domains, device=self.run.device)
         progress = torch.tensor((step - 1) / self.run.settings.steps)
         facts = {"domains": domains, "progress": progress, "step": torch.tensor(step - 1)}
         features = self.head.featurizer(means)[:, None]
         adversarial: Tensor = self.models["adversary"]([features], None, facts)["loss"]
         return loss + adversarial
 
-    def encode(self, batch: Waves) -> tuple[Batch, Tensor]:
+    def encode(self, waves: Waves) -> tuple[Batch, Tensor]:
         """Encode by the upstream as it is now: the head's input, and the mean over time of every
         hidden state, (B, S, D)."""
-        utterances = tuple(batch[0])
-        waves = [wave.result()[0] for wave in batch[1]]
-        samples = torch.tensor([len(wave) for wave in waves], device=self.run.device)
+        utterances = tuple(waves.utterances)
+        samples = torch.tensor([len(wave) for wave in waves.samples], device=self.run.device)
         # lengths in steps: oneDNN keeps a program for every length that it meets, gigabytes of them
-        padded = pad_sequence(waves, batch_first=True)
+        padded = pad_sequence(waves.samples, batch_first=True)
         padded = pad(padded, (0, -padded.shape[1] % ROUND)).to(self.run.device)
         with torch.autocast(padded.device.type, torch.bfloat16, enabled=self.tuning.bf16):
             _, layers = training_states(self.upstream, padded, lengths=samples)
@@ -262,7 +272,7 @@ class TuningTrainer(Trainer):
                 ) from error
 
         pairs = zip(utterances, keys, strict=True)
-        return utterances, [self.loader.pool.submit(read_one, *pair) for pair in pairs]
+        return Waves(utterances, [self.loader.pool.submit(read_one, *pair) for pair in pairs])
 
 
 @dataclass(frozen=True)

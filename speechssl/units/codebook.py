@@ -92,6 +92,20 @@ class Codebook:
             self._nearest[features.device] = Nearest(self.centroids, features.device, self.offsets)
         return self._nearest[features.device](features)
 
+    def segment(self, features: torch.Tensor, price: float) -> np.ndarray:
+        """Assign (T, D) -> (T,) int64 so that the squared distances of the frames to their
+        centroids and `price` for every change of unit are least in sum (DPDP, arXiv 2012.07551,
+        with a price that is the same for segments of any length). Of a learned codebook the cost of
+        a frame is its score, negative.
+        """
+        x = features.detach().cpu().double()
+        centroids = torch.from_numpy(self.centroids).double()
+        if self.offsets is None:
+            costs = torch.cdist(x, centroids).square().numpy()
+        else:
+            costs = -(x @ centroids.T).numpy() - self.offsets
+        return cheapest_path(costs, price)
+
     def save(self, path: Path | str) -> None:
         """Write `x.safetensors` and `x.card.json`."""
         path = Path(path)
@@ -101,6 +115,26 @@ class Codebook:
         with replacing(path) as temporary:
             save_file(arrays, temporary)
         write_json(_card_of(path), self.card | {"K": self.size, "hash": self.hash})
+
+
+def cheapest_path(costs: np.ndarray, price: float) -> np.ndarray:
+    """Find the sequence of units (T,) whose costs, with `price` for every change, are least in sum;
+    by dynamic programming. costs: (T, K)."""
+    frames, size = costs.shape
+    # the unit before, where the cheapest path to a frame stays, is the same: -1
+    came_from = np.full(frames, -1)
+    stays = np.ones((frames, size), bool)
+    total = costs[0].copy()
+    for t in range(1, frames):
+        came_from[t] = total.argmin()
+        changed = total[came_from[t]] + price
+        stays[t] = total <= changed
+        total = np.minimum(total, changed) + costs[t]
+    path = np.zeros(frames, np.int64)
+    path[-1] = total.argmin()
+    for t in range(frames - 1, 0, -1):
+        path[t - 1] = path[t] if stays[t, path[t]] else came_from[t]
+    return path
 
 
 def load_codebook(path: Path | str) -> Codebook:

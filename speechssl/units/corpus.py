@@ -84,7 +84,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     source = source_card(o.source, o.split, o.passages)
     # machines of a cluster have other GPUs than those that this process was left by --device
     device = "cpu" if o.device == "cpu" else "auto"
-    load = partial(load_extractor, o.encoder, o.codebook, o.precision, device)
+    load = partial(load_extractor, o.encoder, o.codebook, o.precision, device, o.price)
     engine: Engine = LocalEngine(o.workers)
     if o.engine == "ray":
         from speechssl.units.ray_engine import RayEngine

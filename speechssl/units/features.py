@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
 from speechssl.data.recordings import Item, Recording
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
@@ -197,6 +198,7 @@ class UnitExtractor:
 
     features: Features  # that the codebook was fitted on
     codebook: Codebook
+    price: float = 0.0  # of a change of unit (`Codebook.segment`); 0: every frame has its nearest
 
     @property
     def grid(self) -> FrameGrid:
@@ -205,21 +207,32 @@ class UnitExtractor:
     @property
     def card(self) -> dict[str, Any]:
         """The settings that decide the units."""
-        facts = {"codebook": self.codebook.hash}
+        facts: dict[str, Any] = {"codebook": self.codebook.hash}
         for name in ("encoder", "layer", "smooth", "precision", "margin"):
             if name in self.features.card:
                 facts[name] = self.features.card[name]
+        if self.price:
+            facts["price"] = self.price
         return facts
+
+    def assign(self, features: torch.Tensor) -> np.ndarray:
+        """Give frames (T, D) their units (T,). Raises ValueError for features that are not
+        finite."""
+        if self.price:
+            return self.codebook.segment(check_finite(features), self.price)
+        return self.codebook.assign(check_finite(features))
 
     def frames(self, samples: np.ndarray) -> np.ndarray:
         """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,), without the features of
-        more than a piece of the audio at a time.
+        more than a piece of the audio at a time, unless a change of unit has a price.
 
         Raises ValueError for fewer samples than one receptive field, or of such a size that the
         features are not finite.
         """
         pieces = self.features.stream(samples)
-        return np.concatenate([self.codebook.assign(check_finite(piece)) for piece in pieces])
+        if self.price:
+            return self.assign(torch.cat(list(pieces)))
+        return np.concatenate([self.assign(piece) for piece in pieces])
 
     def units(self, samples: np.ndarray) -> RunLength:
         """Extract run-length units of (N,) float32 samples at 16 kHz."""
@@ -230,7 +243,7 @@ class UnitExtractor:
         units: list[RunLength | ValueError] = []
         for samples, features in zip(recordings, self.features.of_many(recordings), strict=True):
             try:
-                frames = self.codebook.assign(check_finite(features))
+                frames = self.assign(features)
                 units.append(RunLength.of_frames(frames, len(samples) / SAMPLE_RATE))
             except ValueError as error:
                 units.append(error)
@@ -243,16 +256,46 @@ def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     return UnitExtractor(features_of(codebook, encoder), codebook)
 
 
+@dataclass(frozen=True)
+class UnitEngine:
+    """Gives one-hot vectors of units as the one layer of an encoder, so that heads show what units
+    keep and what they lose."""
+
+    extractor: UnitExtractor
+    place: str = "cpu"
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: the encoder behind the units normalises by itself."""
+
+    def states(
+        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return the units (T, K) of a piece (N,) float32."""
+        units = torch.from_numpy(self.extractor.frames(piece.numpy()))
+        return [torch.nn.functional.one_hot(units, self.extractor.codebook.size).float()]
+
+
+def unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
+    """Make an encoder of one state, (T, K), of the units of another."""
+    size, name = extractor.codebook.size, f"units of {extractor.codebook.name}"
+    hash = hash_json(extractor.card)
+    return SpeechEncoder(name, UnitEngine(extractor), extractor.grid, 0, size, False, hash=hash)
+
+
 def load_extractor(
-    encoder: str, codebook: Path, precision: str | None = None, device: str = "auto"
+    encoder: str,
+    codebook: Path,
+    precision: str | None = None,
+    device: str = "auto",
+    price: float = 0.0,
 ) -> UnitExtractor:
     """Load an encoder and a codebook. encoder: what `load_encoder` takes, or one of `SPECTRAL`.
-    precision: None is the codebook's.
+    precision: None is the codebook's; price: of a change of unit.
 
     Raises InputError where either cannot be loaded or they do not belong together.
     """
     book = load_codebook(codebook)
-    return UnitExtractor(features_of(book, encoder, precision, device), book)
+    return UnitExtractor(features_of(book, encoder, precision, device), book, price)
 
 
 def check_finite(features: torch.Tensor) -> torch.Tensor:

@@ -88,7 +88,7 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     distortions = [parse_distortion(text, o) for text in o.conditions]
     recordings = _list_recordings(corpus, labelled, o)
     phones = _read_phones(corpus, recordings, o)
-    extractor = load_extractor(o.encoder, o.codebook, o.precision)
+    extractor = load_extractor(o.encoder, o.codebook, o.precision, price=o.price)
     units = _encode_all(pool, lambda r: extractor.units(read_audio(r.path)), recordings)
     sequences = list(units.values())
     size = extractor.codebook.size

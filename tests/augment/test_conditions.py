@@ -9,7 +9,6 @@ import pytest
 
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Condition, Distorter, FrozenDistorter, freeze, parse_condition
-from speechssl.augment.conditions import is_drawn
 from speechssl.augment.noise import read_recording
 from speechssl.errors import InputError
 
@@ -69,27 +68,6 @@ BAD = (
 @pytest.mark.parametrize("text", ["", *BAD.split()])
 def test_malformed_conditions(text: str) -> None:
     assert repr(text) in refused("is not a condition", parse_condition, text)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "drawn"),
-    [
-        ("clean", False),
-        ("codec@mp3:16+band@900-1000", False),
-        ("m+g@5", True),
-        ("reverb@0.6", True),
-    ],
-)
-def test_what_a_seed_decides(text: str, drawn: bool) -> None:
-    # whatever a file is called
-    assert is_drawn("clean", 5.0) and is_drawn("rir hall", None) and is_drawn("kitchen", 0.0)
-    condition, speech = parse_condition(text), np.random.default_rng(0).normal(0, 0.1, 16_000)
-    assert is_drawn(condition.short, condition.snr_db) is drawn
-    assert (
-        np.array_equal(*(Distorter(seed).apply(speech, condition, "u") for seed in (0, 1)))
-        is not drawn
-    )
 
 
 @pytest.mark.parametrize("kind", ["m", "held-out", "coloured:-12", "g", "pink"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
 from speechssl.augment.sounds import DEV, HELD_OUT, LEVEL, SEEN, Family, draw_clip
 from speechssl.augment.training import parse_distortions
@@ -22,17 +22,6 @@ from .conftest import steady
 
 def rms_db(samples: np.ndarray) -> float:
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
-
-
-def test_folder_of_recordings(tmp_path: Path) -> None:
-    for i in range(4):
-        write_flac(tmp_path / "noises" / "sub" / f"{i}.flac", steady(8000, i))
-    (tmp_path / "noises" / "README.txt").write_text("not audio")
-    bank = NoiseBank.open(str(tmp_path / "noises"))
-    assert [f.name for f in bank.files] == ["0.flac", "1.flac", "2.flac", "3.flac"]
-    draws = [bank.sample(f"u{i}", 8000) for i in range(30)]
-    # all of them are used
-    assert {d.tobytes() for d in draws} == {read_audio(f).tobytes() for f in bank.files}
 
 
 def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:

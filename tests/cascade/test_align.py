@@ -202,20 +202,6 @@ def test_words_are_shared_out_by_what_is_recognised_in_every_piece():
 # ---- by name
 
 
-def test_a_ctc_checkpoint_aligns(ctc_folder):
-    aligner = load_aligner("people-en", str(ctc_folder), "en")
-    # its vocabulary is A to H
-    assert aligner.spells("bad face") == 1.0 and aligner.spells("you") == 0.0
-    found = aligner.align(noise(45), ["a", "bad,", "face", "12"])
-    times = [t for w in found.words for t in (w.start, w.end)]
-    assert (
-        [w.text for w in found.words] == ["a", "bad,", "face", "12"]
-        and times == sorted(times)
-        and times[-1] <= 45
-    )
-    assert len(aligner.weights) == 16 and 0 <= found.confidence() < 1
-
-
 @pytest.mark.slow
 def test_a_whisper_checkpoint_aligns_with_its_own_attention(whisper_folder):
     words = list("安在這裡")

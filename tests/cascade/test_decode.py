@@ -240,12 +240,11 @@ def test_the_language_model_decides_what_sounds_alike():
     )
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_without_a_separator_every_symbol_is_a_word_and_the_best_text_wins(seed):
+def test_without_a_separator_every_symbol_is_a_word_and_the_best_text_wins():
     vocabulary = CtcVocabulary.from_symbols(["你好吗"])
     model = train_ngram(["你 好 吗", "你 好", "好 吗 吗"], 3)
     decoder = BeamDecoder(model, vocabulary, BeamOptions(lm_weight=1.5, word_score=0.5, **WIDE))
-    log_probs = drawn(5, len(vocabulary), seed)
+    log_probs = drawn(5, len(vocabulary), 0)
 
     def total_of(characters):
         language = decoder.options.lm_weight * sentence(model, characters)

@@ -1,5 +1,6 @@
 """Hugging Face checkpoints: tiny ones with random weights, made here; nothing is fetched."""
 
+import json
 import shutil
 import zlib
 
@@ -67,18 +68,15 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     assert [(w.text, w.start, w.end) for w in ours.words] == expected
 
 
-@pytest.mark.slow
-def test_whisper_words_have_times_inside_the_audio(whisper_folder):
-    seconds = 40.0
-    recogniser = HuggingFaceRecogniser(whisper_folder)
-    transcript = recogniser.transcribe(noise(seconds))
-    assert transcript.words and recogniser.name == whisper_folder.name
-    assert all(w.text == w.text.strip() != "" and np.isnan(w.confidence) for w in transcript.words)
-    times = [0.0, *(t for w in transcript.words for t in (w.start, w.end)), seconds]
-    # there are words after the first window
-    assert times == sorted(times)
-    assert times[-2] > 15
-    assert recogniser.transcribe(noise(0)).words == ()
+def test_a_delimiter_of_words_may_be_a_space(ctc_folder, tmp_path):
+    folder = shutil.copytree(ctc_folder, tmp_path / "spaces")
+    symbols = {" " if token == "|" else token: i for i, token in enumerate(TOKENS)}
+    (folder / "vocab.json").write_text(json.dumps(symbols))
+    transformers.Wav2Vec2CTCTokenizer(
+        str(folder / "vocab.json"), word_delimiter_token=" "
+    ).save_pretrained(folder)
+    recogniser = HuggingFaceRecogniser(folder)
+    assert recogniser.transcribe(say(recogniser, "_AAB_|__C_C_|_H_")).text == "AB CC H"
 
 
 @pytest.fixture

@@ -136,27 +136,6 @@ def test_recognition_gives_text_and_times(recogniser):
     assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1225, 0.2225)]
 
 
-class _Says:
-    """A decoder that has one text for every piece."""
-
-    def __init__(self, *texts):
-        self.texts = iter(texts)
-
-    def decode(self, log_probs):
-        return next(self.texts)
-
-
-def test_a_decoder_says_the_words_and_the_alignment_their_times(recogniser):
-    samples = spoken("__hhi_|_mme_")
-    greedy = recogniser.transcribe(samples)
-    recogniser.decoder = _Says("hi me")
-    assert [(w.text, w.start, w.end) for w in recogniser.transcribe(samples).words] == [
-        (w.text, w.start, w.end) for w in greedy.words
-    ]
-    recogniser.decoder = _Says("")
-    assert recogniser.transcribe(samples).words == ()
-
-
 def test_the_greedy_path_is_the_alignment_of_its_own_text():
     log_probs = (
         torch.randn(300, 29, generator=torch.Generator().manual_seed(0)).mul(3).log_softmax(-1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from speechssl.artifacts import write_json
-from speechssl.cli import USAGE, main
+from speechssl.cli import main
 from speechssl.errors import InputError, report_set_aside
 from speechssl.results import Row, append_rows
 
@@ -114,17 +114,3 @@ def test_strict_ends_with_3_where_items_were_set_aside(call: Any, tmp_path: Path
     assert err.endswith("speechssl: 5 set aside (--strict)\n")
     assert call(Verb(tmp_path, failed=5))[0] == 0
     assert call(Verb(tmp_path), "--strict")[0] == 0  # those of the calls before do not count
-
-
-def test_a_recipe_gets_a_line_of_what_a_verb_took(
-    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "exp").mkdir()
-    (tmp_path / "exp/weights").write_bytes(bytes(2**22))
-    monkeypatch.setenv(USAGE, str(tmp_path / "exp/usage.jsonl"))
-    monkeypatch.setenv("SPEECHSSL_STAGE", "3 DUAL")
-    call(Verb(tmp_path / "exp/dual"))
-    line = json.loads((tmp_path / "exp/usage.jsonl").read_text())
-    assert (line["stage"], line["command"]) == ("3 DUAL", f"Verb {tmp_path}/exp/dual")
-    assert line["disk_gb"] == 0.004
-    assert line["peak_gb"] > 0

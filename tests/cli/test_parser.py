@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from speechssl.cli import parse_arguments
-from speechssl.cli.parser import make_parser, parse
+from speechssl.cli.parser import parse
 from speechssl.errors import InputError
 from speechssl.options import (
     Amount,
@@ -183,20 +183,6 @@ def test_the_printed_config_is_the_call(
     first: Any = parse_arguments([*call, *typed.split()])
     assert again[0] == first[0]
     assert "config" not in yaml.safe_load((tmp_path / "c.yaml").read_text())
-
-
-def test_help_has_text_defaults_and_groups() -> None:
-    text = make_parser("example", Example).format_help()
-    for part in (
-        "do something",
-        "a group:",
-        "(default: x y)",
-        "(default: bf16)",
-        "(default: 0.001)",
-    ):
-        assert part in text
-    for part in ("None", "left-out", "hidden"):
-        assert part not in text
 
 
 def test_betas_that_adamw_cannot_have_are_refused():

@@ -15,7 +15,6 @@ from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.data.records import load_corpus, synthetic_note
 
-from ..files import refused, same_files, untouched
 from .make import CORPORA, Miniature, make_miniature
 
 pytestmark = [
@@ -129,29 +128,3 @@ def test_nmsqa_has_the_schema_of_the_real_file(made: dict[str, Path]) -> None:
         for p in (REAL / "nmsqa/dev.parquet", made["nmsqa"] / "data.parquet/dev.parquet")
     )
     assert real.remove_metadata().equals(mine.remove_metadata())
-
-
-def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(
-    made: dict[str, Path], tmp_path: Path
-) -> None:
-    there = made["toefl-qa"]
-    with untouched(there):
-        make_miniature(few(there))
-    again = tmp_path / "again"
-    make_miniature(few(again))
-    assert same_files(there, again)
-    make_miniature(few(tmp_path / "other", seed=1))
-    story = "data/dev/tpo_90-conversation_1_1"
-    assert (tmp_path / "other" / story).read_text() != (there / story).read_text()
-
-
-def test_bad_requests_are_one_sentence_and_leave_nothing(
-    made: dict[str, Path], tmp_path: Path
-) -> None:
-    message = "no miniature of squad; choose from nmsqa, odsqa"
-    refused(message, make_miniature, few(tmp_path / "out", "squad"))
-    (tmp_path / "mine.txt").write_text("mine")
-    for place in (tmp_path, tmp_path / "mine.txt", made["nmsqa"]):
-        message = "exists and is not this miniature; choose another folder"
-        refused(message, make_miniature, few(place))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]

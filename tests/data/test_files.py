@@ -165,18 +165,6 @@ def test_a_table_with_a_column_of_audio_is_a_manifest(between, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "has no recordings"),
-        ({"passages": 3}, "--split"),
-        ({"split": "train"}, "not a split of a prepared corpus"),
-    ],
-)
-def test_what_is_no_source_is_one_sentence(tmp_path, options, message):
-    refused(message, list_recordings, tmp_path, **options)
-
-
-@pytest.mark.parametrize(
     ("total", "options", "drawn"),
     [
         (400, {}, 400),

@@ -67,14 +67,6 @@ def test_tables(source, tmp_path):
     assert before == [path.stat().st_mtime_ns for path in others]
 
 
-@pytest.mark.slow
-def test_of_a_slice_only_its_recordings_are_written(source, tmp_path):
-    counts = prepare(source, tmp_path / "out", passages=1)["splits"]["train"]["questions"]
-    assert [q.id for q in load_corpus(tmp_path / "out", "train").questions] == ["q1", "q2", "q1#2"]
-    assert len(list((tmp_path / "out/train/audio").glob("*.flac"))) == 3
-    assert (counts["read"], counts["kept"], counts["set_aside"]) == (4, 3, 1)
-
-
 def test_recordings_that_are_missing_or_damaged(tmp_path):
     damaged, missing = row("damaged", audio=b"RIFF----WAVE"), row("missing") | {"audio": None}
     write_parquet(tmp_path / "in/validation-0.parquet", [row("fine"), damaged, missing])

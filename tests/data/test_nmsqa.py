@@ -296,25 +296,6 @@ def test_a_listed_sentence_that_the_source_misses_sets_its_passage_aside(dev, tm
 # ---- times
 
 
-def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
-    """People pause between sentences: what counts in the recording of the whole is wrong in the
-    joined sentences."""
-    pause = np.zeros(RATE // 2, np.float32)
-    whole = np.concatenate([x for k in range(4) for x in (sentence(k), pause)])
-    write_clip(dev / "dev_audios/context-0_0.wav", whole, 0.0, 99.0, RATE)
-    _, start, end = ANSWERS[2]
-    moved = (before(2) + 1.0 + start, before(2) + 1.0 + end)
-    write_table(dev / "dev.parquet", [row(2, answers=times([moved], [(start, end)]))])
-    _, corpus, _ = prepared(dev, tmp_path)
-    assert timed(corpus, corpus.questions[0])
-
-
-def test_a_damaged_recording_of_the_whole_stops_nothing(dev, tmp_path):
-    (dev / "dev_audios/context-0_0.wav").write_bytes(b"no audio")
-    _, corpus, _ = prepared(dev, tmp_path)
-    assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
-
-
 def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path):
     name = "question-0_0_1.wav"
     other = dev / "more/dev_audios" / name

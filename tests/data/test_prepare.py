@@ -3,20 +3,13 @@
 
 import shutil
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.artifacts import read_json
 from speechssl.cli import main
 from speechssl.data.options import Squad
-from speechssl.data.prepare import (
-    PrepareReport,
-    SplitRecords,
-    Take,
-    attach_takes,
-    make_take,
-)
+from speechssl.data.prepare import PrepareReport, SplitRecords, Take, attach_takes
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
 
@@ -138,12 +131,3 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
     report = PrepareReport("corpus")  # without any recording all stays text
     assert attach_takes(o, "test", texts, report, {}) == texts
     assert not report.aside
-
-
-@pytest.mark.parametrize(
-    ("numbers", "first", "missing"),
-    [((0, 1, 2), 0, 0), ((0, 2), 0, 1), ((1, 2), 1, 0), ((2,), 0, 2), ((3,), 1, 2)],
-)
-def test_segments_in_their_order_and_what_is_missing(tmp_path, numbers, first, missing):
-    take = make_take({n: tmp_path / str(n) for n in reversed(numbers)}, first)
-    assert ([int(p.name) for p in take.paths], take.missing) == ([*numbers], missing)

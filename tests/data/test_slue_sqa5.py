@@ -15,7 +15,7 @@ from speechssl.data.prepare import format_report
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import prepare_slue_sqa5
 
-from ..files import read_lines, refused, remarked, wav, write_parquet
+from ..files import refused, remarked, wav, write_parquet
 
 # word, normalised word, start, end: "nine" is said twice, "1999" is two words, the comma is not
 # said
@@ -171,17 +171,6 @@ def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_
     ]
 
 
-def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):
-    bad = {"bytes": wav(tone())[:5000], "path": "x.wav"}
-    rows = [row(0), row(1, question_audio=bad), row(2, "doc2", document_audio=bad)]
-    write_parquet(hub / TABLE, rows)
-    facts, corpus = prepared(hub, tmp_path)
-    assert [q.id for q in corpus.questions] == ["squad-0"]
-    assert facts["set_aside"] == {prepare.UNUSABLE: 2, prepare.ITS_PASSAGE: 1}
-    why = {x["id"]: x.get("why", "") for x in read_lines(tmp_path / "out/set_aside.jsonl")}
-    assert "question squad-1 is cut off" in why["squad-1"]
-
-
 def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     rows = [line.split("\t") for line in (files / "slue-sqa5_test.tsv").read_text().splitlines()]
     blind = [rows[0], *([*cells[:-1], ""] for cells in rows[1:])]
@@ -192,20 +181,6 @@ def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     (files / "slue-sqa5_test.tsv").unlink()
     facts, _ = prepared(files, tmp_path / "blind", "test")
     assert facts["set_aside"] == {slue_sqa5.BLIND: 2}
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_and_processes_change_nothing(hub, tmp_path):
-    facts, corpus = prepared(hub, tmp_path)
-    audio = tmp_path / "out/dev/audio"
-    (tmp_path / "out/card.json").unlink()
-    (audio / "question-squad-1.flac").unlink()
-    written = (audio / "question-squad-0.flac").stat().st_mtime_ns
-    again, other = prepared(hub, tmp_path)
-    assert again == facts and other.questions == corpus.questions
-    assert (audio / "question-squad-0.flac").stat().st_mtime_ns == written
-    prepare_slue_sqa5(SlueSqa5(source=hub, out=tmp_path / "two", workers=2))
-    assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
 
 
 def test_odd_rows_are_counted(hub, tmp_path):

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import PrepareReport
-from speechssl.data.records import Answer, Passage, Span, load_corpus
+from speechssl.data.records import Span, load_corpus
 from speechssl.data.squad import (
     Paragraph,
     SquadAnswer,
     SquadQa,
     Style,
-    add_times,
     collect_originals,
     make_records,
     places,
@@ -23,7 +22,7 @@ from speechssl.data.squad import (
     read_squad,
 )
 
-from ..files import refused, remarks
+from ..files import refused
 
 # ---- records: kept, or set aside with a reason, and the counts always add up
 
@@ -226,22 +225,6 @@ def test_recordings_and_times(source, tmp_path, recording, folder):
     assert report["splits"]["train"]["with_times"] == 2
 
 
-def test_segments_from_1_a_hole_and_recordings_of_nothing(tmp_path, squad_json, recording):
-    more = [("q3", "What?", [("More", 0)])]
-    squad_json(tmp_path / "in/test.json", (TEXT, ASKED[:1]), ("More.", more))
-    for name in ("0_0_1", "0_0_2", "0_1_0", "0_1_2", "7_7", "else"):
-        recording(tmp_path / f"in/audio/{name}.wav")
-    facts = prepare(tmp_path / "in", tmp_path / "out")["splits"]["test"]
-    corpus = load_corpus(tmp_path / "out", "test")
-    assert list(corpus.passages) == ["0_0"]
-    assert [q.id for q in corpus.questions] == ["q1"]
-    assert facts["set_aside"] == {
-        "segments of its recording are missing": 1,
-        "its passage is set aside": 1,
-    }
-    assert remarks(facts)["answers in recordings"] == 2
-
-
 def test_a_file_may_state_its_licence(tmp_path, squad_json):
     for split, licence in (("train", "CC0"), ("test", "CC BY 4.0")):
         squad_json(tmp_path / f"in/{split}.json", (TEXT, ASKED[:1]), licence=licence)
@@ -290,13 +273,3 @@ def spans(words):
 )
 def test_places(text, words, found):
     assert places(text, spans(words.split())) == found
-
-
-@given(st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=8), st.data())
-def test_an_answer_of_whole_words_has_their_times(words, data):
-    first = data.draw(st.integers(0, len(words) - 1))
-    last = data.draw(st.integers(first, len(words) - 1))
-    start = len(" ".join([*words[:first], ""])) if first else 0
-    passage = Passage("p", "", 99.0, " ".join(words), words=spans(words))
-    (answer,) = add_times((Answer(" ".join(words[first : last + 1]), char_start=start),), passage)
-    assert (answer.start, answer.end) == (first, last + 1)

@@ -37,7 +37,6 @@ from speechssl.data.superb import (
     SILENCE,
     Slot,
     Turn,
-    Utterance,
     load_labelled,
     load_set,
     load_trials,
@@ -45,7 +44,7 @@ from speechssl.data.superb import (
 )
 from speechssl.data.voicebank_demand import COUNTS as VOICEBANK_COUNTS
 from speechssl.data.voicebank_demand import prepare_voicebank_demand
-from speechssl.data.voxceleb1 import dev_trials, prepare_voxceleb1
+from speechssl.data.voxceleb1 import prepare_voxceleb1
 
 from ..files import refused, untouched
 
@@ -453,21 +452,6 @@ def test_verification(voxceleb1, tmp_path):
     assert [t.same for t in load_trials(data, "test")] == [True, False]
     same = {(t.first, t.second) for t in load_trials(data, "dev") if t.same}
     assert same == {(f"{s}-va-00003", f"{s}-vb-00001") for s in TRAINING}
-
-
-def test_trials_of_dev():
-    def utterances(*names):
-        return [Utterance(name, f"/{name}.wav", 1.0, name.split("-")[0]) for name in names]
-
-    found = utterances("a-x-1", "a-x-2", "a-y-1", "b-x-1", "b-x-2", "c-x-1")
-    trials = dev_trials(found)
-    assert trials == dev_trials(found)
-    assert all(t.same == (t.first[0] == t.second[0]) and t.first != t.second for t in trials)
-    same = {(t.first, t.second) for t in trials if t.same}
-    assert same >= {("a-x-1", "a-y-1"), ("a-x-2", "a-y-1"), ("b-x-1", "b-x-2")}
-    assert ("a-x-1", "a-x-2") not in same  # there is another video
-    assert not [pair for pair in same if "c-x-1" in pair]
-    assert {t.same for t in dev_trials(utterances("a-x-1", "a-x-2"))} == {True}
 
 
 # ---- Libri2Mix: sources for SS, turns of either kind for SD

@@ -112,18 +112,6 @@ def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path: Path) -> None:
     assert [(q.id, q.answers) for q in data.questions] == [("test-1", (Answer("rome"),))]
 
 
-def test_recordings_of_datasets_are_read_without_torchcodec(mine: Path, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    passages = datasets.Dataset.from_list([ROME | {"audio": str(mine / "wav/rome.wav")}])
-    asked = {"passage": "rome", "audio": str(mine / "wav/q1.wav")}
-    answers = [{"text": "founded", "start": a, "end": b} for a, b in ((0.25, 0.75), (None, None))]
-    questions = datasets.Dataset.from_list([asked | {"answers": [a]} for a in answers])
-    recorded = datasets.Audio(sampling_rate=16_000)
-    rows = [rows.cast_column("audio", recorded) for rows in (passages, questions)]
-    make_corpus(tmp_path / "out", {"test": tuple(rows)})
-    check(load_corpus(tmp_path / "out", "test"))
-
-
 @pytest.mark.parametrize(
     ("table", "old", "new", "message"),
     [

@@ -8,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.data.records import Corpus, Passage, passage_units
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
-from speechssl.stats import (
-    FEWEST,
-    BootstrapUnits,
-    choose_units,
-    ratio_interval,
-    unknown_voice,
-)
-
-from ..files import write_lines
+from speechssl.stats import FEWEST, BootstrapUnits, choose_units, ratio_interval, unknown_voice
 
 NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])
 
@@ -35,27 +26,6 @@ def test_the_rule(items, known):
     else:
         assert (units.name, units.labels) == ("passage", passages)
     assert len(set(units.groups)) == len(set(units.labels))
-
-
-@pytest.mark.parametrize(
-    ("speakers", "trained", "name", "count"),
-    [
-        ("abcde", "xyz", "voice", 5),
-        ("abcdefgh", "", "voice", 8),
-        ("abcd", "xyz", "passage", 8),  # too few
-        ("abcdefgh", "a", "passage", 8),  # training knew one
-        (["a", "b", "c", "d", "e", ""], "", "passage", 8),  # nobody knows who
-    ],
-)
-def test_spoken_qa(tmp_path, speakers, trained, name, count):
-    passages = {
-        f"p{i}": Passage(f"p{i}", "", 0.0, "", speakers[i % len(speakers)], "en") for i in range(8)
-    }
-    write_lines(tmp_path / "train/questions.jsonl", [{"speaker": s} for s in trained])
-    units = passage_units(
-        Corpus(tmp_path, "test", passages, ()), [p for p in passages for _ in range(3)]
-    )
-    assert (units.name, len(set(units.groups)), len(units.groups)) == (name, count, 24)
 
 
 def recorded(*speakers, split="test", **fields):

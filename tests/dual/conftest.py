@@ -7,19 +7,7 @@ from torch import nn
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 
-KINDS = (
-    "bert",
-    "roberta",
-    "distilbert",
-    "electra",
-    "albert",
-    "longformer",
-    "modernbert",
-    "bigbird",
-    "deberta",
-    "deberta-v2",
-    "t5",
-)
+KINDS = ("bert", "roberta", "longformer", "modernbert", "bigbird", "deberta-v2", "t5")
 LAYOUT = Layout(cls=30, sep=31, pad=32, size=24, stride=12, question=6, answer=5)
 
 

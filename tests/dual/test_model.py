@@ -256,9 +256,6 @@ def test_noise_replaces_a_share_of_the_tokens_and_no_special():
 # ---- reading
 
 
-# positions of Longformer-4096
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes", "longest"),

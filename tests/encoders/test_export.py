@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from speechssl.cli import main
 from speechssl.encoders import export as exporting
-from speechssl.encoders.checkpoints import KINDS, WEIGHT_NORM, rename
+from speechssl.encoders.checkpoints import KINDS, rename
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint, load_encoder
 
@@ -132,17 +132,6 @@ def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
     )
 
 
-def test_the_old_spelling_of_weight_norm_is_read(made, tmp_path):
-    source, path = made("Hubert", "base"), tmp_path / "x.pt"
-    convert(source, path, "torchaudio")
-    state = torch.load(path, weights_only=True)
-    for new, old in WEIGHT_NORM:
-        assert any(new in name for name in state)
-        state = {name.replace(new, old): tensor for name, tensor in state.items()}
-    torch.save(state, path)
-    assert load_encoder(path).hash == load_encoder(source).hash
-
-
 # ---- fairseq's equal widths
 
 
@@ -212,17 +201,6 @@ def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypat
 
 
 # ---- the verb
-
-
-def test_the_verb_goes_both_ways_and_prints_the_proof(made, tmp_path, capsys):
-    path, hf = tmp_path / "x.pt", tmp_path / "hf"
-    assert main(["convert", str(made()), str(path), "--to", "torchaudio"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("relative error") == 3
-    assert main(["convert", str(path), str(hf), "--to", "huggingface"]) == 0
-    assert load_encoder(made()).hash in capsys.readouterr().out
-    card = json.loads((hf / "card.json").read_text())
-    assert card["made_from"]["hash"] == load_encoder(hf).hash
 
 
 def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):

@@ -83,8 +83,9 @@ def saved(model, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("style", ["dict", "omegaconf", "args"])
+@pytest.mark.parametrize(
+    ("style", "zipped"), [("dict", True), ("omegaconf", True), ("args", False)]
+)
 def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
     base, large, fakes, tmp_path, capsys, style, zipped
 ):
@@ -162,28 +163,35 @@ def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
 # ---- torchaudio
 
 
-@pytest.mark.parametrize("prefix", ["", "model.wav2vec2."])
-def test_torchaudios_own_state_dict_is_read(large, tmp_path, prefix):
-    """Made by torchaudio's factory, not by us; the layers are torchaudio's."""
+@pytest.mark.parametrize(
+    ("size", "prefix", "stated"),
+    [
+        ("base", "", Architecture(heads=2, pre_norm=False, normalise=False)),
+        ("large", "model.wav2vec2.", Architecture(heads=4, pre_norm=True, normalise=False)),
+    ],
+)
+def test_torchaudios_own_state_dict_gives_torchaudios_layers(
+    request, tmp_path, size, prefix, stated
+):
+    """Made by torchaudio's factory, not by us: HuBERT base normalises after attention, wav2vec 2.0
+    large before."""
+    config = request.getfixturevalue(size).config
     torch.manual_seed(0)
     model = torchaudio.models.wav2vec2_model(
-        **torchaudio_arguments(large.config) | {"aux_num_out": 7}
+        **torchaudio_arguments(config) | {"aux_num_out": 7}
     ).eval()
     state = {}
     for name, tensor in model.state_dict().items():
         state[name if name.startswith("aux") else prefix + name] = tensor
     torch.save(state, tmp_path / "x.pth")
-    checkpoint = load_checkpoint(
-        tmp_path / "x.pth", Architecture(heads=4, pre_norm=True, normalise=False)
-    )
+    checkpoint = load_checkpoint(tmp_path / "x.pth", stated)
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
-
+    assert config.do_stable_layer_norm == (size == "large")
+    wave = torch.from_numpy(noise())
     with torch.inference_mode():
-        expected = [x[0] for x in model.extract_features(torch.from_numpy(noise())[None])[0]]
-    assert (
-        max(relative_errors(list(as_encoder(checkpoint).hidden_states(noise()))[1:], expected))
-        < 1e-5
-    )
+        expected = [x[0] for x in model.extract_features(wave[None])[0]]
+    found = list(as_encoder(checkpoint).hidden_states(noise()))[1:]
+    assert max(relative_errors(found, expected)) < 1e-5
 
 
 @pytest.mark.parametrize("norm", ["group", "layer"])
@@ -268,14 +276,13 @@ def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize(
-    ("family", "head"),
+    ("family", "head", "binary"),
     [
-        ("Hubert", "ForCTC"),
-        ("Wav2Vec2", "ForPreTraining"),
-        ("WavLM", "ForCTC"),
-        ("Data2VecAudio", "ForCTC"),
+        ("Hubert", "ForCTC", True),
+        ("Wav2Vec2", "ForPreTraining", False),
+        ("WavLM", "ForCTC", False),
+        ("Data2VecAudio", "ForCTC", False),
     ],
 )
 def test_heads_of_hugging_face_are_left_out_and_reported(tmp_path, capsys, family, head, binary):
@@ -382,20 +389,6 @@ def test_an_encoder_read_without_transformers_is_the_same(kind, base, large, tmp
     names = ("name", "grid", "layers", "width", "normalise", "hash", "card", "settings")
     assert all(getattr(ours, name) == getattr(theirs, name) for name in names)
     assert torch.equal(ours.hidden_states(noise()), theirs.hidden_states(noise()))
-
-
-def test_a_group_norm_sees_the_samples_after_the_last_frame_too(tmp_path):
-    model = family_of("WavLM")
-    model.save_pretrained(tmp_path)
-    samples = noise(16_000)  # 240 more than 49 frames need
-    samples[-240:] *= 20
-    with torch.no_grad():
-        expected = torch.cat(
-            model(torch.from_numpy(samples)[None], output_hidden_states=True).hidden_states
-        )
-    torch.testing.assert_close(
-        load_encoder(tmp_path).hidden_states(samples), expected, atol=1e-5, rtol=1e-5
-    )
 
 
 # ---- long audio
@@ -539,8 +532,3 @@ def test_what_is_not_samples_is_refused(encoder, samples):
 def test_what_an_encoder_cannot_run_in_is_named(whisper, settings, message):
     refused(message, load_encoder, whisper[0], *settings)
     refused("has the layers 0 to 2, not 3", load_encoder(whisper[0]).features, noise(), 3)
-
-
-def test_bf16_is_near(whisper):
-    exact, fast = (load_encoder(whisper[0], p).features(noise(), 2) for p in ("fp32", "bf16"))
-    assert torch.nn.functional.cosine_similarity(exact, fast, dim=-1).min() > 0.99

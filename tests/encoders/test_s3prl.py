@@ -2,10 +2,8 @@
 name can be wrong."""
 
 import argparse
-import random
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -138,28 +136,6 @@ def test_frames_are_counted_as_the_upstream_counts_them(name, hop, receptive, sa
 @cache
 def loaded(name):
     return load_encoder(f"s3prl:{name}")
-
-
-def test_threads_do_not_mix_the_layers_of_utterances(wavlm_file):
-    encoder = load_encoder(f"s3prl:wavlm_local@{wavlm_file}")
-    items = [noise(4_000 + 321 * i, i) for i in range(12)]
-    alone = [encoder.hidden_states(x) for x in items]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(encoder.hidden_states, items))
-    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
-
-
-# ---- what loading leaves alone, and what identifies an encoder
-
-
-def test_loading_changes_no_random_state_and_says_nothing(wavlm_file, capfd):
-    def state():
-        return random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
-
-    before = state()
-    load_encoder(f"s3prl:wavlm_local@{wavlm_file}")
-    assert state() == before
-    assert capfd.readouterr().out == ""
 
 
 # ---- wrong input

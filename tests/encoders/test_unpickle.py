@@ -1,7 +1,6 @@
 """What is in a `.pt` or in a codebook of joblib is read and never run: stand-ins, refusals,
 damage."""
 
-import argparse
 import builtins
 import io
 import os
@@ -56,13 +55,6 @@ def test_the_real_omegaconf_is_read(tmp_path):
     omegaconf = pytest.importorskip("omegaconf")
     torch.save({"cfg": omegaconf.OmegaConf.create(CFG)}, tmp_path / "x.pt")
     assert plain(read_pt(tmp_path / "x.pt")["cfg"]) == CFG
-
-
-def test_a_namespace_is_its_attributes(tmp_path):
-    torch.save(
-        {"args": argparse.Namespace(heads=4, inner=argparse.Namespace(a=[1]))}, tmp_path / "x.pt"
-    )
-    assert plain(read_pt(tmp_path / "x.pt")["args"]) == {"heads": 4, "inner": {"a": [1]}}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])

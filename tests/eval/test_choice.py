@@ -98,20 +98,6 @@ def values(rows):
     }
 
 
-def test_everything_is_encoded_once_in_every_condition_with_options_distorted(corpus, tmp_path):
-    listener = Listener()
-    run([listener], corpus, tmp_path / "out", ("clean", "pink@5"))
-    each = 2 + 4 + 4 * 4
-    assert len(listener.encoded) == 2 * each and len(set(listener.encoded)) == 2 * each
-    assert (listener.asked[0].passage, listener.asked[0].question, listener.asked[0].options) == (
-        32_000,
-        16_000,
-        (4_800,) * 4,
-    )
-    run([listener], corpus, tmp_path / "out", ("clean", "pink@5"))
-    assert len(listener.encoded) == 2 * each
-
-
 def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpus, tmp_path):
     found = values(
         run([Baseline("chance"), Baseline("longest-option")], corpus, tmp_path / "out", ("pink@5",))

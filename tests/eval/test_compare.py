@@ -243,22 +243,6 @@ def test_other_questions_are_refused_or_left_out(tmp_path):
     assert alone.get("a", CLEAN).n == 60
 
 
-def test_systems_without_the_metric_stand_aside(tmp_path):
-    write(tmp_path, "a", scored(0.5, 0))
-    write(
-        tmp_path,
-        "choice-units",
-        [{"id": f"c{i}", "passage": "p", "set_accuracy": i} for i in (0, 1)],
-    )
-    assert compare(read_results([tmp_path]))[0].systems == ["a"]
-    (c,) = compare(read_results([tmp_path]), "set_accuracy")
-    assert c.get("choice-units", CLEAN).value == 0.5
-    assert not analyses(c, CLEAN)
-    assert c.aside == ("a",)
-    printed, *_ = comparison(tmp_path / "out", tmp_path)
-    assert "Left out, for they have none: choice-units." in printed
-
-
 def test_what_cannot_be_compared_is_named(tmp_path):
     refused("nowhere has no scores", read_results, [tmp_path / "nowhere"])
     write(tmp_path / "dev", "a", scored(0.5, 0))

@@ -22,10 +22,8 @@ from speechssl.eval.grid_tasks import (
     HeadTask,
     RecognitionTask,
     UnitsTask,
-    draw_items,
     load_tested,
     make_qa_tasks,
-    make_tasks,
     train_classifier,
 )
 from speechssl.eval.options import Robustness
@@ -135,15 +133,6 @@ def test_tasks_share_what_they_encode_and_every_recording_is_encoded_once_a_cond
     assert all(a is b for a, b in zip(first.encoded[:3], second.encoded[:3], strict=True))
 
 
-def test_nothing_is_encoded_again_unless_something_changed(tmp_path):
-    paths, out = recordings(tmp_path / "a"), tmp_path / "out"
-    run({"e": [Roughness(paths)]}, out)
-    for version, seed, count in ((0, 0, 0), (1, 0, 18), (1, 1, 18)):
-        task = Roughness(paths, version=version)
-        run({"e": [task]}, out, seed=seed)
-        assert len(task.encoded) == count
-
-
 def test_a_killed_grid_goes_on_and_ends_in_the_same_bytes(tmp_path, dies_in):
     paths, out = recordings(tmp_path / "a"), tmp_path / "out"
     whole = run({"a": [Roughness(paths)], "b": [Roughness(paths, 0.1)]}, tmp_path / "whole")
@@ -170,18 +159,6 @@ def test_what_cannot_be_read_or_is_silent_counts_as_wrong_is_reported_and_tried_
     paths[0].write_bytes(content)
     scored = run({"e": [Roughness(paths)]}, out)[("ks", "acc"), "e", CLEAN]
     assert scored[0].numerator == 1
-
-
-def test_some_of_the_items_are_drawn_by_the_seed_and_keep_their_order(tmp_path):
-    items = [Item(str(i), tmp_path) for i in range(50)]
-    ten = replace(SETUP, recordings=10)
-    found = draw_items(items, ten)
-    assert found == [i for i in items if i in found]
-    assert len(found) == 10
-    assert found != draw_items(items, replace(ten, seed=1))
-    assert draw_items(items, SETUP) == items
-    # adding items changes few of those drawn
-    assert set(draw_items(items[:40], ten)) & set(found)
 
 
 # ---- the tasks: encoders under test, alone or with what was trained on them
@@ -249,25 +226,6 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path):
     features["test-0"][slots[-1]] = "wrong"
     del features["test-1"]
     assert [s.numerator for s in task.score(features)] == [0.0, 0.0, 1.0, 1.0]
-
-
-def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tmp_path):
-    data = load_labelled(labelled())
-    one_step = replace(TEST, head_steps=1)
-    head = train_classifier(data, encoder, tmp_path / "head", one_step)
-    task = HeadTask(data, encoder, head, TEST)
-    assert {s.voice for s in task.score({})} == {"c0", "c1"}
-    assert [s.group for s in task.score({})] == [item.id for item in task.items]
-    with pytest.raises(ValueError, match="399 samples"):
-        task.encode(None, np.zeros(399, np.float32))
-    assert set(task.encode(None, np.zeros(400, np.float32))) == {"keyword"}  # a frame is enough
-
-
-def test_data_of_another_task_or_without_the_split_are_named(labelled, models, tmp_path):
-    tested, root = load_tested("a", str(models), ["ks", "ic"], []), labelled()
-    refused("of the task ks, not of ic", make_tasks, "ic", tested, root, tmp_path / "h", TEST)
-    other = replace(TEST, split="other")
-    refused("no split 'other'", make_tasks, "ks", tested, root, tmp_path / "h", other)
 
 
 def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path):

@@ -3,15 +3,8 @@ passage was recognised."""
 
 import pytest
 
-from speechssl.augment import Distorter, parse_condition
-from speechssl.data.records import Answer, Corpus, Passage, Question, load_corpus
-from speechssl.dual.system import TimedAnswer
-from speechssl.eval.predict import read_items
+from speechssl.data.records import Answer, Corpus, Passage, Question
 from speechssl.eval.score import ERRORS, QuestionScore, answer_type, error_type, question_lines
-from speechssl.eval.spoken_qa import Setup, evaluate
-
-from ..files import write_corpus
-from .test_spoken_qa import Reads
 
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
 
@@ -71,31 +64,6 @@ def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
     timed = question("two cats", start=4.0, end=6.0)
     (line,) = question_lines([scored()], corpus(tmp_path, [timed], seconds=20.0), {})
     assert [line[name] for name in ("answer_seconds", "position", "type")] == [2, 0.25, "person"]
-
-
-def test_evaluation_leaves_scores(tmp_path):
-    class Reader(Reads):
-        def answer_all(self, items):
-            return [TimedAnswer(0, 1, 1, "Two cats") for _ in items]
-
-    asked = {
-        "id": "q",
-        "passage": "p",
-        "text": "Who?",
-        "answers": [{"text": "two cats", "char_start": 18}],
-    }
-    root = write_corpus(
-        tmp_path / "mini", "test", passages=[{"id": "p", "text": TEXT}], questions=[asked]
-    )
-    evaluate(
-        [Reader()],
-        load_corpus(root, "test"),
-        [parse_condition("clean")],
-        Setup(tmp_path / "out", Distorter(0)),
-    )
-    (line,), card = read_items(tmp_path / "out/scores/text/clean.parquet")
-    assert (line["f1"], line["ff1"], line["passage_errors"], line["type"]) == (1, None, 0, "person")
-    assert card["condition"] == "clean"
 
 
 # ---- kinds of answers, by rule: question words in English and Chinese, then the form of the answer

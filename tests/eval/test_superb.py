@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from recipes.superb.speed import compare_cached
 from speechssl.artifacts import read_json
 from speechssl.encoders.load import load_encoder
 from speechssl.eval.superb import run_superb
@@ -20,6 +20,8 @@ from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
 from speechssl.superb.data import HeadEvaluation, Measure
 from speechssl.superb.options import Data, Superb
+from speechssl.units.codebook import Codebook
+from speechssl.units.features import load_extractor, unit_encoder
 
 from ..files import change_lines, read_lines, refused
 
@@ -115,6 +117,26 @@ def made(out):
     }
 
 
+def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_folder, tmp_path):
+    models = tmp_path / "models"
+    shutil.copytree(hubert_folder(), models / "encoder")
+    rng = np.random.default_rng(0)
+    encoder = load_encoder(str(models / "encoder"))
+    card = {"encoder": encoder.hash, "layer": 1, "frame_rate": encoder.grid.frame_rate}
+    centroids = rng.normal(size=(5, encoder.width)).astype(np.float32)
+    Codebook(centroids, card).save(models / "units.safetensors")
+    run_superb(
+        changed(options, data={"ks": data["ks"]}, encoders=(f"tiny={models}",), units=True, steps=2)
+    )
+    encoders = {encoder for _, encoder, *_ in rows_of(tmp_path / "out")}
+    assert encoders == {"tiny", "tiny-units"}
+    extractor = load_extractor(str(models / "encoder"), models / "units.safetensors")
+    samples = rng.normal(0, 0.1, 9_000).astype(np.float32)
+    states = unit_encoder(extractor).hidden_states(samples)
+    assert states.shape == (1, encoder.grid.frames(9_000), 5)
+    assert states[0].argmax(1).tolist() == extractor.frames(samples).tolist()
+
+
 @pytest.mark.slow
 def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     out = tmp_path / "out"
@@ -145,17 +167,6 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     before = made(out)
     assert run_superb(options) == printed and made(out) == before
     assert "## SUPERB" in (out / "superb.md").read_text()
-
-
-def test_tables_have_no_rows_of_earlier_settings(options, data, tmp_path):
-    both = changed(options, data={"ks": data["ks"]}, seed=(0, 1), learning_rates=(1e-2,))
-    assert "Means over 2 seeds" in run_superb(both)
-    run_superb(changed(both, seed=(0,)))
-    # of the same settings
-    assert {r.seed for r in read_rows(tmp_path / "out/results.jsonl")} == {0, 1}
-    shutil.rmtree(tmp_path / "out/heads")
-    assert "Means over" not in run_superb(changed(both, seed=(0,), steps=4))
-    assert {r.seed for r in read_rows(tmp_path / "out/results.jsonl")} == {0}
 
 
 @pytest.mark.slow
@@ -268,19 +279,6 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     )
 
 
-@pytest.mark.slow
-def test_folds_are_averaged(options, labelled, tmp_path):
-    for fold in (1, 2):
-        shutil.copytree(labelled("er"), tmp_path / f"folds/er/fold-{fold}")
-    run_superb(changed(options, data={"er": tmp_path / "folds/er"}))
-    assert {p.parent.parent.name for p in (tmp_path / "out/heads").rglob("card.json")} == {
-        "fold-1",
-        "fold-2",
-    }
-    row = rows_of(tmp_path / "out")["er", "tiny", "clean", None, "acc", 0]
-    assert row.n == 8
-
-
 def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys):
     ks = data["ks"]
     for name in ("train-3", "test-1"):
@@ -289,18 +287,6 @@ def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tm
     run_superb(changed(options, data={"ks": ks}))
     assert "set aside test-1" in capsys.readouterr().err
     assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
-
-
-@pytest.mark.slow
-def test_caching_is_timed_beside_the_loop(options, tmp_path):
-    printed = compare_cached(options, 1)
-    rows = {r.task: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert (
-        set(rows) == {"ks", "pr", "qbe", "all"}
-        and rows["ks"] > 1
-        and ("encoder in the loop") in printed
-    )
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
 
 
 # ---- what is typed

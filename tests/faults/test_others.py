@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import soundfile
 
 import speechssl
 from speechssl.data.files import unpack
@@ -50,21 +48,6 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
         check_refusal(said, answer, "../q0.flac")
     else:
         assert said.code == 0, said
-
-
-def test_a_corpus_leads_out_of_its_folder_by_absolute_paths_alone(
-    workshop: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "corpus"
-    shutil.copytree(workshop / "corpus", root)
-    shutil.copyfile(root / "test/audio/p0.flac", tmp_path / "p0.flac")
-    path = root / "test/passages.jsonl"
-    whole, out = path.read_text(), tmp_path / "out"
-    extract = f"units extract {root} mfcc {workshop}/mfcc.safetensors {out} --split test"
-    path.write_text(whole.replace("test/audio/p0.flac", "../p0.flac"))
-    check_refusal(command(*extract.split()), "passages.jsonl:1", "leads out of")
-    path.write_text(whole.replace("test/audio/p0.flac", str(tmp_path / "p0.flac")))
-    assert command(*extract.split()).code == 0
 
 
 def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path) -> None:
@@ -190,21 +173,14 @@ LISTS = {
     "m.tsv": "AUDIO\nq0.flac\t4800\nq1.flac\t4800\n",
 }
 SPOKEN = "audio,text,speaker,group\nAUDIO/q0.flac,a,s0,g\nAUDIO/q1.flac,b,s1,g\n"
-FORMATS = ("wav", "flac", "mp3")
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda content: b"",
     "cut": lambda content: content[: len(content) // 2],
     "not UTF-8": lambda content: content[:30] + b"\xff\xfe\x00" + content[30:],
 }
 
 
-def write_sound(path: Path) -> None:
-    samples = np.random.default_rng(0).uniform(-0.5, 0.5, 4_800)
-    soundfile.write(path, samples, 16_000, format=path.suffix[1:].upper())
-
-
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("name", [*LISTS, *(f"q0.{name}" for name in FORMATS), "s.csv", "a.json"])
+@pytest.mark.parametrize("name", [*LISTS, "s.csv", "a.json"])
 def test_a_damaged_file_is_used_or_refused_in_one_sentence(
     name: str, damage: str, workshop: Path, tmp_path: Path
 ) -> None:
@@ -219,8 +195,6 @@ def test_a_damaged_file_is_used_or_refused_in_one_sentence(
     elif name == "s.csv":
         path.write_text(SPOKEN.replace("AUDIO", str(audio)))
         arguments = ("units", "evaluate", path, "mfcc", book, "--conditions")
-    else:
-        write_sound(path)
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     said = command(*arguments)
     if said.code:

@@ -4,7 +4,6 @@ SPEECHSSL_GPU_TESTS_ON=cpu runs the same calls on the CPU, to see that the tests
 right.
 """
 
-import json
 import os
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 
 from recipes.superb.minisuperb import MiniSuperb, prepare_minisuperb
-from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.encoders import hubert
 from speechssl.encoders.hubert import TorchEngine, training_states
@@ -187,15 +185,6 @@ def test_extracted_units_are_those_of_the_cpu(corpus, units, tmp_path):
     assert min(same) > 0.99
 
 
-def test_a_codebook_is_fitted(corpus, tmp_path):
-    call = (
-        f"units fit {corpus} {SHIPPED} {tmp_path / 'k.safetensors'} --layer 5 --clusters 30 "
-        f"--recordings 4 --device {DEVICE} -q"
-    )
-    speechssl(call)
-    assert load_codebook(tmp_path / "k.safetensors").size == 30
-
-
 @pytest.mark.parametrize("lengths", [None, (16_000, 9_000)])
 @pytest.mark.parametrize("shape", ["layer", "group"])
 def test_gradients_in_fp32_are_those_of_the_cpu(shape, lengths, hubert_folder):
@@ -249,32 +238,6 @@ def test_pretraining_goes_on_with_distorted_speech(start, first, corpus, tmp_pat
     assert falls(losses(tmp_path / "out"))
 
 
-def test_contrastive_pretraining_goes_on(corpus, tmp_path):
-    from transformers import Wav2Vec2Config, Wav2Vec2Model
-
-    from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
-    from speechssl.pretrain.options import Wav2Vec2
-    from speechssl.pretrain.run import apply_size
-
-    sizes = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "conv_dim": (32,) * 7,
-    }
-    config = Wav2Vec2Config(**sizes, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
-    o = apply_size(Wav2Vec2(source=corpus, out=tmp_path, size="base"))
-    contrast = replace(o.contrast, codebooks=2, entries=20, width=32)
-    model = Wav2Vec2Pretraining(Wav2Vec2Model(config), contrast, o.convolutions)
-    save_pretraining(model, tmp_path / "start")
-    speechssl(
-        f"pretrain continue {corpus} {tmp_path / 'out'} --start {tmp_path / 'start'} "
-        f"--steps 4 {CROPS} {TRAINING} -q"
-    )
-    assert np.isfinite(losses(tmp_path / "out")).all()
-
-
 def test_spin_with_pseudo_labels_and_distortions(corpus, tmp_path):
     pytest.importorskip("parselmouth", reason="the optional extra voices is not installed")
     labels = f"--teacher {SHIPPED} --codebook {SHIPPED} --label-weight 5 --distort g --codes 32"
@@ -326,19 +289,6 @@ def test_readers_and_recognisers_lower_their_losses(models):
     )
 
 
-def test_speechbert_is_trained(corpus, tmp_path):
-    steps = (
-        "--word-steps 4 --word-batch 8 --mask-steps 3 --mask-batch 2 --steps 3 --batch 2 "
-        "--passages 2"
-    )
-    begun = f"--ctc {SHIPPED}/ctc --start {SHIPPED}/text-qa --layer 5"
-    speechssl(
-        f"train speechbert {corpus} {SHIPPED} {tmp_path / 'out'} {begun} {steps} "
-        "--precision bf16 -q"
-    )
-    assert json.loads((tmp_path / "out/card.json").read_text())["training"]
-
-
 @pytest.mark.parametrize("task", ["ks", "pr"])
 def test_heads_of_superb_are_trained(task, tmp_path):
     prepare_minisuperb(MiniSuperb(out=tmp_path / "sets", tasks=(task,), share=0.02))
@@ -355,16 +305,3 @@ def test_systems_are_evaluated(corpus, models, tmp_path):
     speechssl(f"evaluate qa {corpus} {tmp_path} --models {SHIPPED} {systems} --workers 2 -q")
     found = {row["system"] for row in read_lines(tmp_path / "results.jsonl")}
     assert {"dual", "cascade-ctc", "speechbert"} <= found
-
-
-def test_a_question_is_answered(corpus, capsys):
-    passages, questions = (
-        read_lines(corpus / f"test/{name}.jsonl") for name in ("passages", "questions")
-    )
-    spoken = (
-        f"--passage {corpus / passages[0]['audio']} --question {corpus / questions[0]['audio']}"
-    )
-    assert len(read_audio(corpus / passages[0]["audio"]))
-    capsys.readouterr()
-    speechssl(f"answer {spoken} --systems dual cascade-ctc --models {SHIPPED} --json -q")
-    assert json.loads(capsys.readouterr().out)

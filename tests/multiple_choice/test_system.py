@@ -17,14 +17,14 @@ from speechssl.dual.model import SpanModel, save_reader
 from speechssl.multiple_choice import train
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
-    choice_recordings,
-    code_examples,
     encode_recordings,
+    find_recordings,
+    make_code_examples,
     sort_by_similarity,
 )
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
-from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
+from speechssl.multiple_choice.system import AudioWordChoice, EncodedQuestion
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import TrainingOptions
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
@@ -41,7 +41,7 @@ PLACES = ("a", "b", "c", "d")
 
 def scored(model, layout, items):
     model.embedding = CodeEmbedding(model.embedding)
-    return SpokenChoice("", None, None, ChoiceReader(model, layout), {}).score_all(
+    return AudioWordChoice("", None, ChoiceReader(model, layout), {}).score_all(
         [EncodedQuestion(*item) for item in items]
     )
 
@@ -126,9 +126,9 @@ def on_audio_words(corpus, out, hearer, start, qa):
         train_choice(o)
 
 
-def options(steps=2, rate=1e-3, **changes):
+def options(steps=2, rate=1e-3, save_every=1, **changes):
     training = TrainingOptions(
-        steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False
+        steps=steps, learning_rate=rate, warmup_steps=1, save_every=save_every, bf16=False
     )
     return ChoiceOptions(
         **{
@@ -146,7 +146,7 @@ def options(steps=2, rate=1e-3, **changes):
 @pytest.mark.slow
 def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     out = tmp_path / "out"
-    on_audio_words(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    on_audio_words(spoken.root, out, spoken.hearer, start, options(40, 4e-3, 100))
     model, layout, card = load_choice(out)
     assert (layout.cls, layout.sep, layout.pad, model.embedding.num_embeddings) == (
         CLS,
@@ -171,7 +171,7 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
     (out / "codes").mkdir()  # what a kill after the card leaves
-    on_audio_words(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    on_audio_words(spoken.root, out, spoken.hearer, start, options(40, 4e-3, 100))
     assert spoken.hearer.count == count
     assert not (out / "codes").exists()
 
@@ -196,10 +196,10 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
     """The table of codes gives what a model with these vectors as its embedding gives."""
     codes = encode_recordings(
-        spoken.hearer, choice_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes"
+        spoken.hearer, find_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes"
     )
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
-    table, examples, left_out = code_examples(load_corpus(spoken.root, "train"), codes, layout)
+    table, examples, left_out = make_code_examples(load_corpus(spoken.root, "train"), codes, layout)
     assert len(examples) == 8
     assert not left_out
     assert len(table) == sum(map(len, codes.values()))

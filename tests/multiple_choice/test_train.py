@@ -21,7 +21,7 @@ from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 
-from ..files import change_lines, read_lines, untouched, write_lines
+from ..files import read_lines, untouched, write_lines
 
 K = 6
 LICENCES = {"licences": {"trained_on": [], "contains": []}}
@@ -30,7 +30,7 @@ PLACES = ("paris", "london", "market", "school")
 
 def training(steps=2, rate=1e-3):
     return TrainingOptions(
-        steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False
+        steps=steps, learning_rate=rate, warmup_steps=1, save_every=100, bf16=False
     )
 
 
@@ -101,20 +101,8 @@ def set_accuracy(folder, corpus):
 
 @pytest.mark.slow
 def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path):
-    on_words(
-        corpus,
-        tmp_path / "out",
-        options(training=training(40, 5e-3), batch=8, windows=0),
-    )
+    on_words(corpus, tmp_path / "out", options(training=training(40, 5e-3), batch=8, windows=0))
     assert set_accuracy(tmp_path / "out", corpus) == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "sizes"), [("longformer", {"window": 97, "stride": 97}), ("t5", {})]
-)
-def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_path, kind, sizes):
-    on_words(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
-    assert load_choice(tmp_path / "out")[0].encoder.config.model_type == kind
 
 
 def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
@@ -129,18 +117,6 @@ def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
     for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "read")):
         with pytest.raises(InputError, match=rf"made from other inputs \(.*{named}"):
             on_words(corpus, tmp_path / "out", options(**change), source)
-
-
-def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
-    change_lines(
-        corpus / "train/passages.jsonl",
-        lambda r: r | ({"transcript": ""} if r["id"] == "p3" else {}),
-    )
-    on_words(corpus, tmp_path / "out", options(), "given")
-    assert load_choice(tmp_path / "out")[2]["left_out"] == 1
-    message = capsys.readouterr().err
-    assert "set aside q3: passage p3 has no transcript" in message
-    assert ("training of multiple choice: 1 question set aside") in message
 
 
 # ---- going on

@@ -1,7 +1,6 @@
 """What pre-training learns from: recordings and targets; and crops of all lengths, with labels of
 the clean signal."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -28,14 +27,12 @@ from speechssl.pretrain.data import (
     training_data,
     write_targets,
 )
-from speechssl.pretrain.model import ContrastiveBatches
 from speechssl.pretrain.options import Batches, Masks
 from speechssl.timing import FrameGrid
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import Features
 
 from ..files import refused, untouched
-from .conftest import contrast
 
 GRID = FrameGrid(16_000, 320, 400)
 LENGTHS = (16_000, 24_000)
@@ -180,10 +177,6 @@ def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
     assert max(shares) > 0.9
 
 
-LONG = (32_000, 0, 40_123, 64_000, 33_000)  # one was set aside
-MIXED = (70_000, 34_000, 36_000, 5_000, 52_000, 33_000, 66_000, 0, 48_000)
-
-
 def corpus(lengths):
     """Random samples; a label is the number of its frame in the whole corpus."""
     frames = [GRID.frames(n) for n in lengths]
@@ -194,44 +187,6 @@ def corpus(lengths):
         np.arange(sum(frames)).astype(np.int16),
         np.cumsum([0, *frames]),
     )
-
-
-def mixed_cropper(lengths=MIXED, crops=8, crop_seconds=4.0, **changes):
-    batches = Batches(crops, crop_seconds)
-    return Cropper(corpus(lengths), GRID, MASKS, batches, **{"seed": 3} | changes)
-
-
-def digest(batches):
-    found = hashlib.sha256()
-    for batch in batches:
-        for name in sorted(batch):
-            found.update(
-                name.encode()
-                + str(tuple(batch[name].shape)).encode()
-                + batch[name].numpy().tobytes()
-            )
-    return found.hexdigest()
-
-
-# ---- all recordings longer than a crop
-
-BEFORE = {  # twelve batches each, since the last start is drawn too
-    "hubert": "14d6b2590e7ebb72afb047ae320247a048df56e5f7ee517ec80282ee180bf2ba",
-    "wav2vec2": "b3186e08e526c35ad66c858e707f2c8da5ae06168116965ae7cab07804ac9c55",
-    # one of them is too short for any crop
-    "too short": "1d8dfec7e776397801c7ae54e2a3d724733768953cf5cc8271efd7327f36c7da",
-}
-
-
-def test_batches_of_long_recordings_are_bit_for_bit_what_they_were():
-    how = {"crops": 6, "crop_seconds": 1.5, "normalise": False}
-    contrastive = Cropper(corpus(LONG), GRID, MASKS, Batches(6, 1.5), 3, normalise=False)
-    made = {
-        "hubert": mixed_cropper(LONG, **how, silence=0.4),
-        "wav2vec2": ContrastiveBatches(contrastive, contrast(negatives=20), 3, accumulation=2),
-        "too short": mixed_cropper((32_000, 9_000, 40_123, 20_000), **how),
-    }
-    assert {name: digest(map(make, range(12))) for name, make in made.items()} == BEFORE
 
 
 # ---- some shorter

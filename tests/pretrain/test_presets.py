@@ -186,7 +186,6 @@ def test_going_on_learns_the_last_layer_of_the_start_or_of_the_teacher(hubert, h
 
 
 NOISE = {"distortion": Distortion(distort="g")}
-NEEDS = "would have no effect without"
 
 
 @pytest.mark.parametrize(

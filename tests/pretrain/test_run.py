@@ -125,16 +125,6 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
 
 KINDS = {
     "hubert": ("hubert", CLEAN | {"teacher": "mfcc", "targets": Targets(clusters=6)}, 3),
-    "alternating": (
-        "hubert",
-        BOTH
-        | {
-            "adversary": Adversary(
-                "binary", domain_adversary_mode="alternating", domain_adversary_width=8
-            )
-        },
-        3,
-    ),
     "wav2vec2-distorted": ("wav2vec2", BOTH, 3),
 }
 

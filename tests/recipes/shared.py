@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -135,6 +136,7 @@ def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:
     return {name: section or {} for name, section in content.items()}
 
 
+@cache
 def program_options(path: Path) -> type | None:
     """The dataclass that a program gives to `speechssl.cli.script`; None for another program."""
     names = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())

@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from speechssl.checkpoints import model_folder
 from speechssl.cli import parse_arguments
@@ -98,8 +100,10 @@ def record_commands(script: str, config: str, exp: Path, bin: Path) -> list[list
 
 @pytest.mark.parametrize(("script", "config"), RUNS)
 def test_every_command_of_a_recipe_is_one_that_is_taken(
-    script: str, config: str, tmp_path: Path
+    script: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # hundreds of commands read one configuration
+    monkeypatch.setattr(yaml, "safe_load", cache(yaml.safe_load))
     exp = tmp_path / "exp"
     exp.mkdir()
     commands = record_commands(script, config, exp, tmp_path)

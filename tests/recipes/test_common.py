@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import get_args_parser
 
-from .shared import ROOT, run, script
+from .shared import ROOT
 
-RUNS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("recipes/*/run.sh"))
 RUN = """#!/usr/bin/env bash
 # A recipe of three stages.
 CONFIG=base.yaml
@@ -93,24 +92,3 @@ def test_what_a_recipe_does_not_take_is_one_sentence(recipe: Recipe) -> None:
         "speechssl: there is no configuration other.yaml; give one of ./base.yaml"
     ]
     assert "has no option --sett" in recipe("--sett", code=2)[0]
-
-
-@pytest.mark.parametrize("path", RUNS)
-def test_help_lists_the_stages_in_order(path: str) -> None:
-    printed = run(path.removeprefix("recipes/"), "--help").stdout
-    numbers = [int(n) for n in re.findall(r"^  (\d+) \S", printed, re.MULTILINE)]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) > 2 or path == "recipes/demo/run.sh"
-
-
-def test_what_commands_took_becomes_a_table() -> None:
-    row = {"command": "Fit a", "seconds": 5.0, "peak_gb": 2.0, "gpu_gb": 1.5, "disk_gb": 0.1}
-    rows = [
-        row | {"stage": "1 shells"},
-        row | {"stage": "1 shells", "command": "Fit b", "seconds": 600.0, "disk_gb": 0.25},
-        row | {"stage": "1 shells", "seconds": 60.0},  # again: the last run counts
-        row | {"stage": "2 again", "gpu_gb": 0.0},
-    ]
-    lines = script("usage.py").table(rows).splitlines()
-    assert len(lines) == 4
-    assert lines[2] == "| 1 shells | 11 min | 2.0 GB | 1.5 GB | 0.25 GB |"

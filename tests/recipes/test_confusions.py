@@ -9,22 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from recipes.minisqa import confusions
 from recipes.minisqa.confusions import (
     Confusions,
     count_errors,
     fit_confusions,
-    fit_recogniser,
     reference_words,
     spell_words,
     time_edits,
 )
-from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.data.records import Passage, Span
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
-
-from ..files import read_lines, refused, write_corpus
 
 EASY = "the of in is at was and a it by".split()
 HARD = [
@@ -78,13 +73,6 @@ def test_as_many_words_err_as_are_asked_for_in_the_shares_of_the_fit(model, refe
         )
 
 
-def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
-    words = [w for t in references for w in spell_words(t, "en")]
-    kept = {i for spoken, i in model.simulate(words, 0.2, "p") if spoken == words[i]}
-    hard, easy = ([i in kept for i, w in enumerate(words) if w in some] for some in (HARD, EASY))
-    assert sum(hard) / len(hard) < sum(easy) / len(easy) - 0.1
-
-
 def test_known_confusions_come_again_and_unknown_words_are_taken_for_similar_ones(model):
     known = dict(model.words["barmin"].taken_for)
     taken = [model.simulate(["barmin"] * 50, 0.4, f"p{i}") for i in range(10)]
@@ -135,47 +123,6 @@ def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sou
     model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh")
     spoken = [w for i in range(30) for w, _ in model.simulate(["工"] * 10, 0.5, f"{i}")]
     assert set(spoken) == {"工", "公"} and spoken.count("公") > 100
-
-
-@pytest.fixture
-def transcribed(tmp_path, monkeypatch):
-    """Two passages and a question. Errors are calibrated at one rate alone."""
-    monkeypatch.setattr(confusions, "LEVELS", confusions.LEVELS[-1:])
-    first = {"id": "p0", "seconds": 1.0, "text": "a red boat sails"}
-    passages, asked = (
-        [first, {"id": "p1", "seconds": 1.0, "text": "two cats"}],
-        {"id": "q0", "seconds": 1.0, "text": "what sails"},
-    )
-    corpus = tmp_path / "corpus"
-    write_corpus(corpus, "test", passages=[{"id": "t0", "text": "a red boat"}], questions=[])
-    return write_corpus(corpus, "dev", passages=passages, questions=[asked | {"passage": "p0"}])
-
-
-class Failing:
-    name, card = "failing", {"asr": "0123"}
-
-    def transcribe(self, samples):
-        return Transcript((TimedWord("goat", 0, 1, 1), TimedWord("sails", 0, 1, 1)))
-
-
-@pytest.mark.slow
-def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(
-    transcribed, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(confusions, "shared_encoder", lambda folder: None)
-    monkeypatch.setattr(confusions, "load_recogniser", lambda *_: Failing())
-    (transcribed / "dev/audio/p1.flac").write_bytes(b"no audio")
-    refused("no error in 1 recognised texts", fit_confusions, [("the boat", "the boat")], "en")
-    options = Confusions(corpus=transcribed, out=tmp_path / "out", rates=(30, 60), workers=1)
-    found = fit_recogniser(options)
-    assert sum(found["rates"].values()) == pytest.approx(2 / 3)
-    printed = capsys.readouterr()
-    assert "2 texts with a WER of 66.7 %" in printed.out
-    assert "set aside p1" in printed.err
-    lines = read_lines(tmp_path / "out/simulated.jsonl")
-    assert {(line["rate"], line["id"]) for line in lines} == {(30, "t0"), (60, "t0")}
-    assert fit_recogniser(options) == found
-    assert "there already" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("options", [{"split": "verified_test"}, {"rates": (81.0,)}])

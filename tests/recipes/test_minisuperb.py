@@ -5,19 +5,14 @@ import re
 from collections import Counter
 from dataclasses import asdict, replace
 from itertools import pairwise
-from random import Random
 
 import numpy as np
 import pytest
 
 from recipes.superb import minisuperb as speech
 from recipes.superb.minisuperb import (
-    CONTENT,
     DRAWN,
     INTERRUPTED,
-    LEAST,
-    PHONE_NAMES,
-    PHONES,
     RATIOS,
     SEEN,
     SNRS,
@@ -27,9 +22,7 @@ from recipes.superb.minisuperb import (
     draw,
     phones_of,
     plan,
-    prepare_minisuperb,
     prepare_set,
-    sizes_of,
     trials,
 )
 from speechssl.artifacts import hash_json
@@ -44,10 +37,10 @@ from speechssl.data.superb import (
     speakers_of,
 )
 from speechssl.signal import active_level, rms_level
-from speechssl.synth.minisqa import load_language, speakers, split_phrases
+from speechssl.synth.minisqa import speakers
 from speechssl.synth.synthesisers import Voice, speak
 
-from ..files import contents, read_lines, refused
+from ..files import contents, read_lines
 
 pytest.importorskip(
     "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
@@ -185,15 +178,6 @@ def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
     assert contents(tmp_path / "ss") == contents(corpus / "ss")
 
 
-def test_a_share_is_never_less_than_will_do(tmp_path):
-    assert sizes_of("asr", 0.1) == {"train": 90, "dev": 10, "test": 20}
-    assert sizes_of("qbe", 0.1) == {DOCUMENTS: 30, "dev": 4, "test": 4}
-    for task, least in (LEAST | {"sd": (1, 1, 1)}).items():
-        assert sizes_of(task, 1e-6) == by_split(task, least)
-    message = "there is no set er; choose from pr, asr, ks"
-    refused(message, prepare_minisuperb, MiniSuperb(out=tmp_path / "x", tasks=("ks", "er")))
-
-
 # ---- the labels of MiniSUPERB are those of its recordings: phones, slots, matches, turns,
 # sources, SNRs, trials
 
@@ -216,31 +200,6 @@ def test_phones_of_words(text, expected):
     assert phones(text) == expected
 
 
-@pytest.mark.slow
-def test_every_word_of_minisqa_has_phones_which_are_those_of_the_cmu_dictionary():
-    assert len(PHONES) == 39 and {"AA", "AO", "ER", "NG", "ZH"} <= set(PHONES)
-    assert all(set(names) <= set(PHONES) for names in PHONE_NAMES.values())
-    language = load_language("en")
-    parts = [
-        part
-        for patterns in language.values.values()
-        for pattern in patterns
-        for slot in pattern
-        for part in slot
-    ]
-    parts += [
-        re.sub(r"\{\w+\}", "", fact) for relation in language.relations for fact in relation.facts
-    ]
-    words = sorted({word for part in parts for word in part.split()})
-    lines = [" ".join(words[at : at + 20]) for at in range(0, len(words), 20)]
-    spoken = [phones(line) for line in lines]
-    assert len(words) > 1000 and {phone for line in spoken for phone in line.split()} == set(PHONES)
-    assert all(
-        len(of_line.split()) > 2 * len(line.split())
-        for of_line, line in zip(spoken, lines, strict=True)
-    )
-
-
 def test_trials_are_even_and_of_different_words():
     drawn = draw("asv", "test", 96, 0)
     voice, text = {d.id: d.voice.name for d in drawn}, {d.id: d.text for d in drawn}
@@ -253,23 +212,6 @@ def test_trials_are_even_and_of_different_words():
     assert len({frozenset((t.first, t.second)) for t in found}) == len(found)
     assert trials("test", drawn, 0) == found != trials("test", drawn, 1)
     assert len({t.same for t in found[:10]}) == 2
-
-
-def test_slots_are_found_where_they_were_filled_in():
-    """The first place of a value after the slots before it is its own, for every phrase."""
-    for number in range(40):
-        for phrase in (
-            phrase
-            for phrases in CONTENT["slot_commands"].values()
-            for phrase in split_phrases(phrases)
-        ):
-            text, slots = speech.fill(Random(number), phrase, "test")
-            at, filled = 0, phrase
-            for slot in slots:
-                own = filled.index("{")
-                filled = filled.replace(f"{{{slot.type}}}", slot.value, 1)
-                assert re.compile(rf"\b{slot.value}\b").search(text, at).start() == own
-                at = own + len(slot.value)
 
 
 def test_matches_are_the_documents_that_have_the_words():
@@ -297,10 +239,7 @@ def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(talk
         active = np.zeros(len(samples), bool)
         for turn in turns:
             start, end = (round(edge * 16_000) for edge in (turn.start, turn.end))
-            assert (start / 16_000, end / 16_000) == (
-                turn.start,
-                turn.end,
-            )
+            assert (start / 16_000, end / 16_000) == (turn.start, turn.end)
             assert 0 <= start < end <= len(samples)
             assert np.abs(samples[start : start + 160]).max() > 0
             assert np.abs(samples[end - 160 : end]).max() > 0

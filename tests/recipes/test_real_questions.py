@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
-from speechssl.eval.predict import write_items
+from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.stats import ItemScore, resample_cells
 
 from .shared import ROOT, script
@@ -70,48 +69,6 @@ def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path: Path)
     train = table(tmp_path / "train.parquet", ["other"])
     with_train = split(tmp_path / "more", str(dev), str(tmp_path / "more"), "--train", str(train))
     assert set(with_train["train"]) == {"other"} and set(with_train["test"]) == set(found["test"])
-
-
-def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    losses = script("real_questions/losses.py")
-    words = "It was led by Maxime Faget, in-house, in 1961.".split()
-    recognised = "it was led by Maxim Fagit in house in 1961 and".split()
-    places = {(4, 5): "Maxim Fagit", (6, 6): "in house", (8, 8): "1961", (0, 3): "it was led by"}
-    assert {at: " ".join(losses.find_written(words, recognised, *at)) for at in places} == places
-    assert (
-        losses.find_written(words, ["it", "was"], 4, 5) == losses.find_written([], [], 0, 0) == []
-    )
-
-    spans = tuple(Span(w, i, i + 1) for i, w in enumerate(words))
-    write_records(
-        tmp_path / "corpus/test/passages.jsonl",
-        [Passage("p", "", 11.0, " ".join(words), "s", "en", spans)],
-    )
-    asked = [
-        Question(n, "p", "", 0.0, n, "s", "en", (Answer(a, 0, 1),))
-        for n, a in (("who", "Maxime Faget"), ("when", "1961"))
-    ]
-    write_records(tmp_path / "corpus/test/questions.jsonl", asked)
-    write_json(tmp_path / "corpus/card.json", {})
-    known = [
-        {"id": "who", "text": "Maxime Faget,", "start": 4, "end": 6},
-        {"id": "when", "text": "1961.", "start": 8, "end": 9},
-    ]
-    heard = {"passage_transcript": " ".join(recognised)}
-    cascade = [
-        {"id": "who", "text": "Maxim Fagit", "answered": True},
-        {"id": "when", "text": None, "answered": False},  # it failed
-    ]
-    for name, rows in (
-        ("text", [row | {"answered": True} for row in known]),
-        ("cascade-ctc", [row | heard for row in cascade]),
-    ):
-        path = tmp_path / f"out/predictions/{name}/clean.parquet"
-        write_items(path, [{"passage": "p"} | row for row in rows], {"task": "qa"})
-    losses.main(tmp_path / "out", tmp_path / "corpus")
-    assert "| cascade-ctc | clean | 100.0 | 50.0 | 0.0 | -50.0 | -50.0 |" in capsys.readouterr().out
 
 
 # ---- textless.sh

@@ -11,11 +11,8 @@ import torch
 
 from recipes.minisqa.retrieval import (
     Embedder,
-    Retrieval,
     RetrievalTask,
     bm25,
-    evaluate_retrieval,
-    load_retrievers,
     load_word_embedder,
     pool_means,
     retrieve,
@@ -24,11 +21,10 @@ from recipes.minisqa.retrieval import (
 )
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.cli import script
 from speechssl.data.records import Passage, load_corpus
 from speechssl.eval.predict import read_items
 from speechssl.eval.spoken_qa import Setup
-from speechssl.results import append_rows, read_rows
+from speechssl.results import append_rows
 from speechssl.timing import RunLength
 
 from ..files import refused, write_corpus
@@ -138,22 +134,6 @@ def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tm
     refused(other, run, [Table(models="b")], corpus, out, ["pink@10"])
 
 
-def test_words_are_ranked_by_the_command(corpus, tmp_path, capsys):
-    arguments = [
-        str(corpus),
-        str(tmp_path / "out"),
-        "--systems",
-        "bm25-text",
-        "tfidf-text@3",
-        "--workers",
-        "1",
-    ]
-    assert script(evaluate_retrieval, Retrieval, arguments) == 0
-    rows = {(r.system, r.metric): r for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert {v.value for (_, metric), v in rows.items() if metric != "wer"} == {100}
-    assert "r1 (%)" in capsys.readouterr().out and rows["bm25-text", "wer"].value == 0
-
-
 # ---- the systems
 
 
@@ -170,26 +150,6 @@ def spoken(text, language="en"):
 
 def units(*units):
     return record(), RunLength(np.array(units), np.ones(len(units), int))
-
-
-@pytest.mark.parametrize("method", ["bm25", "tfidf"])
-def test_words_are_compared_in_one_form_and_chinese_by_character(method):
-    (scores,) = score_shared_terms(
-        method, None, [spoken("Which COLOUR?")], [spoken("the color"), spoken("colouring")]
-    )
-    assert scores[0] > scores[1] == 0
-    (scores,) = score_shared_terms(
-        method, None, [spoken("貓 在 哪裡", "zh")], [spoken("一隻 猫", "zh"), spoken("狗", "zh")]
-    )
-    assert scores[0] > scores[1] == 0
-
-
-@pytest.mark.parametrize("method", ["bm25", "tfidf"])
-def test_ngrams_forgive_what_is_misheard(method):
-    passages = [spoken("lantern"), spoken("peacock")]
-    assert not score_shared_terms(method, None, [spoken("lentern")], passages).any()
-    (scores,) = score_shared_terms(method, 3, [spoken("lentern")], passages)
-    assert scores[0] > scores[1] == 0
 
 
 def test_terms_of_units_are_trigrams_or_as_long_as_they_are_asked_for():
@@ -241,15 +201,6 @@ def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(
     wanted = torch.stack([h / h.norm() for h in hidden]).numpy()
     found = embedder.score(100, [spoken(texts[0])], [spoken(t) for t in texts])
     assert found == pytest.approx(wanted[:1] @ wanted.T, abs=1e-5)
-
-
-def test_what_reads_text_needs_no_models_and_no_audio(tmp_path):
-    loaded = load_retrievers(tmp_path, ["bm25-text", "tfidf-given@4"])
-    assert [s.name for s in loaded] == ["bm25-text", "tfidf-given@4"]
-    assert not any(s.needs_audio for s in loaded)
-    assert loaded[0].encode(record(text="a red boat"), None).text == "a red boat"
-    with pytest.raises(ValueError, match="no reference text"):
-        loaded[0].encode(record(), None)
 
 
 def test_bm25_is_that_of_bm25s():

@@ -7,14 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 import yaml
-from transformers import AutoTokenizer
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question, write_records
-from speechssl.dual.model import load_reader
 
 from .shared import ROOT, script
 
@@ -85,18 +82,6 @@ def test_what_ships_can_be_shipped_again_and_stays_the_same(
     assert weights_of(models) == weights_of(out)
     assert len(weights_of(out)) == 8
     check_licences(out)
-
-
-def test_a_smaller_vocabulary_cuts_known_words_as_before(ship: ModuleType, tmp_path: Path) -> None:
-    source, text = model_folder() / "text-qa", "The ferryman unpacked nineteen lanterns."
-    ship.cut_vocabulary(source, written(tmp_path / "corpus", text), tmp_path / "out", 400)
-    before, after = (AutoTokenizer.from_pretrained(folder) for folder in (source, tmp_path / "out"))
-    assert len(after) == 400 and after.tokenize(text) == before.tokenize(text)
-    assert after.decode(after("tea")["input_ids"]).split() == ["[CLS]", "tea", "[SEP]"]
-    model, layout, card = load_reader(tmp_path / "out")
-    old, old_layout, _ = load_reader(source)
-    assert torch.equal(model.embedding.weight[layout.sep], old.embedding.weight[old_layout.sep])
-    assert (card["vocabulary"]["kept"], card["vocabulary"]["of"]) == (400, len(before))
 
 
 def test_dev_chooses_a_mode_and_a_weight_for_either_kind_of_labels(

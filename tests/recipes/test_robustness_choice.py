@@ -12,7 +12,6 @@ import yaml
 from speechssl.artifacts import write_json
 from speechssl.eval.predict import write_items
 
-from ..files import refused
 from .shared import ROOT, script
 
 RECIPE = ROOT / "recipes/robustness"
@@ -103,10 +102,3 @@ def test_tasks_that_share_voices_draw_them_together(
     MODULE.main(tmp_path, RECIPE / "choose.yaml")
     printed = capsys.readouterr().out
     assert "95 % intervals draw 5 voices (" in printed and " and 20 recordings (sid acc" in printed
-
-
-def test_an_arm_that_was_not_evaluated_in_all_tasks_is_named(tmp_path: Path) -> None:
-    refused("no scores of the arm start", MODULE.read_scores, tmp_path)
-    scored(tmp_path, "start", [0.8] * 5, [0.5] * 5)
-    (tmp_path / "start/dev/scores/start/dual-ff1/clean.parquet").unlink()
-    refused("start has not been evaluated in dual ff1", MODULE.read_scores, tmp_path)

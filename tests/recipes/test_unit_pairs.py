@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from speechssl.audio import write_flac
 from speechssl.units.fit import fit_units
 from speechssl.units.options import Fit
 
-from ..files import refused
 from .shared import script
 
 
@@ -31,19 +28,3 @@ def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(tmp_path: Path) 
     floor = pairs.measure(pairs.Pairs(source=root, encoder="mfcc", codebook=book, **options))
     assert floor["K"] == 20 and floor["same_text_distance"] > 0.4
     assert 0 < floor["pnmi"] < 1 and floor["units_a_second"] > phones["units_a_second"]
-
-
-def test_a_picture_is_drawn_of_a_recording_or_of_a_part(tmp_path: Path) -> None:
-    audio, book = tmp_path / "a.flac", tmp_path / "book.safetensors"
-    write_flac(audio, np.random.default_rng(0).uniform(-0.5, 0.5, 5 * 16_000))
-    fit_units(Fit(source=audio, encoder="mfcc", out=book, clusters=4))
-    picture = script("units/draw_units.py")
-    arguments = {"recording": audio, "encoder": "mfcc", "codebook": book}
-    for span in (None, (1.0, 2.0)):
-        picture.draw(picture.Picture(**arguments, out=tmp_path / "a.svg", span=span))
-        assert "<svg" in (tmp_path / "a.svg").read_text()
-    for span in ((7.0, 8.0), (1.5, 1.0)):
-        refused(
-            "--span", picture.draw, picture.Picture(**arguments, out=tmp_path / "b.svg", span=span)
-        )
-    assert not (tmp_path / "b.svg").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -86,7 +85,7 @@ def path(folder):
     runs = RunLength(np.array([7, 63, 7]), np.array([50, 50, 99]))
     with pytest.MonkeyPatch.context() as patch:
         extractor = SimpleNamespace(grid=FrameGrid(16_000, 320, 400), units=lambda samples: runs)
-        patch.setattr(build, "units_of", lambda *_: extractor)
+        patch.setattr(build, "load_unit_extractor", lambda *_: extractor)
         build.write_report(Report(out=out, corpus=corpus, examples=4))
     return out / "report.html"
 
@@ -147,52 +146,6 @@ def test_predictions_are_filtered(page):
     page.get_by_role("button", name="Reset").click()
     page.locator("[name=common]").check()
     assert status(page).startswith("150 of 180 predictions")
-
-
-def test_predictions_are_sorted_by_mouse_and_keyboard(page):
-    head = page.locator(".predictions th", has_text="FF1")
-    head.locator("button").click()
-    values = [float(v) for v in column(page, "FF1")]
-    assert head.get_attribute("aria-sort") == "descending"
-    assert values == sorted(values, reverse=True) and values[0] == 100
-    page.keyboard.press("Space")  # the button has the focus
-    values = [float(v) for v in column(page, "FF1")]
-    assert head.get_attribute("aria-sort") == "ascending"
-    assert values == sorted(values) and values[0] == 0
-
-
-def test_a_click_plays_the_answer_that_is_aimed_at(page):
-    example = page.locator(".example").first
-    svg = example.locator(".answers")
-    page.evaluate(
-        """HTMLMediaElement.prototype.play = function () {
-          this.dispatchEvent(new Event("play"));
-          window.played = [this.currentTime, document.querySelector(".region.playing")?.getAttribute("aria-label")];
-        }"""
-    )
-    box = svg.bounding_box()
-
-    def click(seconds, y):
-        page.evaluate("window.played = null")
-        svg.click(position={"x": seconds / SECONDS * box["width"], "y": y})
-        page.wait_for_function("window.played")
-        return page.evaluate("window.played")
-
-    labels = [region.get_attribute("aria-label") for region in example.locator(".region").all()]
-    spans = [tuple(map(float, re.findall(r"[\d.]+", label)[-2:])) for label in labels]
-    # on the waveform the shortest answer over this time, or else the time itself
-    for seconds in np.arange(0.15, SECONDS, 0.9):
-        over = [span for span in spans if span[0] <= seconds < span[1]]
-        wanted = min(over, key=lambda s: s[1] - s[0])[0] if over else seconds
-        assert click(seconds, 40)[0] == pytest.approx(wanted, abs=0.02)
-    for lane, (label, (start, end)) in enumerate(zip(labels, spans, strict=True)):
-        wanted = [pytest.approx(start, abs=0.01), label]
-        assert click((start + end) / 2, 88 + 26 * lane + 3) == wanted
-    example.locator(".region").first.focus()
-    page.evaluate("window.played = null")
-    page.keyboard.press("Enter")
-    page.wait_for_function("window.played")
-    assert page.evaluate("window.played")[1] == labels[0]
 
 
 def test_tables_are_exported_as_shown(page):

@@ -10,14 +10,19 @@ from speechssl.encoders.load import load_encoder
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
 from speechssl.eval.score import ERRORS
-from speechssl.report.build import audible_conditions, read_answers, units_of, write_report
-from speechssl.report.listening import error_table, explorer_of, list_predictions
+from speechssl.report.build import (
+    choose_conditions,
+    load_unit_extractor,
+    read_answers,
+    write_report,
+)
+from speechssl.report.listening import list_predictions, make_explorer, tabulate_errors
 from speechssl.report.options import Report
 from speechssl.results import Row
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
 
-from ..files import refused, write_corpus
+from ..files import read_lines, refused, write_corpus, write_lines
 
 WORDS = [["a", 0.0, 1.0], ["red", 1.0, 1.5], ["boat", 1.5, 2.0], ["sails", 2.0, 4.0]]
 ANSWERS = {
@@ -67,14 +72,14 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     assert spans["q1", "cascade-x"] == (1.0, 1.5, "red")
     assert spans["q0", "cascade-x"] == (None, None, "")
     assert second["example"] == "e"
-    data = explorer_of(rows, {"dual": 0, "cascade-x": 1})
+    data = make_explorer(rows, {"dual": 0, "cascade-x": 1})
     ordered = [dict(zip(data["fields"], row, strict=True)) for row in data["rows"]]
     assert [(row["id"], row["system"]) for row in ordered[:3]] == [
         ("q0", "dual"),
         ("q0", "cascade-x"),
         ("q1", "dual"),
     ]
-    table = error_table(data)
+    table = tabulate_errors(data)
     assert table.columns == ("condition", "system", "n", *ERRORS)
     assert table.rows == (
         ("Clean", "dual", 3, 33, 33, 0, 0, 33, 0),
@@ -90,6 +95,20 @@ def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
     write_report(Report(out=tmp_path / "evil", corpus=corpus, examples=0))
     text = (tmp_path / "evil/report.html").read_text()
     assert text.count("<script") == 2 and "alert(1)" in text
+
+
+def test_the_page_says_how_the_corpus_was_made_and_which_questions_count(folder, tmp_path):
+    corpus, _ = folder
+    path = corpus / "test/questions.jsonl"
+    first = json.loads(path.read_text().splitlines()[0])
+    write_lines(path, [*read_lines(path), first | {"id": "q9", "answers": []}])
+    made_by = {"made_by": "speechssl prepare minisqa OUT --seed 1"}
+    (corpus / "card.json").write_text(json.dumps(made_by))
+    answer(tmp_path, corpus, tmp_path / "new", "dual", ANSWERS["dual"])
+    write_report(Report(out=tmp_path / "new", corpus=corpus, examples=0))
+    text = (tmp_path / "new/report.html").read_text()
+    assert f"speechssl prepare minisqa {corpus} --seed 1" in text
+    assert "4 questions about 1 passage; n is 3: the passage has no answer to the other 1" in text
 
 
 def rows(values):
@@ -120,7 +139,7 @@ CLEAN = ("clean", None)
     ],
 )
 def test_the_second_group_of_examples_is_the_noisiest_that_is_still_understood(scores, chosen, why):
-    conditions, text = audible_conditions(rows(scores))
+    conditions, text = choose_conditions(rows(scores))
     assert [c.text for c in conditions] == chosen
     assert why in text
 
@@ -129,13 +148,15 @@ def test_the_second_group_of_examples_is_the_noisiest_that_is_still_understood(s
 def test_units_are_drawn_of_the_models_that_made_the_predictions_alone(capsys):
     folder = model_folder("people-en")
     book = load_codebook(folder / "units.safetensors")
-    assert units_of("people-en", [{"card": {"imported": "x"}}]) is None
+    assert load_unit_extractor("people-en", [{"card": {"imported": "x"}}]) is None
     assert not capsys.readouterr().err
-    assert units_of("people-en", [{"card": {"codebook": "another"}}]) is None
+    assert load_unit_extractor("people-en", [{"card": {"codebook": "another"}}]) is None
     assert "units are not drawn, for people-en is not" in capsys.readouterr().err
-    assert units_of("people-en", [{"card": {"codebook": book.hash, "layer": 99}}]) is None
+    assert (
+        load_unit_extractor("people-en", [{"card": {"codebook": book.hash, "layer": 99}}]) is None
+    )
     card = extractor_of(load_encoder(folder / "encoder"), book).card
-    extractor = units_of("people-en", [{"card": {"dual": "x", **card}}])
+    extractor = load_unit_extractor("people-en", [{"card": {"dual": "x", **card}}])
     assert extractor and extractor.codebook.hash == book.hash
 
 

@@ -67,3 +67,10 @@ def test_a_table_has_a_line_a_system_and_a_column_a_condition():
     assert "Percent; higher is better. In brackets: 95 % intervals." in first.note
     assert "lower is better" in wer.note and "In brackets" not in wer.note
     assert first.note.endswith("Synthetic speech.")
+
+
+def test_rooms_stand_behind_noise() -> None:
+    reverb = row("dual", "ff1", 35.0, "reverb")
+    (grid,) = metric_grids(arrange([reverb, *in_pink("ff1", "dual", {0: 30.0, None: 40.0})]))
+    places = [grid.html.index(f">{name}<") for name in ("Clean", "Pink noise", "Reverberation")]
+    assert places == sorted(places)

@@ -1,6 +1,5 @@
 """SUPERB on the page: what is read, what stands in the tables, and what figures are of."""
 
-import json
 import re
 
 import numpy as np
@@ -10,16 +9,13 @@ from speechssl.report.superb import arrange_superb, is_superb, superb_grids
 from speechssl.report.superb_figures import (
     CLASSES,
     Artefacts,
-    Confusion,
     Head,
-    confusion_shares,
     deviate,
-    read_artefacts,
+    share_confusions,
 )
 from speechssl.results import (
     LOWER_IS_BETTER,
     Row,
-    append_rows,
     decimals,
     published_encoders,
     results_table,
@@ -46,19 +42,6 @@ CLEAN = {
 }
 NOISE = {f"seen-{noise}": 1.0 for noise in ("g", "m+g+r")} | {"unseen-kitchen": 1.3}
 ENCODERS = ("people-en", "hubert-base-ls960")
-SLOTS = {
-    "ks": {"keyword": "yes no up down left right on off stop go silence unknown".split()},
-    "sid": {"speaker": [f"speaker-{n:02}" for n in range(44)]},
-    "ic": {
-        "action": ["activate", "bring", "change language", "deactivate", "decrease", "increase"],
-        "object": (
-            "Chinese English German Korean heat juice lamp lights music newspaper none "
-            "shoes socks volume"
-        ).split(),
-        "location": ["bedroom", "kitchen", "none", "washroom"],
-    },
-    "er": {"emotion": ["angry", "happy", "neutral", "sad"]},
-}
 
 
 def row(task, encoder, condition, snr, metric, value, seed=0):
@@ -85,40 +68,6 @@ def rows(seeds=3):
     for task, ratio in (("ks", 7.4), ("asr", 9.1)):
         made.append(row(task, ENCODERS[0], "clean", None, "ratio_cached", ratio))
     return made
-
-
-def write_run(out):
-    append_rows(out / "results.jsonl", rows())
-    for encoder in ENCODERS:
-        for task in dict.fromkeys(task for task, _ in CLEAN):
-            for seed in range(3 if task != "qbe" else 0):  # qbe trains nothing
-                head = {"layer_weights": [0.1, 0.2, 0.4, 0.3], "learning_rate": 1e-3}
-                put(out / f"heads/{encoder}/{task}/seed-{seed}/card.json", head)
-            found = {"encoder": encoder, "task": task, "detail": details(task)}
-            put(out / f"details/{encoder}/{task}.json", found)
-    return out
-
-
-def put(path, value):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value))
-
-
-def details(task):
-    if task in SLOTS:
-        found = {}
-        for slot, classes in SLOTS[task].items():
-            counts = 8 * np.eye(len(classes), dtype=int) + 1
-            found[slot] = {"classes": classes, "counts": counts.tolist()}
-        return {"confusion": found}
-    if task == "asv":
-        return {"det": {"false_alarms": [0.0, 0.1, 0.3, 1.0], "misses": [1.0, 0.2, 0.1, 0.0]}}
-    return {"layers": [1.0, 7.5, 4.0, -0.5]} if task == "qbe" else {}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("superb"))
 
 
 def read(some):
@@ -156,20 +105,13 @@ def test_units_directions_and_decimals_of_the_metrics():
 # ---- reading
 
 
-def test_what_a_run_left_is_read(run):
-    artefacts = read_artefacts(run)
-    assert {x.encoder for x in (*artefacts.heads, *artefacts.details)} == set(ENCODERS)
-    assert len(artefacts.heads) == 2 * 11 * 3
-    assert sum(len(d.detail.confusion) for d in artefacts.details) == 2 * 6
-
-
 def test_a_robustness_grid_is_not_taken_for_superb():
     grid = [
         row(t, "a", c, None, "acc", 50.0) for t in ("ks", "sid") for c in ("clean", "seen-pink")
     ]
     assert not is_superb(grid, Artefacts())
     assert is_superb([*grid, row("asv", "a", "clean", None, "eer", 5.0)], Artefacts())
-    assert is_superb(grid, Artefacts(heads=(Head([0.5, 0.5], encoder="a", task="ks"),)))
+    assert is_superb(grid, Artefacts(heads=(Head("a", "ks"),)))
 
 
 # ---- tables
@@ -239,10 +181,10 @@ def test_det_axes_are_normal_deviates():
 
 def test_cells_are_percent_of_the_truth():
     classes = ["yes", "no", "never"]
-    shares = confusion_shares(Confusion(classes, [[3, 1, 0], [0, 2, 0], [0, 0, 0]]))
+    shares = share_confusions(classes, [[3, 1, 0], [0, 2, 0], [0, 0, 0]])
     assert shares.to_numpy().tolist() == [[0.75, 0.25, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     # of too many classes those confused most are kept
     counts = 8 * np.eye(100, dtype=int)
     counts[40:, 0] += 1
-    shares = confusion_shares(Confusion(list(range(100)), counts.tolist()))
+    shares = share_confusions(list(range(100)), counts.tolist())
     assert list(shares.index) == [0, *range(40, 40 + CLASSES - 1)]

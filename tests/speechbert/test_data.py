@@ -16,9 +16,9 @@ from speechssl.speechbert.data import (
     SEP,
     SPECIALS,
     attach_texts,
+    find_rows,
+    make_word_table,
     span_examples,
-    word_rows,
-    word_table,
 )
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords, answer_codes
@@ -56,7 +56,7 @@ def table_of(questions=1, ways=1):
         f"q{i}": [(Span("a", 0.0, 1.0),), (Span("", 0.0, 1.0),)][:ways] for i in range(questions)
     }
     bounds = {name: (150 * i, 150 * i + 150) for i, name in enumerate(cuts)}
-    return word_table(
+    return make_word_table(
         np.zeros((150 * len(cuts), 2), np.float16), bounds, cuts, FrameGrid(16_000, 320, 400)
     )
 
@@ -133,7 +133,7 @@ def test_a_word_is_taken_for_the_one_it_covers_by_half():
 
 
 def test_neighbours_share_no_more_than_the_row_of_their_border():
-    rows = word_rows((Span("a", 0.0, 0.1), Span("b", 0.1, 0.3)), GRID, 50)
+    rows = find_rows((Span("a", 0.0, 0.1), Span("b", 0.1, 0.3)), GRID, 50)
     # sample 1600 lies in frame 4, which owns 1320 to 1639
     assert rows.tolist() == [[0, 5], [4, 15]]
 
@@ -144,7 +144,7 @@ def test_a_table_numbers_the_words_of_all_recordings_in_every_way_they_were_cut(
         "p": [(Span("a", 0.0, 0.2), Span("b", 0.2, 0.3)), (Span("", 0.0, 0.3),)],
         "q": [(), (Span("c", 0.0, 0.1),)],
     }
-    table = word_table(features, {"p": (0, 20), "q": (20, 40)}, cuts, GRID)
+    table = make_word_table(features, {"p": (0, 20), "q": (20, 40)}, cuts, GRID)
     assert table.texts == ("a", "b", "", "c")
     assert len(table.rows) == 4
     assert [s.numbers.tolist() for s in table.sequences["p"]] == [[0, 1], [2]]

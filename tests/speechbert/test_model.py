@@ -64,7 +64,7 @@ def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(tab
     model, seen = trained(table, 1.0)
     assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
-    codes = model.encoder.eval().codes_of(table)
+    codes = model.encoder.eval().encode_words(table)
     assert [VOCABULARY[i] for i in torch.cdist(codes, EMBEDDINGS).argmin(1)] == list(table.texts)
 
 

@@ -16,7 +16,6 @@ from speechssl.cascade import train_text_qa as qa_train
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.data import ExampleBatches
 from speechssl.dual.train import describe_best, mean_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
@@ -25,13 +24,13 @@ from speechssl.speechbert.data import (
     MaskedBatches,
     WordBatches,
     encode_corpus,
-    known_words,
+    find_words,
     recognise_words,
 )
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.options import TransferSpeechBert, TransferSpeechBertOptions
 from speechssl.speechbert.system import load_speechbert
-from speechssl.speechbert.train import fit_transfer, text_model
+from speechssl.speechbert.train import fit_transfer, make_text_model
 from speechssl.units.features import load_features
 
 from ..files import change_lines, read_lines, refused, untouched
@@ -68,18 +67,14 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("stage", "batches"),
-    [("words", WordBatches), ("masked", MaskedBatches), ("spans", ExampleBatches)],
-)
 def test_a_killed_run_goes_on_to_the_same_weights(
-    corpus, features, recogniser, options, tmp_path, dies_at, stage, batches
+    corpus, features, recogniser, options, tmp_path, dies_at
 ):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train_on(corpus, features, whole, options(), recogniser)
-    with dies_at(batches, 3):
+    with dies_at(MaskedBatches, 3):
         train_on(corpus, features, killed, options(), recogniser)
-    assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir()
+    assert (killed / "checkpoints/masked/checkpoint-2").is_dir()
     assert not (killed / "card.json").exists()
     train_on(corpus, features, killed, options(), recogniser)
     wanted, found = weights(whole), weights(killed)
@@ -115,7 +110,7 @@ def test_it_goes_on_from_a_reader_of_words_and_says_so(
         lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
     )
     train_text_qa(TrainTextQa(corpus=corpus, out=tmp_path / "text-qa", qa=options().qa))
-    reader, embeddings, _, _ = text_model(options().qa, tmp_path / "text-qa")
+    reader, embeddings, _, _ = make_text_model(options().qa, tmp_path / "text-qa")
     rows = embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
     assert torch.equal(reader.embedding.weight.detach(), rows)
     assert len(embeddings) == len(tokenizer)
@@ -135,7 +130,7 @@ def test_texts_without_times_are_aligned(corpus, recogniser):
     strip_words(corpus, "Lost, silver 1999 lantern's")
     record = load_corpus(corpus, "train").passages["p1"]
     samples = np.random.default_rng(0).uniform(-0.5, 0.5, 24_123).astype(np.float32)
-    found = known_words(record, samples, recogniser)
+    found = find_words(record, samples, recogniser)
     assert [w.text for w in found] == ["Lost", "silver", "1999", "lantern's"]
     assert all(0 <= w.start < w.end <= len(samples) / 16_000 for w in found)
 

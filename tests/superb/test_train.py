@@ -136,14 +136,6 @@ def test_a_loss_that_is_no_number_ends_the_run(run):
     assert (found.ended, found.steps, found.best) == (True, 1, 0)
 
 
-def test_patience(run):
-    patient = replace(run, settings=replace(SETTINGS, learning_rate=1e-9, steps=200, patience=2))
-    found = train_run(patient)
-    assert found.ended
-    assert found.steps < 200
-    assert train_run(patient) == found
-
-
 def test_a_sweep_trains_every_rate_and_the_own_one_and_keeps_the_best(run):
     head = train_heads([replace(run, rates=(1e-3, 1e-1))], {})[0]
     sweep = head.card["sweep"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
@@ -21,8 +20,6 @@ from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.transcription import Phones
 from speechssl.superb.train import HeadRun, load_best, train_heads, train_run
 from speechssl.superb.tuning import Tuning, TuningTrainer
-
-from ..files import refused
 
 SETTINGS = HeadSettings(1e-2, steps=20, batch=4, every=5)
 FINETUNED = HeadTraining(finetune=True)
@@ -123,16 +120,6 @@ def test_the_upstream_goes_along_at_a_tenth_of_the_rate(run):
 
 
 @pytest.mark.slow
-def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
-    found = run(distort=NOISE)
-    trainer = found.trainer()
-    before = weights(trainer.upstream)
-    assert set(trainer.models) == {"head"}
-    assert train_run(found).value > 50
-    assert same(before, weights(trainer.upstream))
-
-
-@pytest.mark.slow
 def test_the_gradient_of_the_domain_classifier_is_turned_round(run):
     """Upstream: the task's gradient less lambda times that of domain_loss domains apart;
     classifier: the latter as it is."""
@@ -187,20 +174,6 @@ def test_a_killed_run_comes_to_the_same_weights(run, kind, dies_in):
     found = train_run(killed)
     assert (found.value, found.tie, found.best) == (last.value, last.tie, last.best)
     assert same(weights(load_best(whole)), weights(load_best(killed)))
-
-
-@pytest.mark.slow
-def test_training_starts_from_heads_on_clean_speech(run, tmp_path):
-    """The head begins as that of the task and seed in the folder."""
-    first = replace(run("clean/ks/seed-0", training=FINETUNED), settings=replace(SETTINGS, steps=5))
-    train_heads([first], encoder_card(first.loader.encoder))
-    started = HeadTraining(finetune=True, start=tmp_path / "clean")
-    after = run("after", training=started, distort=NOISE)
-    wanted = load_file(tmp_path / "clean/ks/seed-0/head.safetensors")
-    assert same(dict(after.trainer().head.state_dict()), wanted)
-    assert after.tuning.card["heads"] != first.tuning.card["heads"]
-    nothing = run("none", training=HeadTraining(finetune=True, start=tmp_path / "nothing"))
-    refused(r"ks/seed-0/head.safetensors is no head to start from", nothing.trainer)
 
 
 @pytest.mark.slow

@@ -14,11 +14,10 @@ from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
-from speechssl.synth import speak as speaking
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import normalise, read_aloud, speak_drafts, time_answer, voices_of
 
-from ..files import contents, read_lines, remarks
+from ..files import read_lines, remarks
 
 pytest.importorskip(
     "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
@@ -194,23 +193,6 @@ def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_pat
         assert (tmp_path / "slice" / name).read_bytes() == (whole / name).read_bytes()
     _, other = prepare(tmp_path / "other", {"train": one}, seed=5)
     assert other["train"].passages[0].speaker != load_corpus(whole, "train").passages["p"].speaker
-
-
-def test_a_killed_run_goes_on(made, tmp_path, monkeypatch, dies_in):
-    out, speak = tmp_path / "corpus", speaking._speak_group
-    by_split = {"train": records(), "test-noisy": records()}
-    with dies_in(speaking, "_speak_group", 3):
-        prepare(out, by_split)
-    assert not (out / "card.json").exists()
-    done = []
-
-    def counted(group):
-        done.append(group.passage.id)
-        speak(group)
-
-    monkeypatch.setattr(speaking, "_speak_group", counted)
-    prepare(out, by_split)
-    assert len(done) == 2 and contents(out) == contents(made[0])
 
 
 # ---- what is spoken in place of what is written

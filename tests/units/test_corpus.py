@@ -2,11 +2,8 @@
 and the rest is done."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import soundfile
 import torch
@@ -14,19 +11,12 @@ import torch
 from speechssl import cli
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
-from speechssl.data.recordings import Recording, list_recordings, source_card
+from speechssl.data.recordings import list_recordings, source_card
 from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
-from speechssl.units.corpus import (
-    SHARD_SECONDS,
-    LocalEngine,
-    ShardMaker,
-    extract_corpus,
-    parse_shard,
-    plan_shards,
-)
+from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, parse_shard
 from speechssl.units.features import extractor_of
 from speechssl.units.storage import load_units
 
@@ -102,29 +92,6 @@ def test_a_changed_recording_is_done_again_and_nothing_else_is(
         "_card.json",
     }
     assert same(load_units(out)["3"], extractor.units(read_audio(recordings / "3.flac")))
-
-
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [
-        ("codebook", r"made in another way.* \(codebook differs\); choose another folder"),
-        ("table", "other tables"),
-    ],
-)
-def test_other_units_and_tables_are_not_overwritten(
-    encoder, codebook_for, extractor, recordings, tmp_path, fault, sentence
-):
-    out = tmp_path / "units"
-    if fault == "table":
-        out.mkdir()
-        pq.write_table(pa.table({"x": [1]}), out / "table.parquet")
-    else:
-        extract(extractor, recordings, out)
-    before = contents(out)
-    if fault == "codebook":
-        extractor = extractor_of(encoder, codebook_for(encoder, smooth=3, seed=1))
-    refused(sentence, extract, extractor, recordings, out)
-    assert contents(out) == before
 
 
 # ---- kills
@@ -220,25 +187,6 @@ def test_nothing_but_damage_is_an_error_that_leaves_the_reasons(extractor, recor
     sentence = r"no units could be extracted from 7 recordings; .*failed\.jsonl"
     refused(sentence, extract, extractor, recordings, tmp_path / "units")
     assert list(contents(tmp_path / "units")) == ["_failed.jsonl"]
-
-
-# ---- shards by seconds
-
-
-def seconds(*lengths):
-    return [Recording(str(i), Path(f"{i}.wav"), length) for i, length in enumerate(lengths)]
-
-
-def test_a_shard_ends_at_its_seconds_or_its_count():
-    assert SHARD_SECONDS == 600
-    shards = plan_shards(seconds(300, 299, 1, 5, 700, 0, 0, 0, 0), 3)
-    assert [[r.id for r in s.recordings] for s in shards] == [
-        ["0", "1", "2"],
-        ["3", "4"],
-        ["5", "6", "7"],
-        ["8"],
-    ]
-    assert [s.index for s in shards] == [0, 1, 2, 3] and plan_shards([], 3) == []
 
 
 # ---- several processes

@@ -2,6 +2,7 @@
 asks, the right encoder only."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torchaudio.compliance.kaldi as kaldi
 from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.encoder import Chunking
 from speechssl.timing import FrameGrid
+from speechssl.units.codebook import cheapest_path
 from speechssl.units.features import extractor_of, load_extractor, load_features
 from speechssl.units.measures import normalised_distance
 from speechssl.units.spectral import mfcc_rows, spectral_encoder, spectral_stream
@@ -130,6 +132,26 @@ def test_features_that_are_not_finite_give_no_units(extractor):
     broken = replace(extractor.features, raw=lambda samples: iter([torch.full((9, 32), torch.nan)]))
     with pytest.raises(ValueError, match="features that are not finite"):
         replace(extractor, features=broken).frames(np.zeros(9_000, np.float32))
+
+
+def test_a_price_on_changes_gives_the_cheapest_of_all_sequences():
+    costs = np.random.default_rng(0).random((6, 3))
+
+    def cost(path, price):
+        return costs[np.arange(6), path].sum() + price * np.count_nonzero(np.diff(path))
+
+    for price in (0.0, 0.2, 0.5, 9.0):
+        best = min(product(range(3), repeat=6), key=lambda path: cost(np.array(path), price))
+        assert cheapest_path(costs, price).tolist() == list(best)
+
+
+def test_units_with_a_price_are_fewer_and_say_so(extractor):
+    dear = replace(extractor, price=30.0)
+    samples = noise(16_000)
+    assert len(dear.units(samples).units) < len(extractor.units(samples).units)
+    assert (dear.card["price"], "price" in extractor.card) == (30.0, False)
+    free = extractor.codebook.segment(torch.cat(list(extractor.features.stream(samples))), 0.0)
+    assert free.tolist() == extractor.frames(samples).tolist()
 
 
 def test_an_extractor_is_loaded_in_the_precision_asked_for(extractor, hubert_folder, tmp_path):

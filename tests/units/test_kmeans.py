@@ -229,17 +229,6 @@ def test_what_float32_cannot_decide_is_decided_in_float64():
     assert (plain != expected).mean() > 0.1  # what one float32 product makes of it
 
 
-@pytest.mark.slow
-@given(st.integers(0, 999), st.lists(st.integers(0, 400), min_size=1, max_size=6))
-def test_a_frame_does_not_depend_on_the_others(seed, sizes):
-    features, find = (
-        torch.from_numpy(normal(seed, sum(sizes), 48)),
-        Nearest(normal(seed + 1, 64, 48)),
-    )
-    pieces = np.concatenate([find(piece) for piece in features.split(sizes)])
-    assert np.array_equal(find(features), pieces)
-
-
 def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatch, set_threads):
     centroids = normal(0, 40, 32)
     # all of them close calls
@@ -258,9 +247,6 @@ def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatc
     monkeypatch.setattr(codebook, "cpu_capabilities", dict)
     plain = Nearest(centroids)
     assert len(plain.products) == 1 and np.array_equal(plain(features), expected)
-
-
-HALF, FULL = torch.bfloat16, torch.float32
 
 
 def test_standardised_clusters_are_not_decided_by_one_dimension_of_huge_variance():

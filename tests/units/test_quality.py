@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -312,24 +311,6 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
         any("AUC, machine - people" in line for line in format_measures(found))
         and "stability" not in found
     )
-
-
-def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path, set_threads):
-    name, book, found = str(hubert_folder("group")), tmp_path / "hubert.safetensors", []
-    fit(folder, name, book, layer=1, clusters=8, smooth=3, recordings=1)
-    for threads in (1, 2):
-        set_threads(threads)
-        found.append(evaluate(folder, name, book, conditions=("pink@10",)))
-        assert torch.get_num_threads() == threads
-    assert found[0] == found[1]
-
-
-def test_noise_is_decided_by_the_seed(folder):
-    def rows(condition="pink@5", **options):
-        return measured(folder, conditions=(condition,), **options)["stability"]
-
-    assert rows() == rows() != rows(seed=1) and rows("gaussian@5") != rows()
-    assert rows(noisy=1)[0]["recordings"] == 1
 
 
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):

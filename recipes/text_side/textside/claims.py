@@ -21,7 +21,7 @@ from textside.published import (
     has_own_table,
     is_of_languages,
 )
-from textside.runs import DECIMALS, Run, estimate, group_runs, printed_interval
+from textside.runs import DECIMALS, Run, estimate, group_runs, in_percent
 
 AGREEMENT = "What agrees with the lectures"  # a table
 MARGIN, MARGIN_NATS = 2.0, 0.2  # points and nats: what is less is taken for nothing
@@ -51,11 +51,9 @@ def list_claims(cells: Cells) -> list[Claim]:
     claims = [Claim(**({"tasks": text} | claim)) for claim in CLAIMS]
     for task in symbols:
         for arm in ("bert", "re-emb"):
-            says, published = (
-                "text layers help with other symbols",
-                both(SYMBOLS, task, arm, "random"),
-            )
-            claims.append(Claim(2, says, published, (task,), arm, "random"))
+            says = "text layers help with other symbols"
+            quoted = quote_both(SYMBOLS, task, arm, "random")
+            claims.append(Claim(2, says, quoted, (task,), arm, "random"))
     for task in FROZEN:
         claims += claims_of_frozen(cells, task)
     claims += claims_of_languages(cells, tasks)
@@ -69,8 +67,9 @@ def claims_of_frozen(cells: Cells, task: str) -> list[Claim]:
         # where the published ones are equal there is nothing to agree with
         if published["frozen"] is None or published["frozen"] != published[arm]:
             says = f"frozen text layers compute more than {what}"
-            claims.append(Claim(3, says, both(FROZEN, task, "frozen", arm), (task,), "frozen", arm))
-    if floor := best_floor(cells, task):
+            quoted = quote_both(FROZEN, task, "frozen", arm)
+            claims.append(Claim(3, says, quoted, (task,), "frozen", arm))
+    if floor := find_best_floor(cells, task):
         says = "frozen text layers compute more than what needs no encoder"
         claims.append(Claim(3, says, "–", (task,), "frozen", floor))
     return claims
@@ -97,12 +96,12 @@ def claims_of_languages(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
     return claims
 
 
-def both(published: Scores, task: str, arm: str, other: str) -> str:
+def quote_both(published: Scores, task: str, arm: str, other: str) -> str:
     values = [published.get(task, {}).get(name) for name in (arm, other)]
     return "–" if None in values else "{} against {}".format(*values)
 
 
-def best_floor(cells: Cells, task: str) -> str:
+def find_best_floor(cells: Cells, task: str) -> str:
     """Return the floor with the highest score; "" where none was scored."""
     floors = [arm for arm in FLOORS if (task, arm) in cells]
     return max(floors, key=lambda arm: estimate(cells[task, arm]).value, default="")
@@ -149,14 +148,14 @@ def judge(claim: Claim, cells: Cells, seed: int) -> tuple[int | str, ...] | None
     metric = cells[tasks[0], claim.arm][0].metric
     digits = DECIMALS.get(metric, 1)
     ours, theirs, gain = (
-        printed_interval(mean_estimate(each), metric) for each in (scores, others, gains)
+        in_percent(mean_estimate(each), metric) for each in (scores, others, gains)
     )
     text, arms = interval_text(gain, "+", digits=digits), claim.arm
     if claim.over:
         arms += f" against {claim.over}"
         text = f"{ours.value:.{digits}f} against {theirs.value:.{digits}f}: {text}"
     judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
-    floor = best_floor(cells, tasks[0])
+    floor = find_best_floor(cells, tasks[0])
     if floor and claim.over not in FLOORS:
         above = is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor], seed)
         judged += "" if above else f"; {claim.arm} is not above the floor {floor}"

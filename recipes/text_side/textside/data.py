@@ -70,7 +70,7 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
                 f"there is no artificial data {part.strip()!r}; choose from {', '.join(NAMES)}, "
                 f"joined by + for a mixture of others than {' and '.join(OF_TEXT)}"
             )
-        streams.append(_one(match[2], int(match[3] or 0), symbols))
+        streams.append(_make_kind(match[2], int(match[3] or 0), symbols))
         weights.append(float(match[1] or 1))
     if len(streams) == 1:
         return streams[0]
@@ -83,13 +83,13 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
 
 
 def dependency(name: str) -> int | None:
-    """How many places, at most, lie between tokens that depend on each other; None where the name
-    does not say."""
+    """Return how many places, at most, lie between tokens that depend on each other; None where the
+    name does not say."""
     match = _PART.fullmatch(name)
     return int(match[3]) if match and match[3] and match[2] in ("shuffle", "flat", "copy") else None
 
 
-def _one(kind: str, number: int, symbols: int) -> Stream:
+def _make_kind(kind: str, number: int, symbols: int) -> Stream:
     """Return a stream of one kind. number: behind its name, 0 where there is none."""
     needed = {"shuffle": number, "dyck": 2 * number}.get(kind, 1)
     if not 0 < needed <= symbols:
@@ -99,12 +99,14 @@ def _one(kind: str, number: int, symbols: int) -> Stream:
         )
     makers: dict[str, Stream] = {
         "random": lambda rng, length: rng.integers(symbols, size=length),
-        "nested": lambda rng, length: _nested(rng, length, symbols),
-        "flat": lambda rng, length: _flat(rng, length, symbols, number or length),
-        "shuffle": lambda rng, length: _shuffled(rng, length, symbols, number),
-        "dyck": lambda rng, length: _dyck(rng, length, number),
-        "copy": lambda rng, length: _copied(rng, length, symbols, number or max(length // 2, 1)),
-        "set": lambda rng, length: _sets(rng, length, symbols),
+        "nested": lambda rng, length: _draw_nested(rng, length, symbols),
+        "flat": lambda rng, length: _draw_flat(rng, length, symbols, number or length),
+        "shuffle": lambda rng, length: _draw_shuffled(rng, length, symbols, number),
+        "dyck": lambda rng, length: _draw_dyck(rng, length, number),
+        "copy": lambda rng, length: _draw_copied(
+            rng, length, symbols, number or max(length // 2, 1)
+        ),
+        "set": lambda rng, length: _draw_sets(rng, length, symbols),
     }
     return makers[kind]
 
@@ -114,7 +116,7 @@ class BigramSampler:
     uniformly."""
 
     def __init__(self, text: np.ndarray) -> None:
-        """text: (N,)."""
+        """List the places of every token. text: (N,)."""
         self.text = text
         self.places = np.argsort(text[:-1], kind="stable")
         kinds, counts = np.unique(text[:-1], return_counts=True)
@@ -132,7 +134,7 @@ class BigramSampler:
         return np.array(ids, np.int64)
 
 
-def brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a sequence of nested pairs: the number of the pair at every place (L,), and whether
     the pair opens there (L,).
 
@@ -153,19 +155,19 @@ def brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndar
     return pairs, opens
 
 
-def _nested(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
-    pairs, _ = brackets(rng, length)
+def _draw_nested(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
+    pairs, _ = draw_brackets(rng, length)
     return rng.integers(symbols, size=length)[pairs]
 
 
-def _dyck(rng: np.random.Generator, length: int, kinds: int) -> np.ndarray:
-    """Kind k opens as id k and closes as id K + k."""
-    pairs, opens = brackets(rng, length)
+def _draw_dyck(rng: np.random.Generator, length: int, kinds: int) -> np.ndarray:
+    """Draw brackets, of which kind k opens as id k and closes as id K + k."""
+    pairs, opens = draw_brackets(rng, length)
     return rng.integers(kinds, size=length)[pairs] + np.where(opens, 0, kinds)
 
 
-def _flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) -> np.ndarray:
-    """From left to right every place gets a partner among the free ones within reach; where there
+def _draw_flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) -> np.ndarray:
+    """Give every place from left to right a partner among the free ones within reach; where there
     is none it stays alone."""
     filled = np.full(length, -1, np.int64)
     ids, draws = rng.integers(symbols, size=length), rng.random(length)
@@ -178,19 +180,19 @@ def _flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) ->
     return filled
 
 
-def _shuffled(rng: np.random.Generator, length: int, symbols: int, run: int) -> np.ndarray:
+def _draw_shuffled(rng: np.random.Generator, length: int, symbols: int, run: int) -> np.ndarray:
     firsts = rng.integers(symbols - run + 1, size=-(-length // run))
     return np.concatenate([first + rng.permutation(run) for first in firsts])[:length]
 
 
-def _copied(rng: np.random.Generator, length: int, symbols: int, piece: int) -> np.ndarray:
+def _draw_copied(rng: np.random.Generator, length: int, symbols: int, piece: int) -> np.ndarray:
     count = -(-length // (2 * piece))
     pieces = [np.tile(rng.integers(symbols, size=piece), 2) for _ in range(count)]
     return np.concatenate(pieces)[:length]
 
 
-def _sets(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
-    """Two thirds of the places repeat a few ids; then each of these comes once, in order of
+def _draw_sets(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
+    """Repeat a few ids on two thirds of the places; then each of these comes once, in order of
     occurrence."""
     pieces: list[np.ndarray] = []
     while (left := length - sum(map(len, pieces))) > 0:
@@ -228,11 +230,11 @@ class Text:
         return [paragraph for document in self.documents.values() for paragraph in document]
 
     def first(self, count: int | None) -> Text:
-        """Its first documents; None: all."""
+        """Keep the first documents; None: all."""
         return replace(self, documents=dict(islice(self.documents.items(), count)))
 
-    def spelt(self, letters: str) -> Text:
-        """In other letters, as `respell` has them."""
+    def respell(self, letters: str) -> Text:
+        """Write it in other letters, as the function `respell` does."""
         documents = {
             name: [respell(paragraph, letters) for paragraph in each]
             for name, each in self.documents.items()
@@ -245,19 +247,20 @@ class Text:
 
 
 def load_text(source: Path, split: str = "train") -> Text:
-    """split: of a prepared corpus. Raises InputError where nothing is written."""
+    """Load a folder of .txt files, one of them, or a prepared corpus. split: of a corpus. Raises
+    InputError where nothing is written."""
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
             match = _PLACE.match(passage.id)
             documents.setdefault(match[1] if match else passage.id, []).append(
-                _unwrapped(passage.written)
+                _unwrap(passage.written)
             )
     else:
         for path in [source] if source.is_file() else sorted(source.rglob("*.txt")):
             written = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
-            documents[name] = [_unwrapped(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
+            documents[name] = [_unwrap(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
     documents = {name: list(filter(None, some)) for name, some in documents.items()}
     documents = {name: paragraphs for name, paragraphs in documents.items() if paragraphs}
     if not documents:
@@ -268,10 +271,11 @@ def load_text(source: Path, split: str = "train") -> Text:
 
 
 def respell(written: str, letters: str) -> str:
-    """own: as it is; apart: every Latin letter another character, so that no symbol is shared with
-    a text in Latin letters and everything else stays as it is ("fake English", arXiv 1912.07840);
-    pinyin: Chinese in Latin letters, without tones, a syllable a word. Raises MissingExtra for
-    pinyin without its package.
+    """Write a text in other letters. own: as it is; apart: every Latin letter another character, so
+    that no symbol is shared with a text in Latin letters and everything else stays as it is ("fake
+    English", arXiv 1912.07840); pinyin: Chinese in Latin letters, without tones, a syllable a word.
+
+    Raises MissingExtra for pinyin without its package.
     """
     if letters == APART:
         return re.sub("[a-z]", lambda match: chr(ord(match[0]) + SYLLABICS), written.lower())
@@ -280,14 +284,14 @@ def respell(written: str, letters: str) -> str:
     return written
 
 
-def _unwrapped(paragraph: str) -> str:
-    """In one line, but for the ends of lines that end a sentence."""
+def _unwrap(paragraph: str) -> str:
+    """Join the lines of a paragraph, but for the ends of lines that end a sentence."""
     lines = (" ".join(line.split()) for line in paragraph.splitlines())
     return re.sub(r"(?<![.!?])\n", " ", "\n".join(filter(None, lines)))
 
 
-def sentences(paragraph: str) -> list[str]:
-    """Those of a paragraph, by their punctuation (English and Chinese)."""
+def split_sentences(paragraph: str) -> list[str]:
+    """Split a paragraph at its punctuation (English and Chinese)."""
     return [s for s in (part.strip() for part in _END.split(paragraph)) if s]
 
 
@@ -341,8 +345,8 @@ def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
 
 
-def plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """All ids of a vocabulary but those of specials, in order."""
+def list_plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """List all ids of a vocabulary but those of specials, in order."""
     special = set(tokenizer.all_special_ids)
     special.update(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
@@ -359,11 +363,11 @@ class TokenText:
     words: np.ndarray  # (N,) bool: a word begins
     sentences: np.ndarray  # (N,) bool: a sentence begins
 
-    def part(
+    def draw_part(
         self, rng: np.random.Generator, length: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`length` tokens, or all there are, from anywhere: ids, beginnings of words, beginnings of
-        sentences."""
+        """Draw `length` tokens, or all there are, from anywhere: ids, beginnings of words,
+        beginnings of sentences."""
         first = int(rng.integers(max(len(self.ids) - length, 0) + 1))
         place = slice(first, first + length)
         return self.ids[place], self.words[place], self.sentences[place]
@@ -378,7 +382,7 @@ def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
             "choose an encoder that has one"
         )
     ids, words, begins = [], [], []
-    for sentence in (s for paragraph in text.paragraphs for s in sentences(paragraph)):
+    for sentence in (s for paragraph in text.paragraphs for s in split_sentences(paragraph)):
         encoded = tokenizer(sentence, add_special_tokens=False)
         owners = encoded.word_ids()
         ids += encoded["input_ids"]

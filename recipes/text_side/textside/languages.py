@@ -54,7 +54,7 @@ class Body:
     def __init__(
         self, encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase
     ) -> None:
-        """table: (V, E) of its tokens."""
+        """Move an encoder to its device. table: (V, E) of its tokens."""
         device = choose_device("auto")
         self.encoder = encoder.eval().requires_grad_(False).to(device)
         self.table = table.eval().requires_grad_(False).to(device)
@@ -62,7 +62,7 @@ class Body:
         self.tokenizer, self.device = tokenizer, device
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids, mask: (B, S). Returns (B, S, H)."""
+        """Return (B, S, H). ids, mask: (B, S)."""
         return self.encoder(**self.inputs(self.table(ids), mask, None)).last_hidden_state
 
 
@@ -82,8 +82,8 @@ def load_body(name: str) -> Body:
 
 
 def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") -> list[Pair]:
-    """Pairs of a word and its translation; letters: of the second text. Raises InputError for a
-    file that is no lexicon."""
+    """Read pairs of a word and its translation; letters: of the second text. Raises InputError for
+    a file that is no lexicon."""
     if name == MINISQA:
         pairs: Iterable[Pair] = lexicon()
     elif name == SAME:
@@ -98,10 +98,9 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
     return [(a.lower(), respell(b.lower(), letters)) for a, b in dict.fromkeys(pairs)]
 
 
-def finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
-    """Where words stand in a text: number of the word, first character, character behind it. Longer
-    words come first; a word in letters is a whole one.
-    """
+def make_finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
+    """Make a function that finds words in a text: number of the word, first character, character
+    behind it. Longer words come first; a word in letters is a whole one."""
     if not words:
         return lambda _: []
     number = {word: i for i, word in enumerate(words)}
@@ -118,8 +117,8 @@ def finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
 def text_sequences(
     text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, room: int, most: int
 ) -> list[Sequence_]:
-    """Pieces of a text of at most `room` tokens; at most so many."""
-    find = finder(words)
+    """Cut a text into pieces of at most `room` tokens; at most so many."""
+    find = make_finder(words)
     pieces: list[Sequence_] = []
     for paragraph in text.paragraphs:
         if len(pieces) >= most:
@@ -147,7 +146,7 @@ def unit_sequences(
 ) -> list[Sequence_]:
     """Return the same of spoken passages. tokens: (K,) of the units. Raises InputError where no
     word has a time."""
-    data, runs, find = load_corpus(corpus, SPLIT), load_units(units / SPLIT), finder(words)
+    data, runs, find = load_corpus(corpus, SPLIT), load_units(units / SPLIT), make_finder(words)
     pieces: list[Sequence_] = []
     grid = FrameGrid(**units_card(units / SPLIT)["grid"])
     timed = [p for p in data.passages.values() if p.words and p.id in runs]
@@ -172,7 +171,7 @@ def unit_sequences(
 
 
 def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], room: int) -> list[Sequence_]:
-    """Pieces one after another; a word that lies in two is left out."""
+    """Cut ids into pieces one after another; a word that lies in two is left out."""
     pieces = []
     for begin in range(0, len(ids), room):
         inside = tuple(
@@ -195,8 +194,8 @@ class States:
     mean: np.ndarray
 
 
-def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
-    """ids, mask: (B, S) of pieces between their specials, on the body's device."""
+def frame_pieces(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Put pieces between their specials: ids, mask (B, S), on the body's device."""
     cls, sep, pad = special_tokens(body.tokenizer)
     batch = collate(
         [(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in sequences], pad
@@ -205,8 +204,8 @@ def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, to
 
 
 @torch.inference_mode()
-def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
-    """words: W."""
+def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
+    """Take the mean states of words and of all tokens. words: W."""
     total: Any = 0
     sums: Any = 0
     counts, tokens = np.zeros(words), 0
@@ -214,7 +213,7 @@ def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int
     for start in range(0, len(order), batch):
         pieces = [sequences[n] for n in order[start : start + batch]]
         with record_layers(body.encoder) as layers:
-            body(*framed(body, pieces))
+            body(*frame_pieces(body, pieces))
             states = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
         batch_sums = np.zeros((len(states), words, states.shape[-1]))
         for row, (ids, places) in enumerate(pieces):
@@ -239,10 +238,10 @@ class Two:
     sequences: Callable[[int, Sequence[str], Body, int], list[Sequence_]]
 
 
-def two_languages(o: TwoLanguages) -> Two:
+def read_languages(o: TwoLanguages) -> Two:
     """Raise InputError where a text or units are missing."""
     places = (o.first, o.second)
-    texts = (load_text(o.first), load_text(o.second).spelt(o.letters))
+    texts = (load_text(o.first), load_text(o.second).respell(o.letters))
     pairs = read_lexicon(o.lexicon, texts, o.letters)
     inputs: dict[str, Any] = {"texts": [text.hash for text in texts], "lexicon": hash_json(pairs)}
     if o.units is not None and o.second_units is not None:
@@ -260,9 +259,9 @@ def two_languages(o: TwoLanguages) -> Two:
     return Two(texts, pairs, inputs, sequences)
 
 
-def room_of(body: Body, length: int) -> int:
-    """Tokens of a piece that fits, beside its specials. Raises InputError for a length that has
-    room for none."""
+def find_room(body: Body, length: int) -> int:
+    """Return how many tokens of a piece fit beside its specials. Raises InputError for a length
+    that has room for none."""
     longest = longest_sequence(body.encoder)
     if length < 3:
         raise InputError(f"--length {length} has no room between two specials; give 3 or more")

@@ -19,7 +19,7 @@ from speechssl.artifacts import read_json
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import longest_sequence
 from speechssl.units.storage import UtteranceUnits, iterate_units, units_card
-from textside.objectives import CausalModel, load_causal, padded
+from textside.objectives import CausalModel, load_causal, pad_sequences
 
 WHAT = "unit language model"
 BIGRAM = "bigram"
@@ -51,15 +51,15 @@ class UnitLm:
         card: dict[str, Any] | None = None,
         window: int | None = None,
     ) -> None:
-        """symbols: K; positions: the longest sequence, id K included; window: how much of it
-        training has seen, None: all."""
+        """Take a model in eval mode. symbols: K; positions: the longest sequence, id K included;
+        window: how much of it training has seen, None: all."""
         self.model, self.card = model.eval(), card or {}
         self.symbols, self.positions = symbols, positions
         self.window = min(window or positions, positions)
         self.place = next(model.parameters()).device
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids, mask: (B, S). Returns (B, S, H)."""
+        """Return (B, S, H). ids, mask: (B, S)."""
         if isinstance(self.model, CausalModel):
             return self.model.hidden(ids, mask)
         return self.model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -68,8 +68,8 @@ class UnitLm:
     def read(
         self, sequences: Sequence[np.ndarray], begins: Sequence[int] = ()
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Of every sequence, in any order: its number, logits (U + 1, K + 1) and outputs (U + 1,
-        H), from what is before it on.
+        """Yield of every sequence, in any order, its number, logits (U + 1, K + 1) and outputs (U +
+        1, H), from what is before it on.
 
         begins: what is before each, id K or the unit that it goes on from; none: id K. Raises
         InputError for a sequence that is longer than the positions.
@@ -85,7 +85,7 @@ class UnitLm:
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         for first in range(0, len(order), TOGETHER):
             places = order[first : first + TOGETHER]
-            batch = padded([[before[i], *sequences[i]] for i in places], self.symbols)
+            batch = pad_sequences([[before[i], *sequences[i]] for i in places], self.symbols)
             hidden = self.hidden(batch["ids"].to(self.place), batch["mask"].to(self.place))
             logits = (hidden @ rows.T).float()
             for i, line, outputs in zip(places, logits, hidden, strict=True):
@@ -93,10 +93,9 @@ class UnitLm:
                 yield i, line[:size].cpu(), outputs[:size].float().cpu()
 
     def log_probs(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """(U,) log-likelihood of every unit, in nats. What is longer than the sequences of training
-        is read in windows of their length that overlap by half; a later window goes on from the
-        unit before it, for no recording begins there.
-        """
+        """Return the log-likelihood of every unit, (U,), in nats. What is longer than the sequences
+        of training is read in windows of their length that overlap by half; a later window goes on
+        from the unit before it, for no recording begins there."""
         pieces: list[np.ndarray] = []
         begins: list[int] = []
         # number of the sequence; units of the piece that were scored before
@@ -125,14 +124,14 @@ class UnitLm:
         return [np.concatenate(parts) if parts else np.zeros(0) for parts in by_sequence]
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """(N, H): the mean of the outputs over the units of each of N sequences."""
+        """Return the mean of the outputs over the units of each of N sequences, (N, H)."""
         means: dict[int, np.ndarray] = {
             i: outputs[1:].mean(0).numpy() for i, _, outputs in self.read(sequences)
         }
         return np.stack([means[i] for i in range(len(sequences))])
 
     def next_units(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """(N, K + 1) log-likelihoods of what follows each of N sequences."""
+        """Return the log-likelihoods of what follows each of N sequences, (N, K + 1)."""
         rows = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
         return np.stack([rows[i] for i in range(len(sequences))])
 
@@ -140,7 +139,7 @@ class UnitLm:
     def generate(
         self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator
     ) -> np.ndarray:
-        """At most `count` units behind a prompt (U,), drawn at a temperature (0: the likeliest);
+        """Draw at most `count` units behind a prompt (U,), at a temperature (0: the likeliest);
         fewer where the recording ends.
 
         A unit does not follow itself: runs are one symbol.
@@ -175,20 +174,20 @@ class Bigram:
         self.symbols, self.logs = symbols, np.log(counts / counts.sum(1, keepdims=True))
 
     def log_probs(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """As of `UnitLm`."""
+        """Return the same as `UnitLm`."""
         return [
             self.logs[np.concatenate([[self.symbols], units[:-1]]).astype(int), units]
             for units in sequences
         ]
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """(N, K): how often each unit is there."""
+        """Return how often each unit is there, (N, K)."""
         return np.stack(
             [np.bincount(units, minlength=self.symbols) / max(len(units), 1) for units in sequences]
         )
 
     def next_units(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """As of `UnitLm`."""
+        """Return the same as `UnitLm`."""
         return self.logs[[int(units[-1]) for units in sequences]]
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,8 +56,8 @@ Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.n
 # ---- where sequences come from
 
 
-def whole(stream: Stream) -> Source:
-    """Every id is a word; no sentence begins anywhere."""
+def as_words(stream: Stream) -> Source:
+    """Make a source of a stream: every id is a word, and no sentence begins anywhere."""
 
     def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ids = stream(rng, length)
@@ -112,6 +112,18 @@ def choose_tokens(
     return sorted(pieces, key=lambda piece: int(piece[0]))
 
 
+class Masked(NamedTuple):
+    """A sequence of S tokens with what is to be predicted of it. second: the place where its second
+    segment begins; place: of a token in its piece; swapped: the segments were exchanged."""
+
+    ids: np.ndarray  # (S,)
+    second: int
+    labels: np.ndarray  # (S,), IGNORE where nothing is predicted
+    edges: np.ndarray  # (S, 2), places beside the piece
+    place: np.ndarray  # (S,)
+    swapped: bool
+
+
 @dataclass(frozen=True)
 class PretrainingBatches:
     """Batches of an objective, a function of (seed, step) only."""
@@ -126,36 +138,32 @@ class PretrainingBatches:
     seed: int = 0
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask, labels (B, S), labels IGNORE where nothing is predicted; of spans also edges
-        (B, S, 2) and place (B, S) in the span; of sentence order also segments (B, S) and swapped
-        (B,).
-        """
+        """Return ids, mask, labels (B, S), labels IGNORE where nothing is predicted; of spans also
+        edges (B, S, 2) and place (B, S) in the span; of sentence order also segments (B, S) and
+        swapped (B,)."""
         rng = np.random.default_rng([self.seed, step])
-        rows = [self.row(rng) for _ in range(self.batch)]
-        batch = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
+        rows = [self.mask(rng) for _ in range(self.batch)]
+        batch = collate([(row.ids, row.second) for row in rows], self.specials[2])
         size = batch["ids"].shape[1]
 
-        def padded(values: list[np.ndarray], fill: int) -> torch.Tensor:
+        def pad_rows(values: list[np.ndarray], fill: int) -> torch.Tensor:
             wide = np.full((len(values), size, *values[0].shape[1:]), fill, np.int64)
             for line, value in zip(wide, values, strict=True):
                 line[: len(value)] = value
             return torch.from_numpy(wide)
 
-        batch["labels"] = padded([row[2] for row in rows], IGNORE)
+        batch["labels"] = pad_rows([row.labels for row in rows], IGNORE)
         if self.objective == "span":
-            batch["edges"] = padded([row[3] for row in rows], 0)
-            batch["place"] = padded([row[4] for row in rows], 0)
+            batch["edges"] = pad_rows([row.edges for row in rows], 0)
+            batch["place"] = pad_rows([row.place for row in rows], 0)
         if self.objective == "sentence-order":
-            batch["swapped"] = torch.tensor([row[5] for row in rows])
+            batch["swapped"] = torch.tensor([row.swapped for row in rows])
         else:  # one piece has no segments, and Longformer no token that sees all
             del batch["segments"]
         return batch
 
-    def row(
-        self, rng: np.random.Generator
-    ) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray, bool]:
-        """ids (S,), the place where the second segment begins, labels (S,), edges (S, 2), place
-        (S,), swapped."""
+    def mask(self, rng: np.random.Generator) -> Masked:
+        """Draw a sequence, and mask tokens of it."""
         cls, sep, _, mask = self.specials
         pair = self.objective == "sentence-order"
         ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
@@ -184,15 +192,17 @@ class PretrainingBatches:
                 seen[piece] = rng.choice(self.vocabulary, size=len(piece))
         inner = [cut] if pair else []
 
-        def framed(x: np.ndarray, first: Any, between: Any) -> np.ndarray:
-            parts = np.split(x, inner)
-            return np.concatenate([[first], *(p for part in parts for p in (part, [between]))])
+        def frame(x: np.ndarray, first: Any, between: Any) -> np.ndarray:
+            """Put [CLS] before, and [SEP] behind each segment, or what stands in their places."""
+            parts: list[Any] = [[first]]
+            for part in np.split(x, inner):
+                parts += [part, [between]]
+            return np.concatenate(parts)
 
-        sequence = framed(seen, cls, sep).astype(np.int64)
-        nothing = [0, 0]
+        sequence = frame(seen, cls, sep).astype(np.int64)
         second = cut + 2 if pair else len(sequence)
-        labels, place = framed(labels, IGNORE, IGNORE), framed(place, 0, 0)
-        return sequence, second, labels, framed(edges, nothing, nothing), place, swapped
+        labels, place = frame(labels, IGNORE, IGNORE), frame(place, 0, 0)
+        return Masked(sequence, second, labels, frame(edges, [0, 0], [0, 0]), place, swapped)
 
 
 # ---- what predicts them
@@ -202,13 +212,13 @@ class TokenHead(nn.Module):
     """BERT's head: the output of a token to the vocabulary, whose rows are the embeddings."""
 
     def __init__(self, hidden: int, width: int, vocabulary: int) -> None:
-        """hidden: H; width: E; vocabulary: V."""
+        """Make a head. hidden: H; width: E; vocabulary: V."""
         super().__init__()
         self.dense, self.norm = nn.Linear(hidden, width), nn.LayerNorm(width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, hidden: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """hidden: (M, H); table: (V, E). Returns (M, V)."""
+        """Return logits (M, V). hidden: (M, H); table: (V, E)."""
         return self.norm(functional.gelu(self.dense(hidden))) @ table.T + self.bias
 
 
@@ -228,7 +238,7 @@ class Pretraining(nn.Module):
         elif objective == "sentence-order":
             self.order = nn.Linear(hidden, 2)
         elif objective == "replaced-token":
-            self.generator = make_encoder(smaller(encoder.config).to_dict())
+            self.generator = make_encoder(shrink_config(encoder.config).to_dict())
             self.generator_inputs = EncoderInputs(self.generator, width)
             self.discriminator = nn.Sequential(
                 nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)
@@ -237,7 +247,7 @@ class Pretraining(nn.Module):
     def hidden(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
     ) -> torch.Tensor:
-        """All (B, S) -> (B, S, H)."""
+        """Return (B, S, H). ids, mask, segments: (B, S)."""
         return self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state
 
     def forward(
@@ -250,10 +260,9 @@ class Pretraining(nn.Module):
         place: torch.Tensor | None = None,
         swapped: torch.Tensor | None = None,
     ) -> Batch:
-        """As `PretrainingBatches` gives them. loss: of the objective; masked: cross-entropy of the
-        masked tokens, in nats; right: how many of them are predicted; order, edge, replaced: of the
-        other tasks, where there are.
-        """
+        """Return measures of what `PretrainingBatches` gives. loss: of the objective; masked:
+        cross-entropy of the masked tokens, in nats; right: how many of them are predicted; order,
+        edge, replaced: of the other tasks, where there are."""
         masked = labels != IGNORE
         if self.objective == "replaced-token":
             return self.replaced(ids, mask, labels, masked)
@@ -276,7 +285,8 @@ class Pretraining(nn.Module):
     def replaced(
         self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, masked: torch.Tensor
     ) -> Batch:
-        """labels, masked: (B, S), the tokens and which of them the generator predicts."""
+        """Return measures of replaced-token detection. labels, masked: (B, S), the tokens and which
+        of them the generator predicts."""
         guessed = self.generator(
             **self.generator_inputs(self.table(ids), mask, None)
         ).last_hidden_state
@@ -300,7 +310,7 @@ class Pretraining(nn.Module):
         }
 
 
-def smaller(config: Any) -> Any:
+def shrink_config(config: Any) -> Any:
     """Return the config of a generator: a quarter of the layers, at least one."""
     generator = type(config).from_dict(config.to_dict())
     generator.num_hidden_layers = max(1, config.num_hidden_layers // 4)
@@ -394,15 +404,15 @@ class CausalModel(nn.Module):
         return self.table
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids, mask: (B, S), padding behind. Returns (B, S, H)."""
+        """Return (B, S, H). ids, mask: (B, S), padding behind."""
         return self.body(**self.inputs(self.table(ids), mask, None)).last_hidden_state
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids, mask: (B, S), padding behind. Returns (B, S, V), of the symbol that comes next."""
+        """Return (B, S, V), of the symbol that comes next. ids, mask: (B, S), padding behind."""
         return (self.hidden(ids, mask) @ self.table.weight.T).float()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Batch:
-        """loss: cross-entropy of every symbol but the first, in nats. right: how many are
+        """Return the loss, cross-entropy of every symbol but the first, in nats, and how many are
         predicted."""
         attended = mask[:, 1:].bool()
         logits, targets = self.logits(ids, mask)[:, :-1][attended], ids[:, 1:][attended]
@@ -423,17 +433,17 @@ class CausalBatches:
     seed: int = 0
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask: (B, S)."""
+        """Return ids, mask (B, S)."""
         rng = np.random.default_rng([self.seed, step])
         begin = [] if self.first is None else [self.first]
-        return padded(
+        return pad_sequences(
             [[*begin, *self.source(rng, self.length - len(begin))[0]] for _ in range(self.batch)],
             self.pad,
         )
 
 
-def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
-    """ids, mask: (B, S), padding behind."""
+def pad_sequences(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
+    """Return ids, mask (B, S), with padding behind."""
     rows = [torch.as_tensor(np.asarray(sequence, np.int64)) for sequence in sequences]
     mask = pad_sequence([torch.ones_like(row) for row in rows], True)
     return {"ids": pad_sequence(rows, True, pad), "mask": mask}
@@ -451,6 +461,6 @@ def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest
 
 
 def save_causal(model: PreTrainedModel, trained: CausalModel, folder: Path) -> None:
-    """A checkpoint that `load_causal` and transformers read."""
+    """Write a checkpoint that `load_causal` and transformers read."""
     set_rows(model, trained.table.weight, model.config.eos_token_id)
     model.eval().save_pretrained(folder)

@@ -2,10 +2,8 @@
 
 Of bit memory five strings are shown and then one of them with half of its bits masked (0 where the
 others are -1 or 1), which is to be written whole; of bit XOR two strings; ListOps (1804.06028) are
-nested MIN, MAX, MED and SUM_MOD of digits; images come in patches.
-Floors need no encoder: copying what is shown, the outer operator over all digits, the nearest mean
-image, and at every place the commonest answer of training. They are scored on the same test
-examples, and are rows as the arms are.
+expressions; images come in patches. Floors, which need no encoder, are scored on the same test
+examples.
 Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of
 one, H width of the encoder.
 """
@@ -64,13 +62,13 @@ class Puzzle:
         numbers, _ = draw_batch(step, len(self.train[0]), size, seed)
         return self.train[0][numbers], self.train[1][numbers]
 
-    def tested(self, count: int) -> Examples:
+    def draw_test(self, count: int) -> Examples:
         """Return the same for all arms and seeds."""
         if self.make is not None:
             return self.make(np.random.default_rng(ANSWERED), count)
         return self.test
 
-    def with_dev(self, count: int) -> tuple[Puzzle, Examples]:
+    def split_dev(self, count: int) -> tuple[Puzzle, Examples]:
         """Return the task without what is then dev, and dev: a tenth of the images to train on, or
         so many other generated examples."""
         if self.make is not None:
@@ -80,8 +78,8 @@ class Puzzle:
         dev = shown[first:], written[first:]
         return replace(self, train=(shown[:first], written[:first])), dev
 
-    def commonest(self) -> np.ndarray:
-        """(O,) the answers that are commonest in training, place by place."""
+    def find_commonest(self) -> np.ndarray:
+        """Find the answers that are commonest in training, place by place, (O,)."""
         written = self.train[1]
         if self.make is not None:
             _, written = self.make(np.random.default_rng(0), COUNTED)
@@ -100,7 +98,7 @@ class Computer(nn.Module):
         self.write = nn.Linear(encoder.config.hidden_size, puzzle.per_place * puzzle.classes)
 
     def logits(self, shown: torch.Tensor) -> torch.Tensor:
-        """shown: (B, T, F). Returns (B, O, C)."""
+        """Return (B, O, C). shown: (B, T, F)."""
         mask = torch.ones(shown.shape[:2], dtype=torch.long, device=shown.device)
         hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
         last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
@@ -108,7 +106,7 @@ class Computer(nn.Module):
         return self.write(last).float().reshape(shape)
 
     def forward(self, shown: torch.Tensor, targets: torch.Tensor) -> Batch:
-        """targets: (B, O). loss: cross-entropy. right: share of what is right."""
+        """Return the loss, cross-entropy, and the share of what is right. targets: (B, O)."""
         logits = self.logits(shown)
         loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         return {"loss": loss, "right": (logits.argmax(-1) == targets).float().mean().detach()}
@@ -118,8 +116,8 @@ class Computer(nn.Module):
 
 
 def load_puzzle(task: str, size: int | None = None) -> Puzzle:
-    """size: bits of a string, or places of an expression; None: the paper's. Raises InputError
-    where there is no such task, or of this size."""
+    """Load a task. size: bits of a string, or places of an expression; None: the paper's. Raises
+    InputError where there is no such task, or of this size."""
     if task == "bit-memory":
         bits = size or 1000
         place = min(PLACE, bits)
@@ -133,7 +131,7 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
             classes=2,
             make=partial(make_memory, bits=bits, place=place),
             per_place=place,
-            floors={COPY: copied, VOTE: voted},
+            floors={COPY: copy_shown, VOTE: copy_and_vote},
         )
     if task == "bit-xor":
         bits = size or 5
@@ -142,7 +140,7 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         places = size or 512
         if places < 8:
             raise InputError(f"--length {places} is too short for ListOps; give at least 8 places")
-        read, floors = len(SIGNS) + 1, {OUTER: operated}
+        read, floors = len(SIGNS) + 1, {OUTER: apply_outer_operator}
         make = partial(make_listops, places=places)
         return Puzzle(task, read, places, 1, 10, make, floors=floors)
     if task == "digits":
@@ -174,15 +172,15 @@ def make_memory(rng: np.random.Generator, n: int, bits: int, place: int) -> Exam
     return shown.astype(np.float32), target
 
 
-def copied(shown: np.ndarray) -> np.ndarray:
-    """Bits that are shown of the string, and 0 where they are masked."""
+def copy_shown(shown: np.ndarray) -> np.ndarray:
+    """Return the bits that are shown of the string, and 0 where they are masked."""
     last = shown.reshape(len(shown), STRINGS + 1, -1)[:, -1]
     return (last > 0).astype(np.int64)
 
 
-def voted(shown: np.ndarray) -> np.ndarray:
-    """Bits that are shown of the string, and where they are masked what most of the strings have
-    there."""
+def copy_and_vote(shown: np.ndarray) -> np.ndarray:
+    """Return the bits that are shown of the string, and where they are masked what most of the
+    strings have there."""
     strings = shown.reshape(len(shown), STRINGS + 1, -1)
     most = np.sign(strings[:, :STRINGS].sum(1))  # their number is odd
     return (np.where(strings[:, -1] == 0, most, strings[:, -1]) > 0).astype(np.int64)
@@ -196,16 +194,16 @@ def make_xor(rng: np.random.Generator, n: int, bits: int) -> Examples:
 SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
 
 
-def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
-    """Signs of a ListOps expression of at most so many places, and its value. An operator has 2 to
-    5 arguments."""
+def draw_expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
+    """Draw the signs of a ListOps expression of at most so many places, and return them with its
+    value. An operator has 2 to 5 arguments."""
     if depth == 0 or places < 4 or rng.random() < 0.25:
         digit = int(rng.integers(10))
         return [str(digit)], digit
     name, signs, values = OPERATORS[int(rng.integers(len(OPERATORS)))], [], []
     room, count = places - 2, int(rng.integers(2, 6))
     for left in range(min(count, room), 0, -1):
-        inner, number = expression(rng, room - (left - 1), depth - 1)
+        inner, number = draw_expression(rng, room - (left - 1), depth - 1)
         signs += inner
         values.append(number)
         room -= len(inner)
@@ -213,7 +211,8 @@ def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[l
 
 
 def evaluate(name: str, values: Sequence[int]) -> int:
-    """MED is the mean of the middle two rounded down, as numpy's median made an integer."""
+    """Apply an operator. MED is the mean of the middle two rounded down, as numpy's median made an
+    integer."""
     if name == "SUM_MOD":
         return sum(values) % 10
     functions: dict[str, Callable[..., Any]] = {"MIN": min, "MAX": max, "MED": np.median}
@@ -221,40 +220,40 @@ def evaluate(name: str, values: Sequence[int]) -> int:
 
 
 def make_listops(rng: np.random.Generator, n: int, places: int) -> Examples:
-    """Expressions end at the last place; before them is a sign of nothing. A lone digit is no
-    expression."""
+    """Make expressions that end at the last place; before them is a sign of nothing. A lone digit
+    is no expression."""
     shown, labels = np.zeros((n, places, len(SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
     for i in range(n):
         signs: list[str] = []
         while len(signs) < 2:
-            signs, labels[i, 0] = expression(rng, places)
+            signs, labels[i, 0] = draw_expression(rng, places)
         numbers = [len(SIGNS)] * (places - len(signs)) + [SIGNS.index(sign) for sign in signs]
         shown[i, np.arange(places), numbers] = 1
     return shown, labels
 
 
-def written_signs(shown: np.ndarray) -> list[str]:
+def read_signs(shown: np.ndarray) -> list[str]:
     """Return the expression of one example (T, F)."""
     return [SIGNS[i] for i in shown.argmax(1) if i < len(SIGNS)]
 
 
-def digits(signs: Sequence[str]) -> list[int]:
+def list_digits(signs: Sequence[str]) -> list[int]:
     return [int(sign) for sign in signs if sign.isdigit()]
 
 
-def depth(signs: Sequence[str]) -> int:
-    """How many operators lie around a digit at most."""
+def measure_depth(signs: Sequence[str]) -> int:
+    """Return how many operators lie around a digit at most."""
     opened = np.cumsum([sign.startswith("[") - (sign == "]") for sign in signs])
     return int(opened.max())
 
 
-def operated(shown: np.ndarray) -> np.ndarray:
+def apply_outer_operator(shown: np.ndarray) -> np.ndarray:
     """Return the outer operator over all digits; the brackets within are ignored."""
-    guesses = [evaluate(signs[0][1:], digits(signs)) for signs in map(written_signs, shown)]
+    guesses = [evaluate(signs[0][1:], list_digits(signs)) for signs in map(read_signs, shown)]
     return np.array(guesses, np.int64)[:, None]
 
 
-def nearest_means(train: Examples) -> Floor:
+def find_nearest_mean(train: Examples) -> Floor:
     """Return the class whose mean image is the nearest."""
     shown, labels = train[0].reshape(len(train[0]), -1), train[1][:, 0]
     classes = np.unique(labels)
@@ -270,12 +269,13 @@ def nearest_means(train: Examples) -> Floor:
 
 
 def cut_images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
-    """images: (n, height, width, colours) in [0, 1], of which the first `train` are to train on."""
+    """Cut images into patches. images: (n, height, width, colours) in [0, 1], of which the first
+    `train` are to train on."""
     n, height, width, colours = images.shape
     cut = images.reshape(n, height // patch, patch, width // patch, patch, colours)
     cut = cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, -1, patch * patch * colours)
     shown, targets = np.ascontiguousarray(cut, np.float32), labels.astype(np.int64)[:, None]
     first, rest = (shown[:train], targets[:train]), (shown[train:], targets[train:])
     _, places, read = shown.shape
-    floors = {NEAREST: nearest_means(first)}
+    floors = {NEAREST: find_nearest_mean(first)}
     return Puzzle(name, read, places, 1, 10, train=first, test=rest, floors=floors)

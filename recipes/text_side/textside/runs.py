@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from speechssl.artifacts import hash_json, read_json, write_json
+from speechssl.artifacts import hash_json, read_json, stage, write_json
 from speechssl.checkpoints import hash_of_weights
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
@@ -56,8 +56,8 @@ _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 # of them
 
 
-def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """(S, C) what the means are taken of. gold, predicted: (S,) classes or numbers."""
+def score_columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Return what the means are taken of, (S, C). gold, predicted: (S,) classes or numbers."""
     if metric == MCC:
         a, b = gold == 1, predicted == 1
         return np.stack([a & b, a & ~b, ~a & b, ~a & ~b], axis=1).astype(np.float64)
@@ -73,9 +73,9 @@ def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return predicted.astype(np.float64)[:, None]
 
 
-def value(metric: str, means: np.ndarray) -> np.ndarray:
-    """means: (..., C) of `columns`. Returns (...); 0 where a correlation is not defined, as for
-    answers that are all alike."""
+def score_means(metric: str, means: np.ndarray) -> np.ndarray:
+    """Return the score (...) of means (..., C) of `score_columns`; 0 where a correlation is not
+    defined, as for answers that are all alike."""
     if metric == MCC:
         tp, fn, fp, tn = np.moveaxis(means, -1, 0)
         above, below = tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
@@ -101,7 +101,7 @@ def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
     return results / "runs" / task / f"{arm}-{seed}"
 
 
-def decisive(options: Any) -> dict[str, Any]:
+def keep_decisive(options: Any) -> dict[str, Any]:
     """Return the options that decide what comes out, as a stage and a card have them: not the
     device, and not the places on this machine of what is read, whose hashes a stage has."""
 
@@ -115,9 +115,23 @@ def decisive(options: Any) -> dict[str, Any]:
     return kept(settings(options))
 
 
+def run_once(
+    folder: Path,
+    inputs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    make: Callable[[], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the card of a folder; `make` makes the folder and the card where it is not done yet.
+
+    Raises InputError where the folder was made from other inputs or options.
+    """
+    with stage(folder, inputs, options) as step:
+        return dict(step.card) if step.done else step.finish(make())
+
+
 def describe_encoder(encoder: str) -> dict[str, str]:
-    """What a card says of a text encoder: its name, not where it lies on this machine, and the hash
-    of weights that lie here."""
+    """Return what a card says of a text encoder: its name, not where it lies on this machine, and
+    the hash of weights that lie here."""
     path = Path(encoder)
     weights = hash_of_weights(encoder) if path.is_dir() else None
     return {"encoder": "/".join(path.parts[-2:])} | ({"weights": weights} if weights else {})
@@ -159,8 +173,8 @@ def read_curve(folder: Path) -> list[dict[str, float]]:
     return read_json(path)["points"] if path.is_file() else []
 
 
-def steps_to(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
-    """Steps after which a curve first reaches a score; None: never."""
+def count_steps(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
+    """Count the steps after which a curve first reaches a score; None: never."""
     return next((int(point["step"]) for point in curve if point["score"] >= score), None)
 
 
@@ -190,17 +204,19 @@ def write_scores(
         written |= {"groups": units.labels, "unit": units.name}
         written |= {"askers": units.askers, "about": units.about}
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
-    run = Run(task, arm, seed, metric, columns(metric, *np.array(pairs).T), tuple(names), units)
+    run = Run(
+        task, arm, seed, metric, score_columns(metric, *np.array(pairs).T), tuple(names), units
+    )
     # the training says how long it took
     hashed = hash_json({name: value for name, value in card.items() if name != "training"})
-    interval = printed_interval(estimate([run]), metric)
+    interval = in_percent(estimate([run]), metric)
     cell, v = (task, HEAD, arm, CONDITION, None, metric), interval
     row = Row(*cell, v.value, *v.ends, v.n, seed, hashed, v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return card | {"value": row.value}
 
 
-def printed_interval(found: Estimate, metric: str) -> Interval:
+def in_percent(found: Estimate, metric: str) -> Interval:
     """Return an interval in percent, or as it is of metrics that are not shares."""
     return found.interval if metric in DECIMALS else found.interval.percent
 
@@ -252,7 +268,7 @@ def read_scores(path: Path) -> Run:
         card["arm"],
         card["seed"],
         card["metric"],
-        columns(card["metric"], *np.array(list(card["items"].values()), np.float64).T),
+        score_columns(card["metric"], *np.array(list(card["items"].values()), np.float64).T),
         names,
         BootstrapUnits(card.get("unit", "item"), groups, askers, about),
         card.get("note", ""),
@@ -333,7 +349,8 @@ class _SeedMeans:
     """
 
     def __init__(self, sides: Sequence[Sequence[Run]]) -> None:
-        """sides: the runs of G seeds, and of a difference those that are taken off."""
+        """Find what the runs have in common. sides: the runs of G seeds, and of a difference those
+        that are taken off."""
         every = [run for side in sides for run in side]
         shared = set.intersection(*(set(run.items) for run in every)) if every else set()
         common = [name for name in every[0].items if name in shared] if every else []
@@ -357,7 +374,7 @@ class _SeedMeans:
     def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Score every seed, (r, G). weigh: gives (r, C) means of (S, C) columns."""
         sides = [
-            np.stack([value(self.metric, weigh(table)) for table in side], axis=1)
+            np.stack([score_means(self.metric, weigh(table)) for table in side], axis=1)
             for side in self.tables
         ]
         return sides[0] - sides[1] if len(sides) > 1 else sides[0]
@@ -368,41 +385,51 @@ class _SeedMeans:
         return self.score(lambda table: (table.sum(0) - sum_groups(table, way)) / rest)
 
     def draw(self, seed: int, resamples: int) -> np.ndarray:
-        """Draw means over seeds, (R,)."""
+        """Draw means over seeds, (R,): of the groups, and of the second population if there is
+        one."""
+        others = self.draw_others(seed, resamples)
         size = len(self.ways[-1][0])
-        second = 0  # of the population that is drawn beside the groups
-        if self.units.askers:
-            second = len(self.ways[1][0])
-        elif self.draws_seeds:
-            second = len(self.names)
-        others = np.ones((resamples, 1))
-        if second:
-            others = np.concatenate(list(draw_counts(second, second, seed, resamples)))
-        if self.units.askers:  # of every pair its group and its asker
-            group_of, asker_of = np.zeros(size, int), np.zeros(size, int)
-            group_of[self.ways[2][1]] = self.ways[0][1]
-            asker_of[self.ways[2][1]] = self.ways[1][1]
         sizes = sum_groups(np.ones((self.count, 1)), self.ways[-1])
         drawn: list[np.ndarray] = []
         done = 0
         for counts in draw_counts(len(self.ways[0][0]), size, seed + 1, resamples):
-            part = others[done : done + len(counts)].astype(np.float64)
+            part = others[done : done + len(counts)]
             done += len(counts)
             weights = counts.astype(np.float64)
             if self.units.askers:
-                weights = counts[:, group_of] * part[:, asker_of]
-            means = self.weigh_by(weights, sizes)
-            scores = self.score(means)
+                weights = self.weigh_pairs(counts, part)
+            scores = self.score(self.weigh_by(weights, sizes))
             if self.draws_seeds:
                 drawn.append((scores * part).sum(1) / len(self.names))
             else:
                 drawn.append(scores.mean(1))
         return np.concatenate(drawn)
 
+    def draw_others(self, seed: int, resamples: int) -> np.ndarray:
+        """Draw how often each asker, or each seed, is drawn: (R, askers or seeds); ones where
+        groups alone are drawn."""
+        count = 0
+        if self.units.askers:
+            count = len(self.ways[1][0])
+        elif self.draws_seeds:
+            count = len(self.names)
+        if not count:
+            return np.ones((resamples, 1))
+        return np.concatenate(list(draw_counts(count, count, seed, resamples))).astype(np.float64)
+
+    def weigh_pairs(self, groups: np.ndarray, askers: np.ndarray) -> np.ndarray:
+        """Return how often each pair of a group and an asker is drawn, (r, pairs): as often as both
+        were."""
+        (_, group_of), (_, asker_of), (pairs, pair_of) = self.ways
+        of_pair = np.zeros((2, len(pairs)), int)
+        of_pair[:, pair_of] = group_of, asker_of
+        return groups[:, of_pair[0]] * askers[:, of_pair[1]]
+
     def weigh_by(
         self, weights: np.ndarray, sizes: np.ndarray
     ) -> Callable[[np.ndarray], np.ndarray]:
-        """weights: (r, I) of groups, or of pairs of a group and an asker; sizes: (I, 1)."""
+        """Make a function that takes weighted means. weights: (r, I) of groups, or of pairs of a
+        group and an asker; sizes: (I, 1)."""
         return lambda table: weights @ sum_groups(table, self.ways[-1]) / (weights @ sizes)
 
     def estimate(self, seed: int, resamples: int) -> Estimate:

@@ -12,9 +12,9 @@ from speechssl.textlm.encoders import make_encoder
 
 
 def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
-    """pretrained: as it is; default: the weights that its family draws; statistics: every matrix
-    normal, with its own mean and standard deviation, vectors as they are.
-    """
+    """Make what training begins with. pretrained: as it is; default: the weights that its family
+    draws; statistics: every matrix normal, with its own mean and standard deviation, vectors as
+    they are."""
     if init == "pretrained":
         return encoder
     torch.manual_seed(seed)

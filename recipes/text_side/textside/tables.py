@@ -46,10 +46,10 @@ from textside.runs import (
     DECIMALS,
     PERPLEXITY,
     Run,
+    count_steps,
     estimate,
     group_runs,
-    printed_interval,
-    steps_to,
+    in_percent,
 )
 
 EQUAL_LOSS = "Test score at equal training loss"
@@ -84,7 +84,7 @@ class Gains:
             found = cells.get((task, arm))
             metric = self.metrics.get(task, "")
             digits = DECIMALS.get(metric, 1)
-            interval = found and printed_interval(found, metric)
+            interval = found and in_percent(found, metric)
             texts.append(interval_text(interval, sign, digits=digits) if interval else None)
         return texts if any(texts) else []
 
@@ -129,7 +129,7 @@ def note_on(cells: Cells, tasks: Sequence[str], *more: str) -> str:
     return " ".join(filter(None, [drawn, *more]))
 
 
-def head(scored: Gains, task: str) -> str:
+def name_column(scored: Gains, task: str) -> str:
     return f"{task} ({scored.metrics[task]})"
 
 
@@ -144,7 +144,7 @@ def score_table(scored: Gains) -> list[Table]:
     counts = sorted({n for (task, _), n in scored.seeds.items() if task in tasks})
     note = note_on(scored.scores, tasks, *scored.notes)
     note = f"Percent; seeds: {' or '.join(map(str, counts))}. {note}"
-    columns = ("start", *(head(scored, task) for task in tasks))
+    columns = ("start", *(name_column(scored, task) for task in tasks))
     return [Table("Scores", columns, tuple(rows), note)]
 
 
@@ -241,7 +241,7 @@ def symbol_table(scored: Gains) -> list[Table]:
     arms = [*SYMBOL_ARMS, *(arm for arm in scored.arms if arm not in SYMBOL_ARMS)]
     rows = rows_beside_published(scored, tasks, arms, SYMBOLS)
     note = note_on(scored.scores, tasks, SYMBOL_NOTE, *dict.fromkeys(scored.symbols.values()))
-    columns = ("start", *(head(scored, task) for task in tasks))
+    columns = ("start", *(name_column(scored, task) for task in tasks))
     return [Table(SYMBOL_TITLE, columns, rows, note)]
 
 
@@ -314,7 +314,7 @@ def plateau_tables(runs: Sequence[Run]) -> list[Table]:
     columns = ("start", *(f"seed {seed}" for seed in seeds), "mean", "later than text")
     tables = []
     for score in (25, 50):
-        steps = {key: steps_to(curve, score / 100) for key, curve in curves.items()}
+        steps = {key: count_steps(curve, score / 100) for key, curve in curves.items()}
         rows = []
         for arm in sort_arms(arm for arm, _ in curves):
             own = [steps[arm, seed] for seed in seeds if (arm, seed) in steps]

@@ -190,7 +190,7 @@ class Masking(Task):
         """Return the complex spectra of the clean sources, (B, M, F, K)."""
         sources = []
         for utterance, wave in zip(batch.utterances, batch.waves, strict=True):
-            sources.append(torch.from_numpy(clean_sources(self.data, utterance, len(wave))).T)
+            sources.append(torch.from_numpy(read_sources(self.data, utterance, len(wave))).T)
         clean = pad_sequence(sources, batch_first=True).transpose(1, 2)
         spectra: Tensor = self.stft.spectrum(clean.to(batch.states.device))
         return spectra
@@ -219,12 +219,12 @@ class Masking(Task):
                 values.append(worst)
                 continue
             mixture, *estimates = predicted[utterance.id]
-            clean = clean_sources(self.data, utterance, len(mixture))
+            clean = read_sources(self.data, utterance, len(mixture))
             values.append(score(clean, np.stack(estimates), mixture))
         return rate_measure(metric, values, None, self.data, split, resamples, scale=1)
 
 
-def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:
+def read_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:
     """Read the clean sources, (M, N) float32, cut off or padded with silence to the mixture's
     length."""
     recordings = [_recording(data.root / path)[:samples] for path in utterance.sources]
@@ -234,7 +234,7 @@ def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.
 _recording = lru_cache(RECORDINGS)(read_audio)
 
 
-def zero_padding(values: Tensor, frames: Tensor) -> Tensor:
+def mask_padding(values: Tensor, frames: Tensor) -> Tensor:
     """Set (B, M, F, K) to zero beyond a recording's frames. frames: (B,)."""
     beyond = torch.arange(values.shape[2], device=values.device) >= frames[:, None]
     return values.masked_fill(beyond[:, None, :, None], 0)
@@ -262,7 +262,7 @@ class Enhancement(Masking):
         masks, mixture, frames = self.predict_masks(head, batch)
         clean = self.clean_spectra(batch)
         error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
-        return (zero_padding(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
+        return (mask_padding(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
 
     def evaluate(
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
@@ -304,7 +304,7 @@ class Separation(Masking):
         errors = []
         for order in permutations(range(self.sources)):
             squares = (estimated - targets[:, list(order)]).square()
-            errors.append(zero_padding(squares, frames).sum((1, 2, 3)))
+            errors.append(mask_padding(squares, frames).sum((1, 2, 3)))
         return (torch.stack(errors).amin(0) / (frames * self.sources)).mean()
 
     def evaluate(

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from classify import Classify, TaskBatches, classify, starts
-from pretrain import PretrainText, pretrain_text
+from classify import Classify, begin_task, classify
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.tokenizers import special_tokens
 from textside.tasks import SPLITS, load_task
 
 from ...files import untouched, write_lines
@@ -112,20 +110,6 @@ def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
 
 
 @pytest.mark.slow
-def test_a_killed_run_with_a_curve_ends_alike(
-    pairs: Path, checkpoint: Any, tmp_path: Path, dies_at: Any
-) -> None:
-    encoder = str(checkpoint("BERT"))
-    classified(pairs, encoder, tmp_path / "whole", "a", "own", options(6, eval_every=2))
-    with dies_at(TaskBatches, 4):
-        classified(pairs, encoder, tmp_path / "cut", "a", "own", options(6, eval_every=2))
-    classified(pairs, encoder, tmp_path / "cut", "a", "own", options(6, eval_every=2))
-    found = [read_json(tmp_path / name / "runs/same/a-0/scores.json") for name in ("whole", "cut")]
-    assert found[0]["items"] == found[1]["items"]
-    assert [p["step"] for p in found[1]["curve"]] == [2, 4, 6]
-
-
-@pytest.mark.slow
 def test_symbols_are_learnt_on_rows_of_an_encoder(
     genes: Path, checkpoint: Any, tmp_path: Path
 ) -> None:
@@ -147,7 +131,7 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     layer = "encoder.layer.0.attention.self.query.weight"
 
     def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        body, table, *_ = starts(
+        body, table, *_ = begin_task(
             task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16
         )
         return body.state_dict()[layer], table.weight
@@ -156,28 +140,6 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     assert torch.equal(own[0], again[0]) and not torch.equal(own[0], scratch[0])
     assert own[1].shape == again[1].shape and not torch.equal(own[1], again[1])
     assert not torch.equal(made("scratch", 2)[0], scratch[0])
-
-
-def test_long_texts_lose_the_tail_of_the_longer_one(pairs: Path, checkpoint: Any) -> None:
-    task = load_task(pairs)
-    model, tokenizer = load_text_encoder(str(checkpoint("BERT")))
-    _, _, encode, _ = starts(task, model, tokenizer, "own", 0, 9)
-    cls, sep, _ = special_tokens(tokenizer)
-    example = task.splits["train"][0]
-    long = "lake silver lost great old lake silver"
-    for text, pair in ((long, "lost"), ("lost", long), (long, long), ("lost", "lost")):
-        ids, at = encode(type(example)("x", 0.0, text, pair))
-        assert (
-            len(ids) <= 9
-            and ids[0] == cls
-            and (ids == sep).sum() == 2
-            and ids[at - 1] == sep
-            and ids[-1] == sep
-        )
-        sizes = [at - 2, len(ids) - at - 1]
-        assert min(sizes) >= 1 and (sum(sizes) == 6 or (text, pair) == ("lost", "lost"))
-    ids, at = encode(type(example)("x", 0.0, long))
-    assert len(ids) == at == 9
 
 
 @pytest.mark.parametrize(
@@ -196,20 +158,3 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(
     with pytest.raises(InputError):
         classified(folder, encoder, tmp_path / "r", "x", assignment, options(length=length))
     assert not list(tmp_path.glob("r/runs/*/*"))
-
-
-def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(
-    genes: Path, tmp_path: Path
-) -> None:
-    sizes: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "length": 8, "batch": 2}
-    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, bf16=False)
-    out = tmp_path / "specific"
-    pretrain_text(PretrainText(out=out, training=training, data="symbols", symbols=genes, **sizes))
-    model, tokenizer = load_text_encoder(str(out / "encoder"))
-    task = load_task(genes)
-    assert {"A", "C", "T"} <= set(tokenizer.get_vocab()) and len(tokenizer) == 8
-    _, table, encode, _ = starts(task, model, tokenizer, "own", 0, 14)
-    rows, example = model.get_input_embeddings().weight, task.splits["train"][0]
-    assert torch.equal(table.weight[0], rows[tokenizer.get_vocab()["A"]])
-    assert torch.equal(table.weight[-1], rows[tokenizer.pad_token_id])
-    assert encode(example)[0][1] == task.vocabulary.index(example.symbols[0])

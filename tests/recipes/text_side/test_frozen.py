@@ -18,15 +18,15 @@ from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
 from textside.puzzles import (
-    copied,
-    depth,
-    digits,
+    apply_outer_operator,
+    copy_and_vote,
+    copy_shown,
+    draw_expression,
     evaluate,
-    expression,
+    list_digits,
     load_puzzle,
-    operated,
-    voted,
-    written_signs,
+    measure_depth,
+    read_signs,
 )
 from textside.runs import read_runs
 from textside.starts import begin
@@ -82,7 +82,7 @@ def read(signs: list[str]) -> int:
 
 @given(st.integers(0, 10**6), st.integers(8, 60))
 def test_expressions_fit_and_have_their_value(seed: int, places: int) -> None:
-    signs, value = expression(np.random.default_rng(seed), places)
+    signs, value = draw_expression(np.random.default_rng(seed), places)
     assert len(signs) <= places and read(signs) == value
 
 
@@ -119,33 +119,30 @@ def test_the_floor_of_listops_is_the_outer_operator_over_all_digits(
     written: str, guess: int, deep: int, count: int
 ) -> None:
     shown = shown_expression(written)
-    signs = written_signs(shown[0])
-    assert operated(shown).tolist() == [[guess]]
-    assert signs == written.split() and depth(signs) == deep and len(digits(signs)) == count
+    signs = read_signs(shown[0])
+    assert apply_outer_operator(shown).tolist() == [[guess]]
+    assert (
+        signs == written.split()
+        and measure_depth(signs) == deep
+        and len(list_digits(signs)) == count
+    )
 
 
 def test_the_floors_of_bit_memory_copy_what_is_shown_and_vote_where_it_is_masked() -> None:
     strings = [[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, -1], [-1, 1, 1, -1]]
     # the second string, of which two bits are masked
     shown = np.array([[*strings, [0, -1, 0, -1]]], np.float32)
-    assert copied(shown).tolist() == [[0, 0, 0, 0]] and voted(shown).tolist() == [[1, 0, 0, 0]]
-    shown, wanted = load_puzzle("bit-memory", 40).tested(500)
-    masked = shown[:, 5] == 0
-    assert (copied(shown) == wanted)[~masked].all() and (voted(shown) == wanted)[~masked].all()
-    assert (copied(shown) == wanted).mean() == pytest.approx(0.75, abs=0.01)
-    # the string itself is one of five
-    assert (voted(shown) == wanted)[masked].mean() == pytest.approx(11 / 16, abs=0.01)
-
-
-def test_the_floor_of_images_is_the_class_with_the_nearest_mean() -> None:
-    puzzle = load_puzzle("digits")
-    images, labels = puzzle.train
-    means = [images[labels[:, 0] == n].mean(0) for n in range(10)]
-    nearest = [
-        min(range(10), key=lambda n: float(((means[n] - image) ** 2).sum()))
-        for image in puzzle.test[0][:50]
+    assert copy_shown(shown).tolist() == [[0, 0, 0, 0]] and copy_and_vote(shown).tolist() == [
+        [1, 0, 0, 0]
     ]
-    assert puzzle.floors["nearest-mean"](puzzle.test[0][:50])[:, 0].tolist() == nearest
+    shown, wanted = load_puzzle("bit-memory", 40).draw_test(500)
+    masked = shown[:, 5] == 0
+    assert (copy_shown(shown) == wanted)[~masked].all() and (copy_and_vote(shown) == wanted)[
+        ~masked
+    ].all()
+    assert (copy_shown(shown) == wanted).mean() == pytest.approx(0.75, abs=0.01)
+    # the string itself is one of five
+    assert (copy_and_vote(shown) == wanted)[masked].mean() == pytest.approx(11 / 16, abs=0.01)
 
 
 def test_every_task_is_scored_with_its_floors_on_the_same_examples(
@@ -161,33 +158,16 @@ def test_every_task_is_scored_with_its_floors_on_the_same_examples(
         "majority",
         "outer-operator",
     }
-    shown, wanted = load_puzzle("listops", 12).tested(12)
-    expected = (operated(shown) == wanted)[:, 0].astype(float)
+    shown, wanted = load_puzzle("listops", 12).draw_test(12)
+    expected = (apply_outer_operator(shown) == wanted)[:, 0].astype(float)
     assert {int(i): share for i, (_, share) in runs["outer-operator-0"]["items"].items()} == dict(
         enumerate(expected)
     )
     assert runs["frozen-0"]["items"].keys() == runs["outer-operator-0"]["items"].keys()
     assert runs["majority-0"]["expressions"]["3"] == [
-        depth(written_signs(shown[3])),
-        len(digits(written_signs(shown[3]))),
+        measure_depth(read_signs(shown[3])),
+        len(list_digits(read_signs(shown[3]))),
     ]
-
-
-def test_dev_is_of_neither_training_nor_test() -> None:
-    puzzle = load_puzzle("digits")
-    less, dev = puzzle.with_dev(5)
-    assert less.test is puzzle.test
-    assert (
-        np.array_equal(np.concatenate([less.train[0], dev[0]]), puzzle.train[0])
-        and len(dev[0]) == 135
-    )
-    puzzle = load_puzzle("bit-memory", 40)
-    same, dev = puzzle.with_dev(30)
-    assert (
-        same is puzzle
-        and dev[0].shape == (30, 6, 40)
-        and not np.array_equal(dev[0], puzzle.tested(30)[0])
-    )
 
 
 def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(
@@ -247,18 +227,6 @@ def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen
         "full",
         "majority",
     }
-
-
-def test_images_of_a_file_are_cut_into_patches(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    images, labels = rng.integers(256, size=(5, 32, 32, 3)), np.array([[7], [1], [2], [3], [7]])
-    parts = {"x_train": images[:3], "y_train": labels[:3], "x_test": images[3:]}
-    np.savez(tmp_path / "cifar-10.npz", **parts, y_test=labels[3:])
-    puzzle = load_puzzle(str(tmp_path / "cifar-10.npz"))
-    assert puzzle.name == "cifar-10" and puzzle.train[0].shape == (3, 64, 48)
-    assert puzzle.test[1].tolist() == [[3], [7]]
-    patch = puzzle.train[0][0, 1].reshape(4, 4, 3) * 255
-    assert patch == pytest.approx(images[0, :4, 4:8])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from textside.objectives import (
     CAUSAL,
     IGNORE,
     LONGEST_SPAN,
-    CausalBatches,
     CausalModel,
     Pretraining,
     PretrainingBatches,
@@ -190,17 +189,6 @@ def test_the_loss_is_of_what_comes_next_without_padding() -> None:
     assert trained(torch.tensor([[8, 1, 2, 5]]), mask)["loss"].item() == pytest.approx(
         wanted, abs=1e-5
     )
-
-
-def test_batches_are_a_function_of_the_step() -> None:
-    def source(rng: Any, length: int) -> Any:
-        return rng.integers(5, size=length), None, None
-
-    batches = CausalBatches(source, 7, 8, 2, 6, 0)
-    assert batches(3)["ids"].equal(batches(3)["ids"]) and not batches(3)["ids"].equal(
-        batches(4)["ids"]
-    )
-    assert batches(0)["ids"].shape == (2, 6) and (batches(0)["ids"][:, 0] == 7).all()
 
 
 @pytest.mark.slow

@@ -86,32 +86,3 @@ def test_a_start_that_is_not_above_the_floor_of_its_task_agrees_with_nothing_by_
         "digits: frozen against default": ("–", "yes"),
         "digits: frozen against nearest-mean": ("–", "yes"),
     }
-
-
-def test_readers_of_english_by_any_encoder_are_asked_in_another_language():
-    zh, made = "text-qa zh", []
-    for reader, itself, share in (("bilingual", "mandarin", 0.1), ("e5", "mandarin.e5", 0.6)):
-        made += runs(zh, reader, share, "f1") + runs(zh, itself, 0.9, "f1")
-        made += runs(zh, f"{reader}~mean-difference", share + 0.2, "f1") + runs(
-            zh, f"{reader}.zero-mean~zero-mean", share, "f1"
-        )
-    found = verdicts(made)
-    assert {start: verdict for start, (_, verdict) in found.items()} == {
-        f"{zh}: mandarin against bilingual": "yes",
-        f"{zh}: bilingual~mean-difference against bilingual": "yes",
-        f"{zh}: bilingual.zero-mean~zero-mean against bilingual": "within the interval",
-        f"{zh}: mandarin.e5 against e5": "yes",
-        f"{zh}: e5~mean-difference against e5": "yes",
-        f"{zh}: e5.zero-mean~zero-mean against e5": "within the interval",
-    }
-
-
-def test_a_hill_is_a_height_and_nats_have_three_digits():
-    made = runs("dual-hill", "english", 0.25, "nats") + runs("dual-rise", "english", 0.1, "nats")
-    made += runs("dual-rise", "scratch", 0.5, "nats")
-    assert verdicts(made) == {
-        ("dual-rise: english against scratch"): ("pictures", "yes"),
-        ("dual-hill: english"): ("pictures", "no"),
-    }
-    (table,) = agreement(made)
-    assert table.rows[1][4].startswith("+0.250 [")

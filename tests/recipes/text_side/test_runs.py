@@ -11,28 +11,21 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import matthews_corrcoef
 
-from devices import Devices, device_table
 from gains import Gains, gains_tables
-from speechssl.artifacts import read_json, write_json
-from speechssl.errors import InputError
-from speechssl.eval.predict import write_items
-from speechssl.results import Row, append_rows, read_rows, table_of
+from speechssl.results import read_rows
 from speechssl.stats import BootstrapUnits, paired_difference
 from textside.published import MEAN
 from textside.runs import (
-    CONDITION,
     Run,
-    columns,
     estimate,
     read_runs,
-    run_folder,
-    value,
+    score_columns,
+    score_means,
     write_scores,
 )
 from textside.tables import (
     depth_table,
     equal_loss_tables,
-    frozen_table,
     gains_of,
     plateau_tables,
     score_at,
@@ -142,36 +135,13 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
         leave(tmp_path, "order", "nested", seed, [1, 1, 1, 0] * 5)
         leave(tmp_path, "listops", "frozen", seed, [1, 0] * 5, "share")
     agrees, scores, gains, frozen = gains_tables(Gains(results=tmp_path))
-    assert agrees.rows[0][:4] == (
-        1,
-        "nested pairs gain",
-        "order: nested against scratch",
-        "most of English's",
-    )
-    assert (
-        agrees.rows[0][4].startswith("75.0 against 25.0: +50.0 [+")
-        and agrees.rows[0][5] == "yes"
-        and len(agrees.rows) == 1
-    )
-    assert (
-        scores.rows[0][0] == "nested"
-        and scores.rows[0][1].startswith("75.0 [")
-        and scores.columns[1] == "order (accuracy)"
-    )
-    assert gains.rows[0][:2] == ("nested", gains.rows[0][1]) and gains.rows[0][1].startswith(
-        "+50.0 [+"
-    )
-    assert (
-        gains.rows[0][2] == "most of English's"
-        and "arXiv 2109.03537" in gains.note
-        and "3 seeds" in gains.note
-    )
-    assert frozen.rows[0][:2] == ("frozen", frozen.rows[0][1]) and frozen.rows[1] == (
-        "frozen, published",
-        38.4,
-    )
+    assert agrees.rows[0][2:4] == ("order: nested against scratch", "most of English's")
+    assert agrees.rows[0][4].startswith("75.0 against 25.0: +50.0 [+")
+    assert agrees.rows[0][5] == "yes"
+    assert scores.rows[0][1].startswith("75.0 [")
+    assert gains.rows[0][1].startswith("+50.0 [+")
+    assert frozen.rows[1] == ("frozen, published", 38.4)
     rows = read_rows(tmp_path / "results.jsonl")
-    assert {r.condition for r in rows} == {CONDITION}
     (gain,) = (r for r in rows if r.metric == "gain")
     assert (gain.task, gain.encoder, gain.value, gain.card) == (
         "order",
@@ -182,7 +152,6 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     assert gain.low is not None and gain.low < 50 < (gain.high or 0)
     gains_tables(Gains(results=tmp_path))
     assert read_rows(tmp_path / "results.jsonl") == rows
-    assert len(read_json(tmp_path / "tables/text_side.json")["tables"]) == 4
     gains_tables(
         Gains(results=tmp_path, baseline="nested")
     )  # gains over another start are of another scale
@@ -190,42 +159,6 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
         (r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"
     }
     assert found == {("scratch", "over nested")}
-
-
-def test_floors_stand_below_the_starts_and_the_note_says_what_they_are_and_which_rate_was_chosen(
-    tmp_path: Path,
-) -> None:
-    for seed, rate in ((0, 3e-4), (1, 1e-4)):
-        for arm, right in (
-            ("outer-operator", [1, 0] * 5),
-            ("frozen", [1, 1, 0, 0, 1] * 2),
-            ("full", [0, 1] * 5),
-        ):
-            found = {
-                "sweep": [{"learning_rate": r, "score": 0.5} for r in (3e-4, 1e-4)],
-                "learning_rate": rate,
-            }
-            items = {f"i{n}": (1.0, float(x)) for n, x in enumerate(right)}
-            write_scores(
-                tmp_path, "listops", "share", arm, seed, items, found if arm == "full" else {}
-            )
-    runs = read_runs(tmp_path)
-    (table,) = frozen_table(gains_of(runs, "scratch"), runs)
-    assert [row[0] for row in table.rows] == [
-        "frozen",
-        "frozen, published",
-        "full",
-        "outer-operator",
-    ]
-    assert (
-        table.rows[-1][1].startswith("50.0 [")
-        and ("outer-operator, the outer operator over all digits") in table.note
-    )
-    assert (
-        "full: learning rate chosen on dev, for each seed, of 0.0003, 0.0001: listops 0.0003, "
-        "0.0001."
-    ) in table.note
-    assert depth_table(runs) == []
 
 
 def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> None:
@@ -262,33 +195,6 @@ def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> N
     }
 
 
-def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
-    for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
-        path = tmp_path / f"scores/dual-{arm}-1/clean.parquet"
-        card = {
-            "system": f"dual-{arm}-1",
-            "condition": "clean",
-            "snr_db": None,
-            "corpus": "c",
-            "split": "test",
-            "data": "d",
-        }
-        lines = [{"id": f"q{i}", "ff1": ff1, "passage": f"p{i // 2}"} for i in range(12)]
-        write_items(path, lines, card)
-    found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
-    gain = found.gains["dual", "english"]
-    assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == (
-        "passage",
-        6,
-        12,
-    )
-
-
-def test_an_arm_is_a_name_of_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        run_folder(tmp_path, "order", "../x", 0)
-
-
 def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
     points = [(10.0, 1.0, 0.5), (20.0, 0.6, 0.7), (30.0, 0.7, 0.75), (40.0, 0.2, 0.9)]
     assert score_at(points, 2.0) == 0.5 and score_at(points, 0.8) == pytest.approx(0.6)
@@ -318,98 +224,27 @@ def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
     )
 
 
-def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) -> None:
-    folder = tmp_path / "devices"
-    with pytest.raises(InputError, match="nothing that was trained with --trained"):
-        device_table(Devices(results=tmp_path))
-    for seed, seconds in ((0, 10.0), (1, 20.0)):
-        about = {"trained_parameters": 7, "training": {"seconds": seconds}}
-        items = {f"q{n}": (1.0, 0.5) for n in range(4)}
-        write_scores(folder, "dual", "ff1", "weighted-sum", seed, items, about)
-    for seed, f1 in ((0, 0.4), (1, 0.8)):
-        write_json(
-            folder / f"readers/text-weighted-sum-{seed}/card.json",
-            {"trained_parameters": 9, "training": {"seconds": 3.0}},
-        )
-        system = f"text+text-weighted-sum-{seed}"
-        # of runs side by side; else all share one
-        path = folder / f"answers-{seed}/scores/{system}/clean.parquet"
-        lines = [{"id": f"q{i}", "f1": f1, "em": i % 2, "passage": f"p{i // 2}"} for i in range(12)]
-        card = {
-            "system": system,
-            "condition": "clean",
-            "snr_db": None,
-            "corpus": "c",
-            "split": "test",
-            "data": "d",
-        }
-        write_items(path, lines, card)
-    rows = []
-    for name, parameters in (("people-en", 11), ("people-en+lora", 13)):
-        rows.append(Row("ks", "head", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))
-        rows.append(Row("ks", "head", name, "clean", None, "loss", 1.0, 0.5, 2.0, 40, 0, "x"))
-        rows.append(Row("ks", "head", name, "clean", None, "acc", 80.0, 70.0, 85.0, 40, 1, "x"))
-        card = {"trained_parameters": parameters, "seconds": 5.0}
-        write_json(folder / f"superb/heads/{name}/ks/seed-0/card.json", card)
-    append_rows(folder / "superb/results.jsonl", rows, any_card=True)
-    table = device_table(Devices(results=tmp_path))
-    assert table.columns[:4] == ("trained", "dual (ff1)", "dual: trained", "dual: s")
-    assert table.columns[4:8] == ("text-qa (f1)", "text-qa (em)", "text-qa: trained", "text-qa: s")
-    lora, weighted = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
-    assert (lora["trained"], lora["dual (ff1)"], lora["ks: trained"]) == (
-        "lora",
-        "–",
-        13,
-    ) and weighted["trained"] == "weighted-sum"
-    found = [
-        weighted[name]
-        for name in ("dual: trained", "dual: s", "text-qa: trained", "text-qa: s", "ks: trained")
-    ]
-    assert found == [7, "15", 9, "3", 11]
-    assert weighted["dual (ff1)"].startswith("50.0") and lora["ks (acc)"] == weighted[
-        "ks (acc)"
-    ] == ("85.0 [70.0, 95.0]")
-    assert weighted["text-qa (f1)"].startswith("60.0 [") and weighted["text-qa (em)"].startswith(
-        "50.0 ["
-    )
-    assert (
-        "Seeds: 2 (dual), 2 (text-qa)." in table.note
-        and ("6 passages (about these 2 seeds)") in table.note
-    )
-    assert [
-        table_of(values) for values in read_json(tmp_path / "tables/devices.json")["tables"]
-    ] == [table]
-    made = {
-        (row.task, row.metric): row.value
-        for row in read_rows(tmp_path / "results.jsonl")
-        if row.encoder == "weighted-sum"
-    }
-    assert made == {
-        ("dual, devices", "ff1"): 50.0,
-        ("text-qa, devices", "f1"): pytest.approx(60),
-        ("text-qa, devices", "em"): 50.0,
-    }
-
-
 def test_metrics_of_means_are_those_of_scikit_learn_and_scipy() -> None:
     rng = np.random.default_rng(0)
     gold, predicted = rng.integers(2, size=(2, 200))
-    assert value(MCC, columns(MCC, gold, predicted).mean(0)) == pytest.approx(
+    assert score_means(MCC, score_columns(MCC, gold, predicted).mean(0)) == pytest.approx(
         matthews_corrcoef(gold, predicted)
     )
     weights = rng.integers(3, size=200)
     drawn = np.repeat(np.arange(200), weights)
-    means = weights @ columns(MCC, gold, predicted) / weights.sum()
-    assert value(MCC, means) == pytest.approx(matthews_corrcoef(gold[drawn], predicted[drawn]))
+    means = weights @ score_columns(MCC, gold, predicted) / weights.sum()
+    assert score_means(MCC, means) == pytest.approx(
+        matthews_corrcoef(gold[drawn], predicted[drawn])
+    )
     a = rng.normal(size=200).round(1)
     b = a + rng.normal(size=200)
-    assert value(SPEARMAN, columns(SPEARMAN, a, b).mean(0)) == pytest.approx(
+    assert score_means(SPEARMAN, score_columns(SPEARMAN, a, b).mean(0)) == pytest.approx(
         spearmanr(a, b).statistic
     )
-    assert value("accuracy", columns("accuracy", gold, predicted).mean(0)) == pytest.approx(
-        (gold == predicted).mean()
-    )
-    assert value(MCC, columns(MCC, gold, np.ones(200)).mean(0)) == 0
+    assert score_means(
+        "accuracy", score_columns("accuracy", gold, predicted).mean(0)
+    ) == pytest.approx((gold == predicted).mean())
+    assert score_means(MCC, score_columns(MCC, gold, np.ones(200)).mean(0)) == 0
 
 
 def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text() -> None:

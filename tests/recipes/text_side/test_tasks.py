@@ -25,7 +25,6 @@ from symbols import (
     make_symbols,
     promoters,
     read_excerpts,
-    write_splits,
 )
 from textside.tasks import MCC, SPEARMAN, SPLITS, load_task
 
@@ -199,16 +198,6 @@ def test_what_is_alike_or_of_one_work_is_in_one_split() -> None:
         assert not alone[a] & alone[b]
     assert sum(any(e.group for e in part) for part in parts.values()) == 1
     assert sum(map(len, parts.values())) == len(some)
-
-
-def test_a_symbol_that_training_lacks_is_set_aside(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    known, strange = SymbolExample("ACG", "x"), SymbolExample("ACX", "x")
-    parts = {"train": [known], "dev": [known], "test": [known, strange]}
-    write_splits(parts, Symbols(kind="splice", out=tmp_path))
-    assert [line["id"] for line in read_lines(tmp_path / "test.jsonl")] == ["test-0"]
-    assert "1 example set aside" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ import pytest
 import torch
 
 from continuations import Continue, continue_recordings
-from gains import Gains, gains_tables
 from probe import Probe, few_shot, probe, same_different, spot_the_word
 from speechssl.artifacts import hash_bytes, read_json, write_json
-from speechssl.audio import read_audio
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
@@ -25,20 +23,18 @@ from speechssl.timing import RunLength
 from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
 from spoken_words import (
     KINDS,
-    SpokenWords,
-    bare,
     choose_pairs,
-    make_spoken_words,
-    non_word,
-    pairs_of,
+    list_neighbours,
+    make_non_word,
+    remove_stress,
 )
 from textside.lm import Bigram, UnitLm, load_unit_lm, utterances
-from textside.objectives import load_causal, make_gpt2
+from textside.objectives import make_gpt2
 from textside.tables import read_continuations
-from textside.words import SpokenWord, read_spoken_words
-from unit_lm import Recordings, TrainUnitLm, begin, train_unit_lm
+from textside.words import SpokenWord
+from unit_lm import TrainUnitLm, train_unit_lm
 
-from ...files import change_lines, write_lines
+from ...files import write_lines
 
 CYCLE = np.tile([0, 3, 1, 4, 2, 5], 12)
 
@@ -130,14 +126,6 @@ def test_positions_that_training_never_saw_score_nothing(
     assert np.array_equal(lm.log_probs([sequence])[0], before)
 
 
-def test_recordings_follow_each_other_behind_the_symbol_between_them() -> None:
-    stream = Recordings([np.array([1, 2]), np.array([], int), np.array([3])], 6, Path("x"))
-    assert stream.ids.tolist() == [6, 1, 2, 6, 3]
-    assert len(stream(np.random.default_rng(0), 40)) == 40
-    with pytest.raises(InputError, match="the units in x are empty"):
-        Recordings([np.array([], int)], 6, Path("x"))
-
-
 def test_pairs_of_units_alone() -> None:
     floor = Bigram([np.array([0, 1, 0, 1])], 2)
     (scores,) = floor.log_probs([np.array([0, 1])])
@@ -210,30 +198,6 @@ def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
         few_shot(Copies(), LISTED, Probe(**PROBED, ways=4, shots=2))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_units_that_stand_for_words_are_distinct_and_follow_no_equal_unit(seed: int) -> None:
-    class Likes:
-        """Finds the greatest of all units likeliest."""
-
-        symbols = 9  # of which two begin or end a reading
-
-        def next_units(self, prompts: list[np.ndarray]) -> np.ndarray:
-            self.prompts = prompts
-            return np.tile(np.arange(10.0), (len(prompts), 1))
-
-    readings = [(f"{word}{voice}", word, voice) for word in "ab" for voice in "xyz"]
-    listed = [
-        (replace(LISTED[0][0], id=i, word=word, voice=voice), np.array([ord(word) % 3, 4, 2]))
-        for i, word, voice in readings
-    ]
-    likes = Likes()
-    few_shot(likes, listed, Probe(**PROBED, ways=2, shots=2, queries=50, seed=seed))  # type: ignore[arg-type]
-    for prompt in likes.prompts:
-        assert (prompt[1:] != prompt[:-1]).all()
-        signs = {(tuple(prompt[i : i + 3].tolist()), int(prompt[i + 3])) for i in range(0, 16, 4)}
-        assert len(signs) == 2 and len({sign for _, sign in signs}) == 2
-
-
 @pytest.fixture
 def spoken(save_units: Any, tmp_path: Path) -> Path:
     save_units({"r": RunLength(np.array([0, 1, 2, 0, 1, 2]), np.ones(6, int))}, {"codebook": "b"})
@@ -282,17 +246,6 @@ def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
         rows["perplexity", "text"].value == pytest.approx(wanted)
         and rows["spot-the-word", "text"].drawn == "word"
     )
-    _, table = gains_tables(Gains(results=results))
-    assert table.title == "A language model of units"
-    assert [row[0] for row in table.rows[:3]] == ["scratch", "text", "text over scratch"]
-    assert table.rows[2][1] == "+0.00" and "2 words, 1 examples of each; chance 50 %" in table.note
-    gains = [r for r in read_rows(results / "results.jsonl") if r.metric == "gain"]
-    assert {r.task for r in gains} == {
-        "spot-the-word",
-        "same-different",
-        "same-non-word",
-        "few-shot",
-    }
 
 
 needs_espeak = pytest.mark.skipif(
@@ -306,10 +259,12 @@ WORDS = (
 
 def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> None:
     word = ("p", "'a", "t")
-    pairs = dict.fromkeys([*pairs_of(("p", "a", "t")), *pairs_of(("b", "a", "d"))], 1)
-    found = non_word("", word, pairs, {("p", "a", "t")})
+    pairs = dict.fromkeys([*list_neighbours(("p", "a", "t")), *list_neighbours(("b", "a", "d"))], 1)
+    found = make_non_word("", word, pairs, {("p", "a", "t")})
     assert found and found.other == ("b", "'a", "t") and found.place == 0  # of equals the first
-    assert non_word("", word, pairs, {("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")}) is None
+    assert (
+        make_non_word("", word, pairs, {("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")}) is None
+    )
     frequent = pairs | {
         ("#", "p"): 50,
         ("p", "a"): 50,
@@ -317,56 +272,23 @@ def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> N
         ("d", "#"): 50,
         ("a", "d"): 1,
     }
-    nearest = non_word("", word, frequent, {("p", "a", "t")})
+    nearest = make_non_word("", word, frequent, {("p", "a", "t")})
     assert nearest and nearest.other == ("p", "'a", "d")
 
 
 @needs_espeak
 def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
     pairs = choose_pairs({word: 20 - i for i, word in enumerate(WORDS)}, 4, 4, [])
-    known = {bare(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
+    known = {remove_stress(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
     for pair in pairs:
         changed = [
             i for i, (a, b) in enumerate(zip(pair.phones, pair.other, strict=True)) if a != b
         ]
-        a, b = bare(pair.phones)[pair.place], bare(pair.other)[pair.place]
+        a, b = remove_stress(pair.phones)[pair.place], remove_stress(pair.other)[pair.place]
         assert changed == [pair.place] and any({a, b} <= set(kind) for kind in KINDS)
-        assert bare(pair.phones) in known and bare(pair.other) not in known
+        assert remove_stress(pair.phones) in known and remove_stress(pair.other) not in known
     with pytest.raises(InputError, match="give fewer --words or --phones"):
         choose_pairs({"silver": 1}, 4, 4, [])
-
-
-@needs_espeak
-@pytest.mark.slow
-def test_words_and_non_words_are_spoken_by_the_same_voices(
-    mini_corpus: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = mini_corpus((16_000,) * 3)  # type: ignore[operator]
-    change_lines(root / "train/passages.jsonl", {"text": " ".join(WORDS)})
-    made = SpokenWords(corpus=root, out=tmp_path / "words", words=2, voices=2)
-    make_spoken_words(made)
-    assert "2 words and as many non-words by 2 voices" in capsys.readouterr().out
-    listed = read_spoken_words(tmp_path / "words")
-    assert len(listed) == 8 and len({(w.real, w.voice) for w in listed}) == 4
-    # the word and its non-word by one voice
-    samples = [read_audio(tmp_path / "words" / w.audio) for w in listed[:3:2]]
-    assert 3_000 < len(samples[0]) < 24_000 and samples[0].tolist() != samples[1].tolist()
-    with pytest.raises(InputError, match="give --voices 16 at most"):
-        make_spoken_words(SpokenWords(corpus=root, out=tmp_path / "x", voices=17))
-    manifest = tmp_path / "words/words.jsonl"
-    manifest.write_text('{"id": "a"}\n')
-    with pytest.raises(InputError, match=r"words.jsonl:1: the record has no `audio`"):
-        read_spoken_words(tmp_path / "words")
-
-
-def test_a_text_start_lends_layers_and_scratch_its_shape_alone(gpt: str) -> None:
-    new, scratch = (begin(options(start=gpt, assignment=way), 6) for way in ("re-init", "scratch"))
-    start = load_causal(gpt)
-    layers = [model.base_model.h[0].mlp.c_fc.weight for model in (start, new, scratch)]
-    assert layers[0].equal(layers[1]) and not layers[0].equal(layers[2])
-    rows = new.get_input_embeddings().weight
-    assert rows.shape == (7, 16) and new.config.eos_token_id == 6
-    assert not (start.get_input_embeddings().weight == rows[0]).all(1).any()
 
 
 @pytest.mark.parametrize("changes", [{"length": 131}, {"start": "BERT"}, {"split": "test"}])
@@ -379,7 +301,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize("other", [{"K": 50}, {"codebooks": ["other"]}])
+@pytest.mark.parametrize("other", [{"codebooks": ["other"]}])
 def test_units_of_another_codebook_are_refused(
     other: dict[str, Any], units: Path, gpt: str, tmp_path: Path
 ) -> None:

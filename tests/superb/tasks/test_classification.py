@@ -67,21 +67,6 @@ def test_a_head_is_trained_once_saved_and_loaded(run, encoder, tmp_path):
     assert made.task.evaluate("dev", {}, 50).measures[0].value == 0
 
 
-def test_all_slots_must_be_right(labelled, encoder):
-    data = load_labelled(labelled(slots=("action", "object")))
-    task = Classification("ic", data, encoder.grid)
-    right, half = [-0.1, -3.0, -0.1, -3.0], [-0.1, -3.0, -3.0, -0.1]
-    truth = {u.id: (u.labels["action"], u.labels["object"]) for u in data.splits["dev"]}
-    predicted = {
-        name: half if labels == ("high", "low") else right for name, labels in truth.items()
-    }
-    expected = 0
-    for name, (action, thing) in truth.items():
-        expected += task.choose(predicted[name]) == {"action": action, "object": thing}
-    expected *= 100 / len(truth)
-    assert task.evaluate("dev", predicted, 0).measures[0].value == expected
-
-
 def test_classes_come_equally_often_where_that_is_wanted(labelled, encoder):
     data = load_labelled(labelled(counts=(9, 4, 4)))  # five low, four high
     weights = Classification("ks", data, encoder.grid).weights(data.splits["train"])

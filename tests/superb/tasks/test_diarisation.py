@@ -16,7 +16,6 @@ from speechssl.data.superb import Turn, Utterance, UtteranceSet
 from speechssl.superb.data import Batch
 from speechssl.superb.tasks.diarisation import (
     Diarisation,
-    DiarisationErrors,
     SpeakerActivity,
     active_frames,
     active_intervals,
@@ -192,12 +191,3 @@ def test_it_is_pyannotes(truth, predicted):
     if found.speech:
         rate = theirs["diarization error rate"]
         assert found.wrong / found.speech == pytest.approx(rate)
-
-
-def test_errors_by_hand():
-    truth = (Turn("ann", 0, 4), Turn("bob", 3, 6))
-    predicted = (Turn("1", 1, 5), Turn("2", 5, 7))
-    assert diarisation_errors(truth, predicted) == DiarisationErrors(7, 2, 1, 1)
-    assert diarisation_errors(truth, ()) == DiarisationErrors(7, 7, 0, 0)
-    assert diarisation_errors((), predicted) == DiarisationErrors(0, 0, 6, 0)
-    assert diarisation_errors((), ()) == DiarisationErrors(0, 0, 0, 0)

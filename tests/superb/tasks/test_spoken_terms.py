@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from speechssl.data.superb import Utterance, UtteranceSet
-from speechssl.stats import BootstrapUnits
 from speechssl.superb.tasks import spoken_terms
 from speechssl.superb.tasks.spoken_terms import (
     BETA,
     SpokenTerms,
-    max_term_interval,
     max_term_value,
     side_by_side,
     subsequence_costs,
@@ -235,18 +233,3 @@ def test_values_by_hand():
     assert max_term_value(term_values(scores, truth)) == 0.5
     # a score of minus infinity is missed even at the lowest threshold
     assert values_at(scores, truth, -1e9)[1] == 0
-
-
-@pytest.mark.slow
-def test_the_interval_is_that_of_resampled_queries():
-    scores, truth = drawn(40, 60, 1, informed=3.0)
-    units = BootstrapUnits("query", tuple((str(i),) for i in range(40)))
-    found = max_term_interval(term_values(scores, truth), units, 500)
-    assert found.n == 40
-    assert found.low < found.value < found.high
-    rng = np.random.default_rng(9)
-    again = []
-    for _ in range(300):
-        chosen = rng.integers(0, 40, 40)
-        again.append(max_term_value(term_values(scores[chosen], truth[chosen])))
-    assert [found.low, found.high] == pytest.approx(np.quantile(again, [0.025, 0.975]), abs=0.04)

@@ -65,14 +65,6 @@ def test_specaugment_is_that_of_s3prls_own_recipe(task):
         assert exported[name] == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_the_preset_follows_the_hours(labelled):
-    folder = labelled()
-    assert [list_parts("ks", folder, wanted)[0].preset for wanted in ("auto", "published")] == [
-        "small",
-        "published",
-    ]
-
-
 def test_a_set_of_styles_is_one_of_emotions(labelled, encoder):
     (part,) = list_parts("er", labelled("style"), "published")
     task, settings = part.make(encoder.grid)

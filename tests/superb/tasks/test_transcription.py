@@ -288,16 +288,6 @@ def test_metrics_are_s3prls_on_random_predictions(s3prl, seed):
             assert cer == pytest.approx(theirs.slot_value_cer(predicted, truth), abs=1e-12)
 
 
-def test_texts_are_marked_as_s3prls_encoder_marks_them(s3prl):
-    from s3prl.dataio.encoder.tokenizer import CharacterSlotTokenizer
-
-    markers = ["B-sort", "E-sort", "B-artist", "E-artist"]
-    theirs = CharacterSlotTokenizer(list(" 'abcdefghijklmnopqrstuvwxyz"), markers)
-    text, iobs = "play the new song by madonna", "O O sort sort O artist"
-    ours = marked_text(slot_symbols(text, [Slot("sort", "new song"), Slot("artist", "madonna")]))
-    assert ours == theirs.decode(theirs.encode(text, iobs))
-
-
 # ---- SpecAugment
 
 

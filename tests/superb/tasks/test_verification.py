@@ -206,18 +206,6 @@ def test_rates_are_s3prls(s3prl, drawn):
     assert curve.min_dcf == pytest.approx(compute_minDCF(same.astype(int), scores)[0], abs=1e-9)
 
 
-@given(random_trials, st.integers(0, 99))
-def test_weights_are_repetitions(drawn, seed):
-    scores, same = drawn
-    times = np.random.default_rng(seed).integers(0, 4, (3, len(scores)))
-    times[:, :2] += 1  # of either kind
-    curves = ErrorCurve.of_scores(scores, same, times)
-    for row, eer, cost in zip(times, curves.eer, curves.min_dcf, strict=True):
-        repeated = ErrorCurve.of_scores(scores.repeat(row), same.repeat(row))
-        assert eer == pytest.approx(repeated.eer)
-        assert cost == pytest.approx(repeated.min_dcf)
-
-
 def trials_of(persons, count, seed):
     rng = np.random.default_rng(seed)
     first, same = rng.integers(0, persons, count), rng.random(count) < 0.5

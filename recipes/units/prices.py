@@ -1,0 +1,75 @@
+"""What a price on changes of unit (DPDP) does to units: fewer of them, and how alike they stay."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+from speechssl.artifacts import write_json
+from speechssl.cli import script
+from speechssl.options import Weight, option
+from speechssl.units.options import Evaluate
+from speechssl.units.quality import evaluate_units
+
+COLUMNS = {  # heading -> name of the measure
+    "units/s": "units_a_second",
+    "bits/s": "bits_a_second",
+    "bits/s, timed": "bits_a_second_timed",
+    "best FF1": "oracle_ff1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices(Evaluate):
+    """measure units at several prices of a change
+
+    Everything that `units evaluate` measures, once a price; the table has units and bits a second,
+    the FF1 that a perfect reader of a corpus would have, and of a list the distance and AUC of the
+    same text, and the unit edit distance under each condition.
+
+      python recipes/units/prices.py corpus people-en/encoder people-en/units.safetensors
+      python recipes/units/prices.py digits.csv people-en/encoder people-en/units.safetensors \\
+        --prices 0 2 4 8 --conditions kitchen.wav@10
+    """
+
+    prices: tuple[Weight, ...] = option((0.0, 1.0, 2.0, 4.0, 8.0), "prices", least=1)
+
+
+def measure(o: Prices) -> list[dict[str, Any]]:
+    """Measure, print the table, and write it as JSON where `--out` says so."""
+    rows = []
+    for price in o.prices:
+        of_price = replace(o, price=price, out=None)
+        rows.append({"price": price} | evaluate_units(of_price))
+    print()
+    print(format_table(rows))
+    if o.out:
+        write_json(o.out, rows)
+    return rows
+
+
+def format_table(rows: list[dict[str, Any]]) -> str:
+    """Lay the measures out as a table in Markdown."""
+    lines = []
+    for row in rows:
+        cells = {"price": f"{row['price']:g}"}
+        for heading, name in COLUMNS.items():
+            if name in row:
+                cells[heading] = f"{row[name]:.2f}"
+        for pair in row.get("same_text", []):
+            cells["same text: distance, AUC"] = (
+                f"{pair['same_text_distance']:.2f}, {pair['same_text_auc']:.2f}"
+            )
+        for condition in row.get("stability", []):
+            heading = f"UED, {condition['condition']}"
+            if condition["snr_db"] is not None:
+                heading += f" {condition['snr_db']:g} dB"
+            cells[heading] = f"{condition['unit_edit_distance']:.2f}"
+        lines.append(cells)
+    head = f"| {' | '.join(lines[0])} |\n|{'---|' * len(lines[0])}\n"
+    return head + "\n".join(f"| {' | '.join(cells.values())} |" for cells in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(script(measure, Prices))

@@ -1,0 +1,388 @@
+"""A text teacher of DUAL's reader: before any question is asked, units learn to mean words.
+
+Teacher and student begin as one text encoder. The teacher reads the words of a question and of a
+window of its passage; the student reads the units of the same two recordings, in the sequence in
+which DUAL will read them. The student's outputs over the units of a word are averaged, and this
+vector learns to be nearer to the teacher's vector of that word, in its sentence, than to those of
+the other words of the batch. Contrast of speech and text of this kind teaches retrievers
+(SpeechDPR, arXiv 2401.13463; CLSR, arXiv 2511.09282). It needs recordings whose words and times
+are known, which synthesisers give for any text.
+Its control, `--objective masked-units`, sees the same recordings and no text: BERT's masked
+prediction (arXiv 1810.04805) of spans of units.
+Letters: B sequences, S tokens of a sequence, W words of one, N words of the batch, H hidden width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from speechssl.artifacts import stage
+from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.dual.data import (
+    Layout,
+    UnitSource,
+    collate,
+    draw_batch,
+    read_unit_source,
+    replace_tokens,
+)
+from speechssl.dual.model import EncoderInputs, SpanModel, load_reader
+from speechssl.dual.options import QaOptions, TrainUnitWords
+from speechssl.dual.train import (
+    STEPS,
+    check_start_units,
+    fit_reader,
+    make_layout,
+    read_weights_hash,
+    reader_facts,
+    save_trained,
+    unit_encoder,
+)
+from speechssl.errors import InputError, report_set_aside
+from speechssl.options import find_shipped, settings
+from speechssl.textlm.encoders import load_text_encoder, remove_dropout
+from speechssl.textlm.symbols import special_ids
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.timing import FrameGrid, RunLength, units_of_interval
+from speechssl.training import Batch, check_share
+from speechssl.units.storage import load_units
+
+TEMPERATURE = 0.07
+
+
+def train_unit_words(o: TrainUnitWords) -> None:
+    """Teach a reader of units the words of a split whose recordings have words with times; once.
+
+    OUT then holds a reader to start DUAL from. Raises InputError where OUT was made from other
+    inputs, or no recording can be used.
+    """
+    check_share(o.qa.batch)
+    o = replace(o, start=find_shipped(o.start), teacher=find_shipped(o.teacher))
+    source = read_unit_source(o.units / o.qa.split, o.corpus)
+    made_from = {
+        "data": data_hash(o.corpus, o.qa.split),
+        "units": source.made_from,
+        "start": read_weights_hash(o.start),
+        "teacher": read_weights_hash(o.teacher),
+    }
+    options = settings(o.qa) | {"objective": o.objective}
+    with stage(o.out, made_from, options, grows=STEPS) as step:
+        if not step.done:
+            teacher = load_teacher(o)
+            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+            units = load_units(o.units / o.qa.split)
+            spoken, left_out = spoken_pairs(data, units, source.grid, teacher.codec)
+            report_set_aside(left_out, "the text teacher", "recording")
+            if not spoken.pairs:
+                raise InputError(
+                    f"{data.root / data.split} has no recording whose words have times; "
+                    "`speechssl align` finds these"
+                )
+            student = begin_student(o, source)
+            layout = make_layout(o.qa, *special_ids(source.symbols))
+            model: nn.Module = UnitTeacher(student, teacher)
+            batches: Any = WordBatches(spoken, layout, teacher.layout, o.qa)
+            if o.objective == "masked-units":
+                model = MaskedUnits(student, source.symbols)
+                batches = MaskedUnitBatches(batches)
+            metrics = fit_reader(student, batches, layout, o.qa, o.out / "checkpoints", whole=model)
+            hours = sum(data.passages[p].seconds for p in {p for _, p in spoken.pairs}) / 3600
+            card = reader_facts(o, made_from, o.qa.text_encoder) | metrics
+            card |= {
+                "what": f"reader of units, {o.objective}",
+                "units": source.made_from,
+                "codebooks": list(source.codebooks),
+                "passages": len(data.passages),
+                "hours": round(hours, 2),
+                "left_out": len(left_out),
+            }
+            save_trained(o.out, student, layout, card)
+    print(f"{o.out}: reader of units that were taught words; start `speechssl train dual` from it")
+
+
+def load_teacher(o: TrainUnitWords) -> WordReader:
+    """Load the text encoder, or a reader of words, that teaches."""
+    if o.teacher is None:
+        encoder, tokenizer = load_text_encoder(o.qa.text_encoder)
+        layout = Layout(*special_tokens(tokenizer))
+        words = encoder.get_input_embeddings()
+        return WordReader(remove_dropout(encoder), words, TextCodec(tokenizer), layout)
+    model, layout, _ = load_reader(o.teacher)
+    codec = TextCodec(load_tokenizer(o.teacher))
+    return WordReader(model.encoder, model.embedding, codec, layout)
+
+
+def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
+    """Make the reader that learns: that of `o.start`, or the text encoder with units for words."""
+    if o.start is None:
+        encoder = unit_encoder(
+            o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed
+        )
+        return SpanModel(*encoder)
+    check_start_units(o.start, source)
+    model, _, _ = load_reader(o.start)
+    return model.train().requires_grad_(True)
+
+
+@dataclass(frozen=True, eq=False)
+class SpokenWords:
+    """This is one recording as both see it."""
+
+    units: np.ndarray  # (U,)
+    spans: np.ndarray  # (W, 2) first and last unit of every word, inclusive
+    pieces: tuple[np.ndarray, ...]  # W times (P,) ids of the teacher's word pieces
+
+    def cut(self, start: int, stop: int) -> SpokenWords:
+        """Return the units start to stop - 1 with the words that lie wholly within."""
+        inside = (self.spans[:, 0] >= start) & (self.spans[:, 1] < stop)
+        kept = np.flatnonzero(inside).tolist()
+        return SpokenWords(
+            self.units[start:stop],
+            self.spans[kept] - start,
+            tuple(self.pieces[n] for n in kept),
+        )
+
+    def replace_units(self, rng: np.random.Generator, share: float, symbols: int) -> SpokenWords:
+        """Return the recording with a share of its units replaced by others (`replace_tokens`)."""
+        units = self.units.copy()
+        replace_tokens(rng, units, share, symbols)
+        return replace(self, units=units)
+
+
+def spoken_words(
+    record: Passage | Question, units: RunLength, grid: FrameGrid, codec: TextCodec
+) -> SpokenWords:
+    """Find the units of every word of a recording that the teacher's tokeniser can write."""
+    spans, pieces = [], []
+    for word in record.words:
+        ids, _ = codec.encode([word.text])
+        if len(ids) and word.end > word.start:
+            spans.append(units_of_interval(grid, units, word.start, word.end))
+            pieces.append(ids)
+    return SpokenWords(units.units, np.array(spans, int).reshape(-1, 2), tuple(pieces))
+
+
+@dataclass(frozen=True)
+class SpokenPairs:
+    """These are questions, each with its passage; a passage without questions is asked nothing."""
+
+    recordings: Mapping[str, SpokenWords]
+    pairs: Sequence[tuple[str, str]]  # ids of question ("" for none) and passage
+
+
+def spoken_pairs(
+    data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid, codec: TextCodec
+) -> tuple[SpokenPairs, dict[str, str]]:
+    """Pair the recordings of a corpus; and say which are left out: id -> why."""
+    recordings, left_out = {}, {}
+    for record in data.records:
+        if record.id not in units:
+            left_out[record.id] = "it has no units"
+        elif not record.words:
+            left_out[record.id] = "its words have no times, which `speechssl align` finds"
+        else:
+            recordings[record.id] = spoken_words(record, units[record.id], grid, codec)
+    pairs = [(q.id, q.passage) for q in data.questions if {q.id, q.passage} <= recordings.keys()]
+    asked = {passage for _, passage in pairs}
+    pairs += [("", name) for name in data.passages if name in recordings and name not in asked]
+    return SpokenPairs(recordings, pairs), left_out
+
+
+@dataclass(frozen=True)
+class WordBatches:
+    """Calling this gives the batch of a step, which depends on (seed, step) only: questions, each
+    with a window anywhere in its passage, in units and in words."""
+
+    spoken: SpokenPairs
+    layout: Layout  # of the student
+    text: Layout  # of the teacher
+    options: QaOptions
+
+    def __call__(self, step: int) -> Batch:
+        """Return the batch of `collate_words`."""
+        o = self.options
+        numbers, rng = draw_batch(step, len(self.spoken.pairs), o.batch, o.training.seed)
+        rows = []
+        for number in numbers:
+            question, passage = self.spoken.pairs[number]
+            recording = self.spoken.recordings[passage]
+            start = int(rng.integers(max(len(recording.units) - self.layout.size, 0) + 1))
+            window = recording.cut(start, start + self.layout.size)
+            asked = NOTHING
+            if question:
+                asked = self.spoken.recordings[question].cut(0, self.layout.question)
+            rows.append(
+                (
+                    asked.replace_units(rng, o.random_units, self.layout.symbols),
+                    window.replace_units(rng, o.random_units, self.layout.symbols),
+                )
+            )
+        return collate_words(rows, self.layout, self.text)
+
+
+NOTHING = SpokenWords(np.zeros(0, int), np.zeros((0, 2), int), ())
+
+
+def join_words(pieces: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Join words to one text: ids (P,), and the first and last of every word (W, 2)."""
+    ends = np.cumsum([len(ids) for ids in pieces], dtype=int)
+    starts = ends - [len(ids) for ids in pieces]
+    ids = np.concatenate([*pieces, np.zeros(0, int)]).astype(int)
+    return ids, np.stack([starts, ends - 1], 1).astype(int).reshape(-1, 2)
+
+
+def collate_words(
+    rows: Sequence[tuple[SpokenWords, SpokenWords]], layout: Layout, text: Layout
+) -> Batch:
+    """Lay out questions and windows for both.
+
+    Returns ids, mask, segments (B, S) of the student, those of the teacher under `text_`, and
+    `places` and `text_places` (B, W, 2): the first and the last token of every word in either
+    sequence, -1 where a sequence has fewer words.
+    """
+    heard, read, places, text_places = [], [], [], []
+    for asked, window in rows:
+        sequence, offset = layout.sequence(asked.units, window.units)
+        heard.append((sequence, offset))
+        places.append(torch.from_numpy(np.concatenate([asked.spans + 1, window.spans + offset])))
+        asked_ids, asked_spans = join_words(asked.pieces)
+        ids, spans = join_words(window.pieces)
+        sequence, offset = text.sequence(asked_ids, ids)
+        read.append((sequence, offset))
+        text_places.append(torch.from_numpy(np.concatenate([asked_spans + 1, spans + offset])))
+    batch = collate(heard, layout.pad)
+    batch |= {f"text_{name}": values for name, values in collate(read, text.pad).items()}
+    batch["places"] = pad_sequence(places, batch_first=True, padding_value=-1)
+    batch["text_places"] = pad_sequence(text_places, batch_first=True, padding_value=-1)
+    return batch
+
+
+def word_vectors(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Average the outputs of every word, (B, S, H) and (B, W, 2) -> (B, W, H)."""
+    sums = functional.pad(hidden.float().cumsum(1), (0, 0, 1, 0))
+    first, last = places.clamp(min=0).unbind(-1)
+    rows = torch.arange(len(hidden), device=hidden.device)[:, None]
+    return (sums[rows, last + 1] - sums[rows, first]) / (last - first + 1)[..., None]
+
+
+class WordReader(nn.Module):
+    """This reads words with a text encoder that is not trained. words: its embeddings; codec:
+    writes words as its ids; layout: of its sequences."""
+
+    def __init__(self, encoder: Any, words: Any, codec: TextCodec, layout: Layout) -> None:
+        super().__init__()
+        self.codec = codec
+        self.layout = layout
+        self.words = words
+        self.inputs = EncoderInputs(encoder, words.embedding_dim)
+        self.encoder = encoder
+        self.requires_grad_(False)
+
+    @torch.no_grad()
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the outputs of the encoder, (B, S, H). ids, mask, segments: (B, S)."""
+        self.encoder.eval()
+        return self.encoder(**self.inputs(self.words(ids), mask, segments)).last_hidden_state
+
+
+class UnitTeacher(nn.Module):
+    """This is the student, a reader of units, beside its teacher, a reader of words."""
+
+    def __init__(self, student: SpanModel, teacher: WordReader) -> None:
+        super().__init__()
+        self.student = student
+        self.teacher = teacher
+
+    def vectors(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the vectors (N, H) that student and teacher give the words of a batch."""
+        student = self.student
+        embedded = student.embedding(batch["ids"])
+        inputs = student.inputs(embedded, batch["mask"], batch["segments"])
+        heard = student.encoder(**inputs).last_hidden_state
+        read = self.teacher(batch["text_ids"], batch["text_mask"], batch["text_segments"])
+        known = batch["places"][..., 0] >= 0
+        return (
+            word_vectors(heard, batch["places"])[known],
+            word_vectors(read, batch["text_places"])[known],
+        )
+
+    def forward(self, **batch: torch.Tensor) -> Batch:
+        """Return the loss: the cross-entropy of every word among those of the batch. right: the
+        share of words that are nearest to themselves."""
+        heard, read = self.vectors(batch)
+        likeness = functional.normalize(heard, dim=-1) @ functional.normalize(read, dim=-1).T
+        own = torch.arange(len(heard), device=heard.device)
+        loss = functional.cross_entropy(likeness / TEMPERATURE, own)
+        right = (likeness.argmax(1) == own).float().mean()
+        return {"loss": loss, "right": right.detach()}
+
+
+# ---- the control: masked prediction of units, without any text
+
+MASKED, SPAN = 0.15, 5  # share of the units that are predicted, in spans of so many
+UNMASKED = -1
+
+
+@dataclass(frozen=True)
+class MaskedUnitBatches:
+    """Calling this gives the batch of a step of `WordBatches` with units to predict."""
+
+    batches: WordBatches
+
+    def __call__(self, step: int) -> Batch:
+        """Return ids, mask, segments and targets (B, S), UNMASKED where nothing is predicted."""
+        batch, layout = self.batches(step), self.batches.layout
+        rng = np.random.default_rng([self.batches.options.training.seed, step, 1])
+        ids = batch["ids"]
+        starts = torch.from_numpy(rng.random(ids.shape) < MASKED / SPAN)
+        chosen = starts.clone()
+        for shift in range(1, SPAN):
+            chosen[:, shift:] |= starts[:, :-shift]
+        chosen &= ids < layout.symbols
+        others = torch.from_numpy(rng.integers(layout.symbols, size=tuple(ids.shape)))
+        draw = torch.from_numpy(
+            rng.random(ids.shape)
+        )  # BERT's: 80 % hidden, 10 % others, 10 % kept
+        hidden = torch.where(draw < 0.8, layout.pad, torch.where(draw < 0.9, others, ids))
+        return {
+            "ids": torch.where(chosen, hidden, ids),
+            "mask": batch["mask"],
+            "segments": batch["segments"],
+            "targets": torch.where(chosen, ids, UNMASKED),
+        }
+
+
+class MaskedUnits(nn.Module):
+    """This is a reader of units that predicts those that are hidden. symbols: K."""
+
+    def __init__(self, student: SpanModel, symbols: int) -> None:
+        super().__init__()
+        self.student = student
+        self.head = nn.Linear(student.encoder.config.hidden_size, symbols)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        segments: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> Batch:
+        """Return the loss: the cross-entropy of the hidden units. right: the share of them that are
+        predicted."""
+        student = self.student
+        inputs = student.inputs(student.embedding(ids), mask, segments)
+        chosen = targets != UNMASKED
+        logits = self.head(student.encoder(**inputs).last_hidden_state[chosen]).float()
+        loss = functional.cross_entropy(logits, targets[chosen])
+        right = (logits.argmax(1) == targets[chosen]).float().mean()
+        return {"loss": loss, "right": right.detach()}

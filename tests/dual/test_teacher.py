@@ -1,0 +1,145 @@
+"""The text teacher: which units are a word, what both sides see, and that a student learns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.artifacts import read_json
+from speechssl.data.records import Passage, Span
+from speechssl.dual import teacher
+from speechssl.dual.data import Layout
+from speechssl.dual.model import load_reader
+from speechssl.dual.options import TrainUnitWords
+from speechssl.dual.teacher import (
+    UNMASKED,
+    MaskedUnitBatches,
+    SpokenPairs,
+    SpokenWords,
+    WordBatches,
+    collate_words,
+    spoken_words,
+    train_unit_words,
+    word_vectors,
+)
+from speechssl.errors import InputError
+from speechssl.options import TrainingOptions
+from speechssl.textlm.tokenizers import TextCodec
+from speechssl.timing import RunLength
+
+from ..files import change_lines, same_files, untouched
+from .test_train import GRID, corpus, dual, options, text_qa  # noqa: F401
+
+LAYOUT, TEXT = Layout(6, 7, 8, size=10, stride=5, question=4), Layout(101, 102, 0)
+
+
+def recording(count, *spans):
+    pieces = tuple(np.array([20 + n] * (1 + n % 2)) for n in range(len(spans)))
+    return SpokenWords(np.arange(count) % 6, np.array(spans).reshape(-1, 2), pieces)
+
+
+def test_a_word_is_the_units_of_its_seconds_and_words_without_letters_are_none(tokenizer):
+    units = RunLength.of_frames(np.repeat([0, 1, 2, 3], 10))  # 0.2 s each
+    words = (Span("lost", 0.0, 0.2), Span("--", 0.2, 0.4), Span("silver", 0.4, 0.8))
+    record = Passage("p", words=words)
+    heard = spoken_words(record, units, GRID, TextCodec(tokenizer))
+    assert heard.spans.tolist() == [[0, 0], [2, 3]]
+    assert [ids.tolist() for ids in heard.pieces] == [
+        TextCodec(tokenizer).encode([word])[0].tolist() for word in ("lost", "silver")
+    ]
+
+
+def test_a_window_keeps_the_words_that_lie_wholly_within():
+    cut = recording(12, (0, 2), (3, 4), (5, 8)).cut(2, 8)
+    assert cut.spans.tolist() == [[1, 2]]
+    assert cut.units.tolist() == [2, 3, 4, 5, 0, 1]
+
+
+def test_both_sides_have_the_places_of_the_same_words():
+    asked, window = recording(3, (0, 0), (1, 2)), recording(9, (0, 3), (4, 8))
+    batch = collate_words([(asked, window), (recording(0), window)], LAYOUT, TEXT)
+    ids, text = batch["ids"][0], batch["text_ids"][0]
+    # [CLS] 3 units [SEP] 9 units [SEP]; [CLS] 20 21 21 [SEP] 20 21 21 [SEP]
+    assert batch["places"][0].tolist() == [[1, 1], [2, 3], [5, 8], [9, 13]]
+    assert batch["text_places"][0].tolist() == [[1, 1], [2, 3], [5, 5], [6, 7]]
+    assert ids[1:4].tolist() == asked.units.tolist()
+    assert ids[5:14].tolist() == window.units.tolist()
+    assert text[:8].tolist() == [101, 20, 21, 21, 102, 20, 21, 21]
+    assert batch["places"][1].tolist() == [[2, 5], [6, 10], [-1, -1], [-1, -1]]
+
+
+def test_a_words_vector_is_the_mean_of_its_outputs():
+    hidden = torch.randn(2, 9, 4)
+    places = torch.tensor([[[1, 3], [4, 4]], [[0, 8], [-1, -1]]])
+    vectors = word_vectors(hidden, places)
+    torch.testing.assert_close(vectors[0, 0], hidden[0, 1:4].mean(0))
+    torch.testing.assert_close(vectors[0, 1], hidden[0, 4])
+    torch.testing.assert_close(vectors[1, 0], hidden[1].mean(0))
+
+
+@pytest.fixture
+def taught(corpus, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(
+        teacher, "load_text_encoder", teacher.unit_encoder.__globals__["load_text_encoder"]
+    )
+
+    def train(out="taught", teacher=None, start=None, objective="words", **changes):
+        train_unit_words(
+            TrainUnitWords(
+                corpus=corpus,
+                units=tmp_path / "units",
+                out=tmp_path / out,
+                teacher=teacher,
+                start=start,
+                objective=objective,
+                qa=options(**changes),
+            )
+        )
+        return tmp_path / out
+
+    return train
+
+
+@pytest.mark.parametrize("by_reader", [False, True])
+def test_dual_starts_from_a_reader_that_was_taught_words(corpus, taught, tmp_path, by_reader):  # noqa: F811
+    before = None
+    if by_reader:
+        text_qa(corpus, tmp_path / "text-qa")
+        before = tmp_path / "text-qa"
+    out = taught(teacher=before, attention_width=4)
+    card = read_json(out / "card.json")
+    assert card["hours"] >= 0
+    assert card["passages"] == 3
+    with untouched(out):
+        taught(teacher=before, attention_width=4)
+    model, layout, _ = load_reader(dual(corpus, tmp_path, start=out, attention_width=4))
+    assert layout.attention_width == model.inputs.attention_width == 4
+
+
+def test_a_killed_teacher_ends_with_the_same_bytes(taught, dies_at):
+    training = TrainingOptions(4, 1e-3, save_every=1, bf16=False)
+    whole = taught("whole", training=training)
+    with dies_at(WordBatches, 3):
+        taught("killed", training=training)
+    killed = taught("killed", training=training)
+    assert same_files(whole, killed, "model.safetensors", "made_from.json")
+
+
+def test_recordings_without_times_of_words_are_refused(corpus, taught):  # noqa: F811
+    change_lines(corpus / "train/passages.jsonl", {"words": []})
+    with pytest.raises(InputError, match="another corpus|words have times"):
+        taught()
+
+
+def test_the_control_predicts_hidden_units_and_has_no_text(taught, tmp_path):
+    spoken = SpokenPairs({"p": recording(400)}, [("", "p")] * 2)
+    whole = WordBatches(spoken, replace(LAYOUT, size=400), TEXT, options())
+    batch = MaskedUnitBatches(whole)(0)
+    hidden = batch["targets"] != UNMASKED
+    assert 0.08 < hidden.float().mean() < 0.2
+    assert torch.equal(torch.where(hidden, batch["targets"], batch["ids"]), whole(0)["ids"])
+    assert (batch["targets"][hidden] < 6).all()
+    assert not any(name.startswith("text") for name in batch)
+    card = read_json(taught("control", objective="masked-units") / "card.json")
+    assert card["what"].endswith("masked-units")
