@@ -19,7 +19,14 @@ PAGES = [
     ROOT / "data/README.md",
     ROOT / "CONTRIBUTING.md",
 ]
-READMES = sorted([*ROOT.glob("recipes/*/*.md"), *ROOT.glob("data/*/README.md")])
+READMES = sorted(
+    [
+        ROOT / "RESULTS.md",
+        *ROOT.glob("recipes/*/*.md"),
+        *ROOT.glob("data/*/*.md"),
+        *ROOT.glob("dev/*.md"),
+    ]
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
