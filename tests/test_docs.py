@@ -86,3 +86,7 @@ def test_every_recipe_stands_in_the_navigation() -> None:
     assert all(
         page.relative_to(ROOT).as_posix() in navigation for page in (ROOT / "docs").glob("*.md")
     )
+
+
+def test_the_readme_has_800_words_at_most() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 800
