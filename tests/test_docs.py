@@ -18,6 +18,9 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "data/README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "dev").glob("*.md")),
 ]
 READMES = sorted(
     [
