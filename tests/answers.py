@@ -14,17 +14,13 @@ in clean and noisy speech; a comparison, a small robustness grid, every task of 
 models are hardly trained: only equality counts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -41,7 +37,7 @@ CORPORA = {
 }
 
 
-def commands(w: Path) -> Iterator[str]:
+def commands(w):
     """The verbs and programs of the chain in their order; w: the folder they write to."""
     models, corpus = w / "models", w / "corpus"
     encoder, codebook = models / "encoder", models / "units.safetensors"
@@ -109,7 +105,7 @@ def commands(w: Path) -> Iterator[str]:
             yield f"prepare {name} {SHARED / folder} {w}/real/{name}"
 
 
-def record(w: Path) -> None:
+def record(w):
     w.mkdir(parents=True, exist_ok=True)
     log = w / "log.txt"
     for command in commands(w):
@@ -128,13 +124,13 @@ def record(w: Path) -> None:
             subprocess.run(["cp", "-r", w / "hubert-2/encoder", w / "models"], check=True)
 
 
-def values(w: Path) -> dict[str, Any]:
+def values(w):
     """All that a recorded folder answers: name -> number or text."""
     import pyarrow.parquet as pq
 
     from speechssl.eval.predict import read_predictions
 
-    found: dict[str, Any] = {}
+    found = {}
     for folder in ("units-fp32", "units-bf16", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
             for row in pq.read_table(part, use_threads=False).to_pylist():
@@ -178,13 +174,13 @@ def values(w: Path) -> dict[str, Any]:
     return found
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a, b):
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) or (a != a and b != b)
     return bool(a == b)
 
 
-def compare(a: Path, b: Path) -> int:
+def compare(a, b):
     """Prints what differs. Returns the exit code."""
     before, after = values(a), values(b)
     different = [

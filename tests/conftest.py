@@ -491,7 +491,7 @@ def checkpoint(tmp_path_factory):
 # ---- processors without bf16
 
 
-def _lacks_bf16() -> bool:
+def _lacks_bf16():
     """By the processor's own flags, so that no fault of the package can make it look so."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

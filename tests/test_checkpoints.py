@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -42,15 +42,13 @@ WHOLE = {
 WHOLE |= {"tf_model.h5": b"and again", "onnx/config.json": b"{}"}
 
 
-def folder(path: Path) -> Path:
+def folder(path):
     path.mkdir(parents=True)
     (path / "config.json").write_text("{}")
     return path
 
 
-def test_folders_come_first_then_models_with_and_without_their_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_come_first_then_models_with_and_without_their_owner(tmp_path, monkeypatch):
     models = tmp_path / "models"
     monkeypatch.setenv(MODELS, str(models))
     for place in ("tiny-hubert", NAME):
@@ -61,13 +59,12 @@ def test_folders_come_first_then_models_with_and_without_their_owner(
     assert find_checkpoint(odd.name) == odd
     here = folder(tmp_path / NAME)
     monkeypatch.chdir(tmp_path)
-    assert checkpoint_folder(here, "speech encoder") == here and checkpoint_folder(
-        NAME, "speech encoder"
-    ) == Path(NAME)
+    assert checkpoint_folder(here, "speech encoder") == here
+    assert checkpoint_folder(NAME, "speech encoder") == Path(NAME)
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "../models", "a name", "owner/.."])
-def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
+def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name):
     with pytest.raises(
         InputError,
         match=(
@@ -85,10 +82,10 @@ class _Hub(BaseHTTPRequestHandler):
     files: ClassVar[dict[str, bytes]] = {}
     asked: ClassVar[list[str]] = []
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self.do_GET()
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         path = self.path.split("?")[0]
         type(self).asked.append(path)
         if path == f"/api/models/{NAME}" or path.startswith(f"/api/models/{NAME}/revision/"):
@@ -107,10 +104,10 @@ class _Hub(BaseHTTPRequestHandler):
         else:
             self._send(404, b"", **{"X-Error-Code": "RepoNotFound"})
 
-    def _json(self, value: object) -> None:
+    def _json(self, value):
         self._send(200, json.dumps(value).encode())
 
-    def _send(self, status: int, content: bytes, **headers: str) -> None:
+    def _send(self, status, content, **headers):
         self.send_response(status)
         for name, value in (
             {"Content-Length": str(len(content)), "X-Repo-Commit": SHA} | headers
@@ -120,11 +117,11 @@ class _Hub(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(content)
 
-    def log_message(self, *arguments: object) -> None:
+    def log_message(self, *arguments):
         pass
 
 
-def _etag(content: bytes) -> str:
+def _etag(content):
     return hashlib.sha1(content).hexdigest()
 
 
@@ -132,7 +129,7 @@ Ask = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
+def hub(tmp_path):
     """A function (name, **environment) -> the process that looked for it, on a hub that has NAME
     alone."""
     _Hub.files, _Hub.asked = dict(WHOLE), []
@@ -143,7 +140,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
         "print(checkpoint_folder(sys.argv[1], 'text encoder'))"
     )
 
-    def ask(name: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def ask(name, **more):
         address = f"http://127.0.0.1:{server.server_port}"
         kept = {
             k: v
@@ -168,9 +165,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
 
 
 @pytest.mark.slow
-def test_the_hub_gives_one_format_and_its_cache_serves_without_it(
-    hub: tuple[Ask, ThreadingHTTPServer], tmp_path: Path
-) -> None:
+def test_the_hub_gives_one_format_and_its_cache_serves_without_it(hub, tmp_path):
     ask, server = hub
     first = ask(NAME)
     assert first.returncode == 0, first.stderr
@@ -186,10 +181,8 @@ def test_the_hub_gives_one_format_and_its_cache_serves_without_it(
     assert Path(ask(NAME).stdout.strip()) == there
     other = ask("someone/else")
     assert time.monotonic() - began < 15
-    assert (
-        "the hub and its cache have none" in other.stderr
-        and "speechssl/models/someone/else" in other.stderr
-    )
+    assert "the hub and its cache have none" in other.stderr
+    assert "speechssl/models/someone/else" in other.stderr
     assert "Retrying" not in other.stderr
 
 
@@ -213,9 +206,8 @@ def test_a_weight_is_off_by_at_most_a_254th_of_its_rows_largest_and_packs_again_
     error = (dequantise(packed)["w"] - matrix).abs()
     assert (error <= largest * (1 / 254 + 1e-6) + 1e-14).all()
     again = quantise(dequantise(packed))
-    assert torch.equal(again["w"], packed["w"]) and torch.equal(
-        again["w" + SCALE], packed["w" + SCALE]
-    )
+    assert torch.equal(again["w"], packed["w"])
+    assert torch.equal(again["w" + SCALE], packed["w" + SCALE])
 
 
 def test_kernels_have_a_scale_for_each_output_channel_and_pack_again_to_the_same_bits():
@@ -227,8 +219,7 @@ def test_kernels_have_a_scale_for_each_output_channel_and_pack_again_to_the_same
     assert packed["conv"].dtype == torch.int8 and packed["conv" + SCALE].shape == (3,)
     back = dequantise(packed)
     largest = state["conv"].abs().amax((1, 2), keepdim=True)
-    assert (
-        (back["conv"] - state["conv"]).abs() <= largest * (1 / 254 + 1e-6)
-    ).all() and torch.equal(back["bias"], state["bias"])
+    assert ((back["conv"] - state["conv"]).abs() <= largest * (1 / 254 + 1e-6)).all()
+    assert torch.equal(back["bias"], state["bias"])
     again = quantise(back, kernels=True)
     assert all(torch.equal(again[name], value) for name, value in packed.items())

@@ -1,7 +1,5 @@
 """The pages: links lead somewhere, commands exist, Python is Python."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex
@@ -23,14 +21,14 @@ READMES = sorted([*ROOT.glob("recipes/*/*.md"), *ROOT.glob("data/*/README.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def blocks(page: Path, kind: str) -> list[str]:
+def blocks(page, kind):
     return [code for found, code in BLOCK.findall(page.read_text()) if found == kind]
 
 
 @pytest.mark.parametrize(
     "page", [*PAGES, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_links_of_a_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#][^)]*)\)", BLOCK.sub("", page.read_text())):
         file, _, anchor = target.partition("#")
         if file.startswith(("http:", "https:")):
@@ -46,7 +44,7 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize(
     "page", [*PAGES, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
-def test_commands_of_a_page_exist_with_their_options(page: Path) -> None:
+def test_commands_of_a_page_exist_with_their_options(page):
     for code in blocks(page, "sh"):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
@@ -55,7 +53,7 @@ def test_commands_of_a_page_exist_with_their_options(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_python_of_a_page_names_what_is_public(page: Path) -> None:
+def test_python_of_a_page_names_what_is_public(page):
     for code in blocks(page, "python"):
         tree = ast.parse(code)
         named = [
@@ -70,7 +68,7 @@ def test_python_of_a_page_names_what_is_public(page: Path) -> None:
         assert {alias.name for n in imported for alias in n.names} <= {*speechssl.__all__}
 
 
-def test_every_recipe_stands_in_the_navigation() -> None:
+def test_every_recipe_stands_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
     assert all(
         page.relative_to(ROOT).as_posix() in navigation

@@ -101,9 +101,8 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_p
     same_curve(
         one / "robust", two / "robust", "loss", "distillation", "domain_accuracy", "masked_accuracy"
     )
-    assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file() and not (
-        two / "hubert/encoder"
-    ).exists()
+    assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file()
+    assert not (two / "hubert/encoder").exists()
     resumed = torchrun("-m", "speechssl", *calls(two)[-1])
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert resumed.stdout.count("hubert/encoder: ") == 1
@@ -130,10 +129,8 @@ def a_toy_is_trained_alike(folder):
     # of the dropped one nothing is reported
     assert [row["mine"] for row in rows if "mine" in row] == [0.5] * 4
     assert [row["step"] for row in rows if row.get("loss", 0) is None] == [3]
-    assert (
-        first["agreed"] == second["agreed"] == "process 0"
-        and first["mean"] == second["mean"] == 0.5
-    )
+    assert first["agreed"] == second["agreed"] == "process 0"
+    assert first["mean"] == second["mean"] == 0.5
     assert (first["order"], second["order"]) == ([], ["was-0"])
 
 

@@ -1,10 +1,7 @@
 """Result rows: replaced by key, whole at any time, refused with file and line when damaged."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -43,13 +40,13 @@ rows = st.builds(
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "out" / "results.jsonl"
 
 
 @pytest.mark.slow
 @given(st.lists(rows, max_size=6))
-def test_rows_survive_the_file(tmp_path_factory: pytest.TempPathFactory, some: list[Row]) -> None:
+def test_rows_survive_the_file(tmp_path_factory, some):
     path = tmp_path_factory.mktemp("results") / "results.jsonl"
     append_rows(path, some)
     wanted = {row.key: row for row in some}
@@ -57,14 +54,14 @@ def test_rows_survive_the_file(tmp_path_factory: pytest.TempPathFactory, some: l
     assert [p.name for p in path.parent.iterdir()] == ["results.jsonl"]
 
 
-def test_appending_twice_changes_nothing(path: Path) -> None:
+def test_appending_twice_changes_nothing(path):
     append_rows(path, [ROW, replace(ROW, metric="AOS")])
     before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino
     append_rows(path, [ROW])
     assert (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino) == before
 
 
-def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path: Path) -> None:
+def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path):
     row = replace(ROW, card={"layer": 6, "k": 100})
     append_rows(path, [row, replace(row, metric="AOS")])
     append_rows(
@@ -81,15 +78,15 @@ def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path: Path
 @pytest.mark.parametrize(
     "other", [{"system": "cascade"}, {"snr_db": None}, {"seed": 1}, {"card": {"layer": 6}}]
 )
-def test_another_key_is_another_row(path: Path, other: dict[str, object]) -> None:
+def test_another_key_is_another_row(path, other):
     append_rows(path, [ROW])
     append_rows(path, [replace(ROW, **other)])  # type: ignore[arg-type]
     assert len(read_rows(path)) == 2
 
 
 def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_written_as_ever(
-    path: Path,
-) -> None:
+    path,
+):
     append_rows(path, [ROW])
     assert "snr_over" not in path.read_text()
     append_rows(path, [replace(ROW, value=40.0, low=None, high=None, snr_over="signal")])
@@ -99,7 +96,7 @@ def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_
     assert f"{ROW.condition} 10 dB" in head and f"{ROW.condition}, over the signal 10 dB" in head
 
 
-def test_a_value_that_is_refused_leaves_the_file_alone(path: Path) -> None:
+def test_a_value_that_is_refused_leaves_the_file_alone(path):
     append_rows(path, [ROW])
     before = path.read_bytes()
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -115,7 +112,7 @@ def test_a_value_that_is_refused_leaves_the_file_alone(path: Path) -> None:
         (json.dumps(asdict(ROW) | {"value": "51"}), r"$.value"),
     ],
 )
-def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) -> None:
+def test_damage_is_named_with_file_and_line(path, line, what):
     append_rows(path, [ROW])
     path.write_text(path.read_text() + "\n" + line + "\n")
     assert what in refused(f"{path}:3 ", read_rows, path)
@@ -123,7 +120,7 @@ def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) ->
     assert what in refused(f"{path}:3 ", append_rows, path, [replace(ROW, seed=9)])
 
 
-def test_the_table() -> None:
+def test_the_table():
     some = [
         replace(ROW, snr_db=0.0, value=40.0, low=38.0, high=42.0),
         ROW,
@@ -144,14 +141,14 @@ cascade  400  51.2 [49.0, 53.5]"""
     assert results_table(some) == wanted
 
 
-def test_clean_speech_is_first_then_noises_by_falling_snr_then_what_has_none() -> None:
+def test_clean_speech_is_first_then_noises_by_falling_snr_then_what_has_none():
     given = [("reverb", None), ("pink", 0.0), ("codec", None), ("clean", None), ("pink", 20.0)]
     given += [("babble", 5.0), ("pink", 0.0)]
     wanted = [("clean", None), ("pink", 20.0), ("pink", 0.0), ("babble", 5.0)]
     assert order_conditions(given) == [*wanted, ("reverb", None), ("codec", None)]
 
 
-def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> None:
+def test_one_model_under_two_names_is_one_row_in_every_condition(path):
     clean = replace(ROW, condition="clean", snr_db=None)
     append_rows(path, [ROW, clean, replace(ROW, card={"of": "another"})], by_content=True)
     append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
@@ -160,7 +157,7 @@ def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> 
     assert found[2:] == [("hubert", "babble", 51.25)]
 
 
-def test_tables_say_what_is_drawn() -> None:
+def test_tables_say_what_is_drawn():
     several = drawn_sentence(
         [("a", "voice", 8), ("b", "passage", 9), ("c", "", 0), ("d", "voice", 8)]
     )

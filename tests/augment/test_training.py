@@ -1,10 +1,6 @@
 """Distortions for training: libraries of noise, and what each crop gets."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ from speechssl.augment import training
 from speechssl.augment.sounds import draw_clips
 from speechssl.augment.training import (
     Library,
-    TrainingDistortions,
     decode_recordings,
     parse_distortions,
 )
@@ -28,30 +23,28 @@ from ..files import refused
 PROPERTY = settings(max_examples=30, deadline=None)
 
 
-def noise(seed: int, n: int = SAMPLE_RATE) -> np.ndarray:
+def noise(seed, n=SAMPLE_RATE):
     return 0.1 * np.random.default_rng(seed).standard_normal(n)
 
 
-def speech(n: int = SAMPLE_RATE, level: float = 0.003) -> np.ndarray:
+def speech(n=SAMPLE_RATE, level=0.003):
     """Far from full scale, so that nothing is scaled down in tests of the SNR."""
     return (level * np.random.default_rng(1).standard_normal(n)).astype(np.float32)
 
 
-def snr_db(samples: np.ndarray, distorted: np.ndarray) -> float:
+def snr_db(samples, distorted):
     added = distorted.astype(np.float64) - samples
     return float(10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added**2)))
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
+def files(tmp_path):
     for i in range(3):
         write_flac(tmp_path / "noises" / f"{i}.flac", noise(i))
     return sorted((tmp_path / "noises").iterdir())
 
 
-def test_bad_files_are_set_aside_and_named(
-    files: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_files_are_set_aside_and_named(files, capsys):
     folder = files[0].parent
     soundfile.write(folder / "silent.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
     (folder / "text.wav").write_text("not audio")
@@ -62,7 +55,7 @@ def test_bad_files_are_set_aside_and_named(
     refused("no recording of street noise can be used", decode_recordings, bad, "street")
 
 
-def test_pauses_are_not_drawn() -> None:
+def test_pauses_are_not_drawn():
     samples = to_int16(noise(0, 200_000))
     samples[:150_000] = 0
     found = Library(samples, np.array([0, len(samples)]), {})
@@ -71,7 +64,7 @@ def test_pauses_are_not_drawn() -> None:
 
 
 @pytest.fixture(scope="module")
-def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
+def every_kind(tmp_path_factory):
     folder = tmp_path_factory.mktemp("noises")
     for i, seconds in enumerate((0.3, 1.5, 4.0)):  # some shorter than a crop
         write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
@@ -91,9 +84,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
     key=st.tuples(st.integers(0, 9), st.integers(0, 10**6)),
     progress=st.floats(-1, 2),
 )
-def test_shape_type_and_domain(
-    every_kind: TrainingDistortions, n: int, key: tuple[int, int], progress: float
-) -> None:
+def test_shape_type_and_domain(every_kind, n, key, progress):
     samples = speech(n, 0.05)
     before = samples.copy()
     distorted, domain = every_kind.apply(samples, key, progress)
@@ -103,7 +94,7 @@ def test_shape_type_and_domain(
     np.testing.assert_array_equal(samples, before)
 
 
-def test_domains_are_clean_and_the_letters(every_kind: TrainingDistortions) -> None:
+def test_domains_are_clean_and_the_letters(every_kind):
     assert every_kind.domains == ("clean", "m", "g", "r", "p", "b", "c", "s", "street")
     assert {every_kind.apply(speech(4000), (i,), 0.0)[1] for i in range(150)} == set(range(1, 9))
     shortest = parse_distortions("g+r+c", probability=(1, 1))
@@ -119,7 +110,7 @@ def test_domains_are_clean_and_the_letters(every_kind: TrainingDistortions) -> N
     progress=st.floats(0, 1),
     key=st.integers(0, 10**9),
 )
-def test_the_snr_is_in_its_range(low: float, width: float, progress: float, key: int) -> None:
+def test_the_snr_is_in_its_range(low, width, progress, key):
     distortions = parse_distortions(
         "g", probability=(1, 1), snr=(low, low + width), snr_end=(low - 5, low + width + 5)
     )
@@ -130,7 +121,7 @@ def test_the_snr_is_in_its_range(low: float, width: float, progress: float, key:
 
 
 @pytest.mark.slow
-def test_shares_and_probability_are_kept() -> None:
+def test_shares_and_probability_are_kept():
     distortions = parse_distortions("g:1+r:3", probability=(0.2, 0.8))
     samples = speech(800)
     for progress, distorted in ((0.0, 0.2), (1.0, 0.8)):
@@ -149,13 +140,13 @@ def test_shares_and_probability_are_kept() -> None:
     ],
     ids=["empty", "zero", "nan", "faint"],
 )
-def test_silence_stays_clean(every_kind: TrainingDistortions, samples: np.ndarray) -> None:
+def test_silence_stays_clean(every_kind, samples):
     for i in range(20):
         distorted, domain = every_kind.apply(samples, (i,), 0.5)
         assert domain == 0 and distorted is samples
 
 
-def test_snrs_over_the_whole_signal_count_its_silence() -> None:
+def test_snrs_over_the_whole_signal_count_its_silence():
     samples = np.concatenate([speech(), np.zeros(3 * SAMPLE_RATE, np.float32)])
     over = {
         name: parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=name)
@@ -178,6 +169,6 @@ def test_snrs_over_the_whole_signal_count_its_silence() -> None:
         ({"snr_end": (0, float("nan"))}, "SNR range"),
     ],
 )
-def test_malformed_distortions_and_impossible_options(given: Any, message: str) -> None:
+def test_malformed_distortions_and_impossible_options(given, message):
     with pytest.raises(InputError, match=message):
         parse_distortions(given) if isinstance(given, str) else parse_distortions("g", **given)

@@ -3,7 +3,6 @@ and say."""
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ RATE = 16_000
 TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]
 
 
-def noise(seconds: float) -> np.ndarray:
+def noise(seconds):
     return np.random.default_rng(0).normal(scale=0.1, size=int(seconds * RATE)).astype(np.float32)
 
 
-def transcript(words: str | list[str], separator: str = " ", step: float = 0.5) -> Transcript:
+def transcript(words, separator=" ", step=0.5):
     """Words of 0.4 s, one every `step` seconds. words: a text of such, or a list."""
     words = words.split() if isinstance(words, str) and separator else list(words)
     return Transcript(
@@ -30,7 +29,7 @@ def transcript(words: str | list[str], separator: str = " ", step: float = 0.5) 
 
 
 @pytest.fixture(scope="session")
-def ctc_folder(tmp_path_factory) -> Path:
+def ctc_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny-ctc"
     folder.mkdir()
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}))
@@ -52,7 +51,7 @@ def ctc_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whisper_folder(tmp_path_factory) -> Path:
+def whisper_folder(tmp_path_factory):
     """One byte is one token; two languages; the real Whisper's special tokens in its order."""
     from tokenizers.pre_tokenizers import ByteLevel
 

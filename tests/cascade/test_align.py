@@ -30,11 +30,11 @@ GRID = FrameGrid(16_000, 320, 400)
 ENGLISH = CtcVocabulary.english().symbols
 
 
-def emitting(path: str, symbols=ENGLISH, separator="|", sure=0.98) -> tuple[CtcAligner, np.ndarray]:
+def emitting(path, symbols=ENGLISH, separator="|", sure=0.98):
     """An aligner, and audio in which it recognises this path ("_" is blank): sample value k / 1000
     in a frame is symbol k."""
 
-    def log_probs(samples: np.ndarray) -> torch.Tensor:
+    def log_probs(samples):
         numbers = np.rint(samples[200::320][: GRID.frames(len(samples))] * 1000).astype(int)
         found = torch.full((len(numbers), len(symbols)), (1 - sure) / (len(symbols) - 1))
         found[range(len(numbers)), numbers] = sure
@@ -45,7 +45,7 @@ def emitting(path: str, symbols=ENGLISH, separator="|", sure=0.98) -> tuple[CtcA
     return CtcAligner("toy", "hash", log_probs, symbols, separator, 0, GRID, 60.0), samples
 
 
-def frames_of(found: align.Alignment, gap: float = 0.0) -> dict[str, tuple[int, int]]:
+def frames_of(found, gap=0.0):
     return {
         w.text: (round((w.start - 0.0025) / 0.02), round((w.end - 0.0025) / 0.02))
         for w in found.words
@@ -115,11 +115,9 @@ def test_characters_of_chinese_in_any_form_and_what_is_no_symbol(tight):
         "北": (6, 7),
         "京": (8, 9),
     }
-    assert (
-        aligner.spells("臺灣の北京") == 0.8
-        and aligner.spells("1984") == 1.0
-        and aligner.spells("Taipei") == 0.0
-    )
+    assert aligner.spells("臺灣の北京") == 0.8
+    assert aligner.spells("1984") == 1.0
+    assert aligner.spells("Taipei") == 0.0
 
 
 def test_a_text_that_is_not_spoken_has_no_confidence():
@@ -207,11 +205,9 @@ def test_a_whisper_checkpoint_aligns_with_its_own_attention(whisper_folder):
     words = list("安在這裡")
     aligner = load_aligner("people-en", str(whisper_folder), "zh")
     found = aligner.align(noise(3), words)
-    assert (
-        [w.text for w in found.words] == words
-        and found.symbols.min() > 0
-        and 0 <= found.confidence() < 1
-    )
+    assert [w.text for w in found.words] == words
+    assert found.symbols.min() > 0
+    assert 0 <= found.confidence() < 1
     assert all(0 <= w.start < w.end <= 3 for w in found.words)
     assert [w.start for w in found.words] == sorted(w.start for w in found.words)
     small, capital = (
@@ -303,15 +299,11 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     made = load_corpus(out, "train")
     words = TEXT.split()
     passage = made.passages["p"]
-    assert (
-        [w.text for w in passage.words] == words
-        and passage.text == TEXT
-        and passage.seconds == SECONDS
-    )
-    assert (
-        made.path(passage) == root / "train/audio/p.flac"
-        and (out / made.questions[2].option_audio[0]).is_file()
-    )
+    assert [w.text for w in passage.words] == words
+    assert passage.text == TEXT
+    assert passage.seconds == SECONDS
+    assert made.path(passage) == root / "train/audio/p.flac"
+    assert (out / made.questions[2].option_audio[0]).is_file()
     step = SECONDS / len(words)
     found = {q.id: [(a.text, a.start, a.end) for a in q.answers] for q in made.questions}
     assert [times for _, *times in found["q1"][1:]] == [[None, None]] * 2
@@ -328,10 +320,8 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     }
     card = read_json(out / "card.json")
     assert (card["corpus"], card["licence"]) == ("mine", "free") and card["manifests"] != "old"
-    assert (
-        card["aligned"]["manifests"] == {"train": data_hash(root, "train")}
-        and card["aligned"]["weights"] == "0123"
-    )
+    assert card["aligned"]["manifests"] == {"train": data_hash(root, "train")}
+    assert card["aligned"]["weights"] == "0123"
     assert not (out / "train/parts").exists()
 
 
@@ -353,7 +343,8 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
     assert facts["passages"] == {"read": 6, "kept": 1, "set_aside": 5}
     assert facts["questions"] == {"read": 7, "kept": 2, "set_aside": 5}
     made = load_corpus(out, "train")
-    assert list(made.passages) == ["good"] and [q.id for q in made.questions] == [
+    assert list(made.passages) == ["good"]
+    assert [q.id for q in made.questions] == [
         "q-good",
         "q-written",
     ]

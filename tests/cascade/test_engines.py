@@ -4,7 +4,6 @@ import json
 import shutil
 import zlib
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,7 +18,7 @@ transformers = pytest.importorskip("transformers")
 GRID = FrameGrid(RATE, 320, 400)
 
 
-def say(recogniser: HuggingFaceRecogniser, path: str) -> np.ndarray:
+def say(recogniser, path):
     """Make the model emit this path ("_" is blank), whatever it hears; audio of that many
     frames."""
     ids = [0 if c == "_" else 3 if c == "?" else TOKENS.index(c) for c in path]
@@ -80,7 +79,7 @@ def test_a_delimiter_of_words_may_be_a_space(ctc_folder, tmp_path):
 
 
 @pytest.fixture
-def whisper(whisper_folder) -> HuggingFaceRecogniser:
+def whisper(whisper_folder):
     return HuggingFaceRecogniser(whisper_folder, language="en")
 
 

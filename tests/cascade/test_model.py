@@ -26,7 +26,7 @@ GRID = FrameGrid(16_000, 320, 400)
 ENGLISH = CtcVocabulary.english()
 
 
-def emissions(path: str, vocabulary: CtcVocabulary = ENGLISH, sure: float = 0.9) -> torch.Tensor:
+def emissions(path, vocabulary=ENGLISH, sure=0.9):
     """(T, V) log-probabilities whose likeliest path is this string, "_" being blank."""
     rest = (1 - sure) / (len(vocabulary) - 1)
     probabilities = torch.full((len(path), len(vocabulary)), rest)
@@ -41,7 +41,7 @@ def emissions(path: str, vocabulary: CtcVocabulary = ENGLISH, sure: float = 0.9)
 # -- head
 
 
-def head(states: int = 1, lstm_layers: int = 1, symbols: int = 29, width: int = 8) -> CtcHead:
+def head(states=1, lstm_layers=1, symbols=29, width=8):
     torch.manual_seed(0)
     return CtcHead(
         HeadShape(width, symbols, states, projection=16, lstm_width=16, lstm_layers=lstm_layers)
@@ -97,18 +97,18 @@ class FakeEncoder:
 
     grid, layers, width, hash = GRID, 2, 29, "0123456789abcdef"
 
-    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
+    def hidden_states(self, samples):
         centres = samples[200 :: self.grid.hop][: self.grid.frames(len(samples))]
         states = torch.nn.functional.one_hot(
             torch.from_numpy(centres * 100).round().long(), 29
         ).float()
         return torch.stack([torch.zeros_like(states), states, states])
 
-    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+    def features(self, samples, layer):
         return self.hidden_states(samples)[layer]
 
 
-def transparent_head(states: int) -> CtcHead:
+def transparent_head(states):
     """A linear head that copies its input."""
     model = CtcHead(HeadShape(29, 29, states, projection=29, lstm_layers=0))
     with torch.no_grad():
@@ -118,13 +118,13 @@ def transparent_head(states: int) -> CtcHead:
     return model
 
 
-def spoken(path: str) -> np.ndarray:
+def spoken(path):
     symbols = [0 if c == "_" else ENGLISH.symbols.index(c) for c in path]
     return np.pad(np.repeat(np.array(symbols, np.float32) / 100, 320), (40, 40), mode="edge")
 
 
 @pytest.fixture(params=[1, 3])
-def recogniser(request) -> CtcRecogniser:
+def recogniser(request):
     layer = 2 if request.param == 1 else None
     return CtcRecogniser(FakeEncoder(), transparent_head(request.param), ENGLISH, "toy", layer)
 

@@ -86,11 +86,9 @@ def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
     (found,) = load_huggingface(folder, ReaderOptions(**LENGTHS)).read(
         [(transcript(QUESTION), story)]
     )
-    assert (
-        count > 1
-        and found.score == pytest.approx(score, abs=1e-4)
-        and found.null == pytest.approx(null, abs=1e-4)
-    )
+    assert count > 1
+    assert found.score == pytest.approx(score, abs=1e-4)
+    assert found.null == pytest.approx(null, abs=1e-4)
     assert text in found.text  # with the rest of its first and last word
     assert re.search(rf"\b{re.escape(found.text)}(?!\w)", story.text)
     assert found.text in story.separator.join(
@@ -130,7 +128,8 @@ def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family)
                 b.first,
                 b.last,
                 b.text,
-            ) and a.score == pytest.approx(b.score, abs=1e-4)
+            )
+            assert a.score == pytest.approx(b.score, abs=1e-4)
             assert 0 <= a.first <= a.last < len(passage.split()) and 0 < a.confidence <= 1
     with pytest.warns(UserWarning, match="1 of 1 questions lost what is beyond half of 40"):
         assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
@@ -188,11 +187,9 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
     expected, *_ = by_transformers(folder, QUESTION, STORY, 100, 32, 30)
     assert found.text == expected
     inside = [w for w in words if found.start <= w.start and w.end <= found.end]
-    assert (
-        found.text in " ".join(w.text for w in inside)
-        and inside[0].start == found.start
-        and inside[-1].end == found.end
-    )
+    assert found.text in " ".join(w.text for w in inside)
+    assert inside[0].start == found.start
+    assert inside[-1].end == found.end
 
     evaluated(corpus, tmp_path / "out", reader="someone/tiny-squad2")
     rows = evaluated(corpus, tmp_path / "out")  # beside the models' own

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import yaml
@@ -64,14 +64,14 @@ class Example:
     inner: Inner = group(Inner(pull=2.0, hidden=5, left_out=9), "a group", without=("left_out",))
 
 
-def parsed(*arguments: str) -> Example:
+def parsed(*arguments):
     words = [word for word in arguments[:1] if not word.startswith("-")]
     call = parse("example", Example, ["a", *words, "--need", "n", *arguments[len(words) :]])
     assert call
     return call[0]
 
 
-def test_types_defaults_and_groups() -> None:
+def test_types_defaults_and_groups():
     assert parsed() == Example(source=Path("a"), need="n", inner=Inner(2.0, 0.0, 5, 9))
     typed = (
         "b --count 3 --whole 0 --rate 3e-4 --kind b --names q --files f g --span -1 2.5 "
@@ -96,7 +96,7 @@ def test_types_defaults_and_groups() -> None:
     )
 
 
-def test_underscore_and_dash_are_alike() -> None:
+def test_underscore_and_dash_are_alike():
     dashes = parsed("--random-units=0.5", "--no-audio")
     assert parsed("--random_units", "0.5", "--no_audio") == dashes
 
@@ -116,11 +116,11 @@ def test_underscore_and_dash_are_alike() -> None:
         (["--stage", "s"], "give it with --config"),
     ],
 )
-def test_what_does_not_fit_names_the_option(arguments: list[str], message: str) -> None:
+def test_what_does_not_fit_names_the_option(arguments, message):
     assert message in refused("", parsed, *arguments)
 
 
-def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
+def test_a_section_gives_defaults_and_typing_wins(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(
         "s:\n  need: m\n  rate: 3e-4\n  span: [-1, 2]\n  fast: true\n  audio: false\n"
@@ -157,9 +157,7 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
         ("s:\n  count: many\n", "s", "--count: invalid int value: 'many'"),
     ],
 )
-def test_a_bad_file_is_named_with_the_field(
-    content: str, stage: str | None, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_file_is_named_with_the_field(content, stage, message, tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(content)
     typed = ["--config", str(file), *(["--stage", stage] if stage else [])]
@@ -173,14 +171,12 @@ def test_a_bad_file_is_named_with_the_field(
         ("pretrain continue", "--start e --distort m+g+r --noise musan=m --no-same-masks", "a b"),
     ],
 )
-def test_the_printed_config_is_the_call(
-    verb: str, typed: str, required: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_config_is_the_call(verb, typed, required, tmp_path, capsys):
     call = [*verb.split(), *required.split()]
     assert parse_arguments([*call, *typed.split(), "--print_config"]) is None
     (tmp_path / "c.yaml").write_text(capsys.readouterr().out)
-    again: Any = parse_arguments([*call, "--config", str(tmp_path / "c.yaml")])
-    first: Any = parse_arguments([*call, *typed.split()])
+    again = parse_arguments([*call, "--config", str(tmp_path / "c.yaml")])
+    first = parse_arguments([*call, *typed.split()])
     assert again[0] == first[0]
     assert "config" not in yaml.safe_load((tmp_path / "c.yaml").read_text())
 

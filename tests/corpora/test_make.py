@@ -1,8 +1,6 @@
 """Miniatures of published corpora: prepared as the corpora are, with their oddities and times; the
 same for the same seed."""
 
-from __future__ import annotations
-
 import itertools
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,13 +24,13 @@ pytestmark = [
 REAL = Path(__file__).parents[3] / "shared/data"
 
 
-def few(out: Path, corpus: str = "toefl-qa", seed: int = 0) -> Miniature:
+def few(out, corpus="toefl-qa", seed=0):
     counts = {"passages": 1, "dev_passages": 1, "test_passages": 1, "questions": 2}
     return Miniature(corpus=corpus, out=out, seed=seed, **counts)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(tmp_path_factory):
     """Corpus -> its miniature."""
     root = tmp_path_factory.mktemp("miniatures")
     for name in CORPORA:
@@ -42,8 +40,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
-    name: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    name, made, tmp_path, capsys
+):
     assert (made[name] / "README.md").read_text().startswith(f"# Not {name}: an invented miniature")
     out = tmp_path / "corpus"
     assert main(["prepare", name, str(made[name]), str(out)]) == 0
@@ -72,9 +70,7 @@ def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
             assert not any("out" in f["done"] for f in facts["found"])
 
 
-def test_slue_words_and_answers_lie_where_they_are_heard(
-    made: dict[str, Path], tmp_path: Path
-) -> None:
+def test_slue_words_and_answers_lie_where_they_are_heard(made, tmp_path):
     assert main(["prepare", "slue-sqa5", str(made["slue-sqa5"]), str(tmp_path / "corpus")]) == 0
     corpus = load_corpus(tmp_path / "corpus", "dev")
     (passage,) = corpus.passages.values()
@@ -100,8 +96,8 @@ def test_slue_words_and_answers_lie_where_they_are_heard(
 
 
 def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere(
-    made: dict[str, Path],
-) -> None:
+    made,
+):
     paragraphs = {
         p.name: read_json(p)["data"][0]["paragraphs"][0]
         for p in made["spoken-squad"].glob("*.json")
@@ -120,7 +116,7 @@ def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere
 @pytest.mark.skipif(
     not (REAL / "nmsqa/dev.parquet").is_file(), reason=("the real files of NMSQA are not here")
 )
-def test_nmsqa_has_the_schema_of_the_real_file(made: dict[str, Path]) -> None:
+def test_nmsqa_has_the_schema_of_the_real_file(made):
     from pyarrow import parquet
 
     real, mine = (

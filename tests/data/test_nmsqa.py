@@ -44,7 +44,7 @@ ANSWERS = {
 }
 
 
-def sentence(number: int, rate: int = RATE) -> np.ndarray:
+def sentence(number, rate=RATE):
     """Noise, and the beep of the sentence's answer."""
     samples = 0.001 * np.random.default_rng(number).standard_normal(LENGTHS[number])
     _, start, end = ANSWERS[number]
@@ -53,12 +53,12 @@ def sentence(number: int, rate: int = RATE) -> np.ndarray:
     return samples.astype(np.float32)
 
 
-def before(number: int, missing: tuple[int, ...] = ()) -> float:
+def before(number, missing=()):
     """Seconds of the sentences before one, of those that are there."""
     return sum(LENGTHS[k] for k in range(number) if k not in missing) / RATE
 
 
-def row(number: int, passage: str = "0_0", question: int | None = None, **changes) -> dict:
+def row(number, passage="0_0", question=None, **changes):
     """A question about a sentence as dev has it: audio_full_* repeat audio_segment_*. changes: of
     cells; `answers` is merged."""
     text, start, end = ANSWERS[number]
@@ -97,7 +97,7 @@ def row(number: int, passage: str = "0_0", question: int | None = None, **change
     )
 
 
-def silent_row(number: int, question: int, passage: str = "0_0") -> dict:
+def silent_row(number, question, passage="0_0"):
     """One of the 77 of dev: SQuAD's texts, and nothing else."""
     made = row(number, passage, question)
     texts = {name: made["answers"][name] for name in ("text", "answer_start")}
@@ -105,12 +105,12 @@ def silent_row(number: int, question: int, passage: str = "0_0") -> dict:
     return made | nothing | {"answers": {name: texts.get(name) for name in made["answers"]}}
 
 
-def write_sentences(folder, passage: str = "context-0_0_{}", numbers=range(4)) -> None:
+def write_sentences(folder, passage="context-0_0_{}", numbers=range(4)):
     for number in numbers:
         write_clip(folder / f"{passage.format(number)}.wav", sentence(number), 0.0, 9.0, RATE)
 
 
-def write_question(folder, *names: str) -> None:
+def write_question(folder, *names):
     for name in names:
         write_clip(
             folder / f"{name}.wav",
@@ -121,7 +121,7 @@ def write_question(folder, *names: str) -> None:
         )
 
 
-def is_beep(path, start: float, end: float) -> bool:
+def is_beep(path, start, end):
     """Whether [start, end) seconds are a beep from the first to the last, and there is none just
     around them."""
     samples = np.abs(read_audio(path))
@@ -133,7 +133,7 @@ def is_beep(path, start: float, end: float) -> bool:
     return inside[:edge].max() > 0.1 and inside[-edge:].max() > 0.1 and around.max() < 0.1
 
 
-def pack(folder, archive) -> None:
+def pack(folder, archive):
     """An archive of what is in a folder, which is removed."""
     with tarfile.open(archive, "w:gz") as tape:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -141,7 +141,7 @@ def pack(folder, archive) -> None:
     shutil.rmtree(folder)
 
 
-def write_csv(path, rows) -> None:
+def write_csv(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -149,7 +149,7 @@ def write_csv(path, rows) -> None:
         writer.writerows(rows)
 
 
-def write_grid(path, words, seconds: float) -> None:
+def write_grid(path, words, seconds):
     """A TextGrid of Montreal Forced Aligner with a tier of words."""
     times = [f'        xmin = {a}\n        xmax = {b}\n        text = "{w}"\n' for w, a, b in words]
     tier = (

@@ -119,9 +119,8 @@ def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
                 p.unlink() for p in tmp_path.glob(f"{place.stem}*")
             ]
         card = convert(previous, place, kind)
-        assert (
-            max(card["largest_errors"]) <= 1e-5 and len(card["largest_errors"]) == first.layers + 1
-        )
+        assert max(card["largest_errors"]) <= 1e-5
+        assert len(card["largest_errors"]) == first.layers + 1
         again = load_encoder(place)
         for fact in ("hash", "grid", "layers", "width", "normalise"):
             assert getattr(again, fact) == getattr(first, fact)

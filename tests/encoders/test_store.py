@@ -64,11 +64,9 @@ def test_what_failed_is_tried_again_and_nothing_else(tmp_path, capsys):
         return (ROWS[name], None) if name != "c" else (ROWS[name] * torch.inf, None)
 
     store = stored(tmp_path / "f", failing)
-    assert (
-        set(store.places) == {"a", "d"}
-        and store.failed["b"] == "no sound"
-        and "not finite" in store.failed["c"]
-    )
+    assert set(store.places) == {"a", "d"}
+    assert store.failed["b"] == "no sound"
+    assert "not finite" in store.failed["c"]
     assert "set aside b: no sound" in capsys.readouterr().err
     tried = []
     store = stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], None))

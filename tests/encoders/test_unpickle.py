@@ -143,11 +143,9 @@ def test_what_joblib_writes_is_read(tmp_path, kind, dtype, seed, options):
     centroids, card = read_centroids(tmp_path / "km.bin")
     assert centroids.dtype == np.float32 and centroids.flags.c_contiguous
     assert np.array_equal(centroids, model.cluster_centers_.astype(np.float32))
-    assert (
-        card["kind"] == kind.__name__
-        and card["file"] == "km.bin"
-        and card["scikit-learn"].count(".") == 2
-    )
+    assert card["kind"] == kind.__name__
+    assert card["file"] == "km.bin"
+    assert card["scikit-learn"].count(".") == 2
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])

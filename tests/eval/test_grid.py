@@ -37,7 +37,7 @@ from .test_spoken_qa import Oracle
 from .test_spoken_qa import corpus as questions  # noqa: F401  a fixture
 
 
-def recordings(folder: Path, count: int = 6, seed: int = 0) -> list[Path]:
+def recordings(folder, count=6, seed=0):
     """Half a second of tone at different levels each."""
     rng = np.random.default_rng(seed)
     paths = [folder / f"u{i}.flac" for i in range(count)]

@@ -1,8 +1,6 @@
 """The grid from the command line: what is left in a folder, what is done again; what noise costs:
 by hand, and its properties."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

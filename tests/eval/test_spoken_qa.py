@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -412,7 +411,7 @@ def answer(corpus, out, systems, **more):
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Path:
+def given(tmp_path):
     """One passage as a recogniser wrote it, and a written question."""
     root = tmp_path / "corpus"
     write_passage(
@@ -425,7 +424,7 @@ def given(tmp_path: Path) -> Path:
     return root
 
 
-def write_passage(root: Path, passage: Passage) -> None:
+def write_passage(root, passage):
     write_records(root / "test/passages.jsonl", [passage])
     asked = Question(
         "q", "p", "", 0.0, "what did anna lose", "", "en", (Answer("a silver lantern"),)
@@ -433,9 +432,7 @@ def write_passage(root: Path, passage: Passage) -> None:
     write_records(root / "test/questions.jsonl", [asked])
 
 
-def test_transcripts_of_the_corpus_are_read_with_written_questions(
-    given: Path, tmp_path: Path
-) -> None:
+def test_transcripts_of_the_corpus_are_read_with_written_questions(given, tmp_path):
     answer(given, tmp_path / "out", ("cascade-given",))
     rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
     # no reference: nothing to count word errors against

@@ -1,12 +1,9 @@
 """`superb run`: heads, scores, rows, details and tables in one folder; what is done is not done
 again; noise; folds; bad input."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +51,7 @@ def labelled(labelled, tmp_path):
 def texts(labelled):
     """A function (task, "phones" or "text") -> its set."""
 
-    def make(task: str, field: str) -> Path:
+    def make(task, field):
         root = labelled(task)
         for split in ("train", "dev", "test"):
             relabel(root / f"{split}.jsonl", lambda kind: {field: PRINTED[field][kind]})
@@ -85,7 +82,7 @@ def options(hubert_folder, data, tmp_path):
     return changed(o, data=data, preset="small", workers=1)
 
 
-def changed(o: Superb, data: dict[str, Path] | None = None, **values: Any) -> Superb:
+def changed(o, data=None, **values):
     """With other values of its own options, and of those of its groups. data: task -> folder."""
     values |= (
         {}
@@ -155,9 +152,8 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     assert all((r.low, r.high) == (None, None) for r in rows.values())
     sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
     assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.task] for r in rows.values())
-    assert (
-        "95 % intervals" not in printed and "95 % intervals" not in (out / "superb.md").read_text()
-    )
+    assert "95 % intervals" not in printed
+    assert "95 % intervals" not in (out / "superb.md").read_text()
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
     assert sum(card["layer_weights"]) == pytest.approx(1) and len(card["layer_weights"]) == 3
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
@@ -222,9 +218,8 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     )
     before = made(tmp_path)
     printed = run_superb(tuned)
-    assert (
-        before.items() <= made(tmp_path).items() and ("but for those of encoders with +") in printed
-    )
+    assert before.items() <= made(tmp_path).items()
+    assert ("but for those of encoders with +") in printed
     rows = rows_of(tmp_path)
     assert {key[1] for key in rows} == {name}
     assert {(key[0], key[2]) for key in rows} == {
@@ -274,9 +269,8 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
         for value in (60.0, 70.0, 80.0)
     ]
     (found,) = combine_folds(folds).measures
-    assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(
-        6 / 3**0.5
-    )
+    assert (found.value, found.n) == (70.0, 30)
+    assert found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
 def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys):

@@ -1,16 +1,12 @@
 """What others' files could be: damaged, leading out of their folder, or code."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,8 +30,8 @@ PACKAGE = Path(speechssl.__file__).parent
     ],
 )
 def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
-    name: str, content: str, answer: str, workshop: Path, tmp_path: Path
-) -> None:
+    name, content, answer, workshop, tmp_path
+):
     inner = tmp_path / "inner"
     (inner / "x").mkdir(parents=True)
     shutil.copyfile(workshop / "audio/q0.flac", tmp_path / "q0.flac")
@@ -50,7 +46,7 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
         assert said.code == 0, said
 
 
-def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path) -> None:
+def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path):
     source, names = (
         tmp_path / "source",
         ["../out.txt", "/tmp/speechssl-out.txt", "a/../../out.txt", "in/side.txt", "..\\out.txt"],
@@ -91,7 +87,7 @@ UNSAFE |= {
 }
 
 
-def unsafe(tree: ast.AST) -> Iterator[str]:
+def unsafe(tree):
     """Calls that run what a file says, or ask whether to, unless they are restricted."""
     for node in ast.walk(tree):
         # transformers' for any model
@@ -108,7 +104,7 @@ def unsafe(tree: ast.AST) -> Iterator[str]:
             and isinstance(node.func.value, ast.Name)
         ):
             continue
-        named: dict[str | None, Any] = {k.arg: k.value for k in node.keywords}
+        named = {k.arg: k.value for k in node.keywords}
         safe = isinstance(only := named.get("weights_only"), ast.Constant) and only.value is True
         safe |= "pickle_module" in named  # a restricted one, see tests/encoders/test_unpickle.py
         # which refuses pickles by itself
@@ -117,7 +113,7 @@ def unsafe(tree: ast.AST) -> Iterator[str]:
             yield f"{node.func.value.id}.{node.func.attr} in line {node.lineno}"
 
 
-def test_no_pickle_is_loaded_unrestricted() -> None:
+def test_no_pickle_is_loaded_unrestricted():
     files = sorted(PACKAGE.rglob("*.py"))
     found = {
         str(path): calls
@@ -133,9 +129,7 @@ def test_no_pickle_is_loaded_unrestricted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["evil", "whisper"])
-def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
-    kind: str, workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(kind, workshop, tmp_path, monkeypatch):
     model, ran = tmp_path / "model", tmp_path / "ran"
     model.mkdir()
     autos = (
@@ -154,7 +148,7 @@ def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
     (model / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n")
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks whether to run code"))
     qa = ("evaluate", "qa", workshop / "corpus", tmp_path / "qa", "--split", "test", "--systems")
-    verbs: tuple[tuple[object, ...], ...] = (
+    verbs = (
         ("units", "fit", workshop / "audio", model, tmp_path / "book.safetensors", "--clusters", 4),
         (*qa, f"cascade-{model}"),
         (*qa, "text", "--reader", model),
@@ -173,7 +167,7 @@ LISTS = {
     "m.tsv": "AUDIO\nq0.flac\t4800\nq1.flac\t4800\n",
 }
 SPOKEN = "audio,text,speaker,group\nAUDIO/q0.flac,a,s0,g\nAUDIO/q1.flac,b,s1,g\n"
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+DAMAGE = {
     "cut": lambda content: content[: len(content) // 2],
     "not UTF-8": lambda content: content[:30] + b"\xff\xfe\x00" + content[30:],
 }
@@ -181,11 +175,9 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", [*LISTS, "s.csv", "a.json"])
-def test_a_damaged_file_is_used_or_refused_in_one_sentence(
-    name: str, damage: str, workshop: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_file_is_used_or_refused_in_one_sentence(name, damage, workshop, tmp_path):
     audio, path, book = workshop / "audio", tmp_path / name, workshop / "mfcc.safetensors"
-    arguments: tuple[object, ...] = ("units", "extract", path, "mfcc", book, tmp_path / "out")
+    arguments = ("units", "extract", path, "mfcc", book, tmp_path / "out")
     if name in LISTS:
         path.write_text(LISTS[name].replace("AUDIO", str(audio)))
     elif name == "a.json":

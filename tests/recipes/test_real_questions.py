@@ -1,12 +1,9 @@
 """recipes/real_questions: splits share no articles, what spelling loses, and the curve."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +17,7 @@ from speechssl.stats import ItemScore, resample_cells
 from .shared import ROOT, script
 
 
-def table(path: Path, titles: list[str]) -> Path:
+def table(path, titles):
     rows = [
         {
             "id": f"{title}-{i}",
@@ -36,7 +33,7 @@ def table(path: Path, titles: list[str]) -> Path:
     return path
 
 
-def split(out: Path, *arguments: str) -> dict[str, dict[str, set[str]]]:
+def split(out, *arguments):
     """By split, title -> ids."""
     subprocess.run(
         [sys.executable, "recipes/real_questions/split.py", *arguments],
@@ -54,7 +51,7 @@ def split(out: Path, *arguments: str) -> dict[str, dict[str, set[str]]]:
     }
 
 
-def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path: Path) -> None:
+def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path):
     dev = table(tmp_path / "dev.parquet", [f"t{i}" for i in range(20)])
     (tmp_path / "without").write_text("t3-0\n")
     found = split(
@@ -74,7 +71,7 @@ def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path: Path)
 # ---- textless.sh
 
 
-def spoken(root: Path, articles: int) -> Path:
+def spoken(root, articles):
     """A corpus of articles with two passages of one to three questions each, without sound."""
     passages, questions = [], []
     for i in range(2 * articles):
@@ -101,8 +98,8 @@ def spoken(root: Path, articles: int) -> Path:
 
 
 def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     readings = [spoken(tmp_path / name, 12) for name in ("one", "two")]
     settings = {
         "split": "train",
@@ -130,7 +127,7 @@ def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested
     assert [dict(ends)[n] for n in parts] == pytest.approx([6, 12, 24, 48], abs=3)
 
 
-def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> None:
+def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample():
     curve = script("real_questions/curve.py")
     rng, xs = np.random.default_rng(0), np.array([-3.0, -2.0, -0.9, 0.0])
     cells = {

@@ -1,12 +1,8 @@
 """The configurations of all recipes: every section holds options of a verb, or of a program of the
 recipe, that its scripts call with it."""
 
-from __future__ import annotations
-
 import argparse
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,7 +21,7 @@ from ..corpora.make import Miniature
 from .shared import ROOT, script
 
 FILES = [file for file in sorted(ROOT.glob("recipes/*/*.yaml")) if file.parent.name != "speed"]
-PROGRAMS: dict[str, type] = {  # that are given a section, and their options
+PROGRAMS = {  # that are given a section, and their options
     "recipes/minisqa/confusions.py": Confusions,
     "recipes/minisqa/retrieval.py": Retrieval,
     "recipes/minisqa/unit_pairs.py": Pairs,
@@ -36,18 +32,18 @@ PROGRAMS: dict[str, type] = {  # that are given a section, and their options
 }
 
 
-def scripts(recipe: Path) -> list[Path]:
+def scripts(recipe):
     return [*recipe.glob("*.sh"), *recipe.parent.glob("*.sh")]
 
 
-def calls(recipe: Path) -> list[tuple[str, str]]:
+def calls(recipe):
     """Section ($x where it is a variable) and the command that is called with it."""
     text = "\n".join(path.read_text() for path in scripts(recipe)).replace("\\\n", " ")
     pattern = r'--config "\$CONFIG" --stage "?([^\s";)]+)'
     return [(stage, line) for line in text.splitlines() for stage in re.findall(pattern, line)]
 
 
-def options_of_line(line: str, recipe: Path) -> dict[str, type]:
+def options_of_line(line, recipe):
     """The verbs and programs of a command, and their options."""
     words = [found.split() for found in re.findall(r"speechssl ((?:[a-z0-9-]+ ?)+)", line)]
     verbs = {" ".join(some[:n]) for some in words for n in (1, 2)} & VERBS.keys()
@@ -59,7 +55,7 @@ def options_of_line(line: str, recipe: Path) -> dict[str, type]:
     return found
 
 
-def check(options: type, section: dict[str, Any]) -> None:
+def check(options, section):
     """Raise InputError where a section has what the options do not take."""
     parser = make_parser("verb", options)
     for action in parser._actions:  # what is given by position, or must be, stands in the scripts
@@ -70,7 +66,7 @@ def check(options: type, section: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None:
+def test_every_section_of_a_recipe_holds_options_of_its_verb(file):
     known = calls(file.parent)
     for stage, section in yaml.safe_load(file.read_text()).items():
         if stage == "recipe":

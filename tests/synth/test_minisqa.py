@@ -132,9 +132,8 @@ def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_le
         # another person has this relation, and this person another fact: neither name nor relation
         # alone finds the answer
         assert relation == question.relation
-        assert any(n != name and r == relation for n, r, _ in facts) and any(
-            n == name and r != relation for n, r, _ in facts
-        )
+        assert any(n != name and r == relation for n, r, _ in facts)
+        assert any(n == name and r != relation for n, r, _ in facts)
         if question.answer is None:
             assert question.options == () and question.correct == -1
             assert not any((n, r) == (name, relation) for n, r, _ in facts)

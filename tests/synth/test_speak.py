@@ -72,7 +72,8 @@ def test_answers_have_the_times_of_their_words(answer, words):
     reading = read(LINES)
     (start, end), why = time_answer(answer, LINES, reading, "en")
     spans = {w.text: w for w in reading.words}
-    assert why == "" and (start, end) == (
+    assert why == ""
+    assert (start, end) == (
         round(spans[words[0]].start, 5),
         round(spans[words[-1]].end, 5),
     )

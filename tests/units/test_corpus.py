@@ -87,7 +87,8 @@ def test_a_changed_recording_is_done_again_and_nothing_else_is(
     write_flac(recordings / "3.flac", read_audio(recordings / "3.flac")[::-1])
     extract(extractor, recordings, out)
     after = contents(out)
-    assert read == ["3.flac"] and {name for name in after if after[name] != before[name]} == {
+    assert read == ["3.flac"]
+    assert {name for name in after if after[name] != before[name]} == {
         "part-00001.parquet",
         "_card.json",
     }
@@ -197,9 +198,8 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
     whole, out = tmp_path / "whole", tmp_path / "units"
     card = extract(extractor, recordings, whole).card
     made = [extract(extractor, recordings, out, share=(i, 3)) for i in (2, 1, 1)]
-    assert all(m.card == {} for m in made) and sorted(contents(out)) == [
-        f"part-0000{i}.parquet" for i in (0, 1, 3)
-    ]
+    assert all(m.card == {} for m in made)
+    assert sorted(contents(out)) == [f"part-0000{i}.parquet" for i in (0, 1, 3)]
     last = extract(extractor, recordings, out, share=(3, 3))
     assert last.card == card and list(last.failed) == ["bad"] and contents(out) == contents(whole)
 

@@ -55,11 +55,9 @@ def test_distance_is_edits_over_the_longer_length(a, b):
 def test_one_unit_for_all_says_nothing():
     phones = np.repeat([0, 1], [30, 10])
     found = purity([np.zeros(40, int)], [phones])
-    assert (
-        found["phone_purity"] == 0.75
-        and found["cluster_purity"] == 1
-        and found["pnmi"] == pytest.approx(0)
-    )
+    assert found["phone_purity"] == 0.75
+    assert found["cluster_purity"] == 1
+    assert found["pnmi"] == pytest.approx(0)
     # units that are phones
     assert list(purity([phones * 7 + 3], [phones]).values()) == pytest.approx([1, 1, 1])
     # I = H(phone) - H(phone | unit)
@@ -211,10 +209,8 @@ def test_the_probe_finds_speakers_where_units_tell_them():
         speaker_probe([RunLength.of_frames(u) for u in words(rng, own=own)[0]], words(rng)[2], 40)
         for own in (0, 4)
     ]
-    assert (
-        found[0]["speaker_accuracy"] < 0.6 < 0.9 < found[1]["speaker_accuracy"]
-        and found[0]["speaker_chance"] == 0.25
-    )
+    assert found[0]["speaker_accuracy"] < 0.6 < 0.9 < found[1]["speaker_accuracy"]
+    assert found[0]["speaker_chance"] == 0.25
     assert math.isnan(
         speaker_probe([RunLength.of_frames(np.arange(3))] * 3, ["a", "a", "b"], 5)[
             "speaker_accuracy"
@@ -262,28 +258,22 @@ def measured(source, **options):
 def test_a_folder_is_inspected(folder, tmp_path, capsys):
     found = measured(folder, out=tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == found
-    assert (
-        (found["K"], found["precision"]) == (6, "fp32")
-        and found["unused_units"] == 0
-        and 0 < found["usage_entropy_share"] <= 1
-    )
-    assert (
-        found["bits_a_second"] < found["bits_a_second_timed"]
-        and "same_text_distance" not in found
-        and "pnmi" not in found
-    )
+    assert (found["K"], found["precision"]) == (6, "fp32")
+    assert found["unused_units"] == 0
+    assert 0 < found["usage_entropy_share"] <= 1
+    assert found["bits_a_second"] < found["bits_a_second_timed"]
+    assert "same_text_distance" not in found
+    assert "pnmi" not in found
     rows = found["stability"]
-    assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0] and {
-        r["recordings"] for r in rows
-    } == {3}
+    assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0]
+    assert {r["recordings"] for r in rows} == {3}
     assert rows[0]["unit_edit_distance"] < rows[3]["unit_edit_distance"] <= 1
     others = ["reverb", "pitch +2", "stretch 1.2", "mp3 16 kbps", "opus 8 kbps"]
     assert [r["condition"] for r in rows[4:]] == others
     assert all(0 <= r["unit_edit_distance"] <= 1 for r in rows)
     printed = format_measures(found)
-    assert any("unit edit distance (UED), pink 5 dB  0." in line for line in printed) and printed[
-        0
-    ].split() == ["K", "6"]
+    assert any("unit edit distance (UED), pink 5 dB  0." in line for line in printed)
+    assert printed[0].split() == ["K", "6"]
     assert measured(folder, first=1, conditions=("pink@0",))["stability"][0]["recordings"] == 1
 
 
@@ -303,14 +293,11 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     listed.write_text("\n".join(lines_of) + "\n")
     found = measured(listed, conditions=(), violins=tmp_path / "v.svg")
     assert [row["groups"] for row in found["same_text"]] == ["machine - people", "people"]
-    assert (
-        all(row["same_text_auc"] > 0.9 for row in found["same_text"]) and found["abx_across"] < 0.1
-    )
+    assert all(row["same_text_auc"] > 0.9 for row in found["same_text"])
+    assert found["abx_across"] < 0.1
     assert "the same text" in (tmp_path / "v.svg").read_text()
-    assert (
-        any("AUC, machine - people" in line for line in format_measures(found))
-        and "stability" not in found
-    )
+    assert any("AUC, machine - people" in line for line in format_measures(found))
+    assert "stability" not in found
 
 
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):

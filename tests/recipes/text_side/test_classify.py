@@ -1,10 +1,7 @@
 """Fine-tuning on a task: from any start, of text and of symbols, scored item by item."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +18,12 @@ from textside.tasks import SPLITS, load_task
 from ...files import untouched, write_lines
 
 
-def classified(
-    data: Path, encoder: str, results: Path, arm: str, assignment: str, o: Classify
-) -> None:
+def classified(data, encoder, results, arm, assignment, o):
     places = {"data": data, "encoder": encoder, "results": results}
     classify(replace(o, **places, arm=arm, assignment=assignment))
 
 
-def options(steps: int = 2, **changes: Any) -> Classify:
+def options(steps=2, **changes):
     training = {
         "learning_rate": 3e-3,
         "warmup_steps": 1,
@@ -46,18 +41,18 @@ def options(steps: int = 2, **changes: Any) -> Classify:
     )
 
 
-def write(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Path:
+def write(folder, lines):
     for split in SPLITS:
         write_lines(folder / f"{split}.jsonl", lines[split])
     return folder
 
 
 @pytest.fixture
-def pairs(tmp_path: Path) -> Path:
+def pairs(tmp_path):
     """Is the second text the word that the first one begins with?"""
     rng, words = np.random.default_rng(0), ("lake", "silver", "lost", "great")
 
-    def line() -> dict[str, Any]:
+    def line():
         first, other = rng.permutation(words)[:2]
         return {
             "text": f"{first} is old",
@@ -72,11 +67,11 @@ def pairs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def genes(tmp_path: Path) -> Path:
+def genes(tmp_path):
     """Does a sequence have more A than T?"""
     rng = np.random.default_rng(0)
 
-    def line() -> dict[str, Any]:
+    def line():
         share = float(rng.choice([0.2, 0.8]))
         drawn = rng.choice(["A", "T", "C"], size=12, p=[0.8 * share, 0.8 * (1 - share), 0.2])
         return {
@@ -90,9 +85,7 @@ def genes(tmp_path: Path) -> Path:
     )
 
 
-def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
-    pairs: Path, checkpoint: Any, tmp_path: Path
-) -> None:
+def test_a_run_leaves_what_every_item_got_and_is_not_repeated(pairs, checkpoint, tmp_path):
     encoder, results = str(checkpoint("BERT")), tmp_path / "results"
     classified(pairs, encoder, results, "bert", "own", options(4, eval_every=2))
     scores = read_json(results / "runs/same/bert-0/scores.json")
@@ -100,9 +93,8 @@ def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
     right = np.mean([gold == guess for gold, guess in scores["items"].values()])
     (row,) = read_rows(results / "results.jsonl")
     assert (row.task, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
-    assert row.value == pytest.approx(100 * right) and scores["curve"][-1][
-        "score"
-    ] == pytest.approx(right)
+    assert row.value == pytest.approx(100 * right)
+    assert scores["curve"][-1]["score"] == pytest.approx(right)
     with untouched(results):
         classified(pairs, encoder, results, "bert", "own", options(4, eval_every=2))
     with pytest.raises(InputError, match="made from other inputs"):
@@ -110,9 +102,7 @@ def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
 
 
 @pytest.mark.slow
-def test_symbols_are_learnt_on_rows_of_an_encoder(
-    genes: Path, checkpoint: Any, tmp_path: Path
-) -> None:
+def test_symbols_are_learnt_on_rows_of_an_encoder(genes, checkpoint, tmp_path):
     for assignment in ("random", "scratch"):
         classified(
             genes,
@@ -126,11 +116,11 @@ def test_symbols_are_learnt_on_rows_of_an_encoder(
     assert values["random"] > 80 and set(values) == {"random", "scratch"}
 
 
-def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> None:
+def test_starts_differ_in_what_is_drawn_anew(pairs, checkpoint):
     task = load_task(pairs)
     layer = "encoder.layer.0.attention.self.query.weight"
 
-    def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    def made(assignment, seed=1):
         body, table, *_ = begin_task(
             task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16
         )
@@ -147,13 +137,13 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     [("pairs", "random", 16), ("genes", "all", 16), ("genes", "own", 16), ("pairs", "own", 9999)],
 )
 def test_what_does_not_fit_is_refused_and_leaves_nothing(
-    data: str,
-    assignment: str,
-    length: int,
-    request: pytest.FixtureRequest,
-    checkpoint: Any,
-    tmp_path: Path,
-) -> None:
+    data,
+    assignment,
+    length,
+    request,
+    checkpoint,
+    tmp_path,
+):
     folder, encoder = request.getfixturevalue(data), str(checkpoint("BERT"))
     with pytest.raises(InputError):
         classified(folder, encoder, tmp_path / "r", "x", assignment, options(length=length))

@@ -1,9 +1,6 @@
 """Artificial data have the property that their name says, and no other."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ from hypothesis import strategies as st
 
 from speechssl.errors import InputError
 from textside.data import (
-    Stream,
     dependency,
     draw_brackets,
     load_text,
@@ -25,7 +21,7 @@ from textside.data import (
 V = 97
 
 
-def drawn(stream: Stream, length: int, seed: int = 0) -> np.ndarray:
+def drawn(stream, length, seed=0):
     made = stream(np.random.default_rng(seed), length)
     assert made.shape == (length,) and made.dtype == np.int64
     return made
@@ -36,9 +32,7 @@ def drawn(stream: Stream, length: int, seed: int = 0) -> np.ndarray:
     st.integers(0, 10**6),
     st.sampled_from(("random", "nested", "flat", "flat-3", "shuffle-4", "copy-5", "set")),
 )
-def test_a_stream_has_its_length_and_ids_of_the_vocabulary_and_is_its_seeds(
-    length: int, seed: int, name: str
-) -> None:
+def test_a_stream_has_its_length_and_ids_of_the_vocabulary_and_is_its_seeds(length, seed, name):
     stream = make_stream(name, V)
     made = drawn(stream, length, seed)
     assert 0 <= made.min() and made.max() < V
@@ -46,9 +40,9 @@ def test_a_stream_has_its_length_and_ids_of_the_vocabulary_and_is_its_seeds(
 
 
 @given(st.integers(1, 30), st.integers(0, 10**6))
-def test_nested_pairs_close_in_reverse_order(pairs: int, seed: int) -> None:
+def test_nested_pairs_close_in_reverse_order(pairs, seed):
     numbers, opens = draw_brackets(np.random.default_rng(seed), 2 * pairs)
-    stack: list[int] = []
+    stack = []
     for number, opening in zip(numbers, opens, strict=True):
         if opening:
             stack.append(number)
@@ -62,7 +56,7 @@ def test_nested_pairs_close_in_reverse_order(pairs: int, seed: int) -> None:
     }
 
 
-def test_brackets_of_dyck_open_and_close_with_ids_of_their_own() -> None:
+def test_brackets_of_dyck_open_and_close_with_ids_of_their_own():
     made, stack = drawn(make_stream("dyck-5", 10), 200), []
     for token in made:
         if token < 5:
@@ -73,9 +67,9 @@ def test_brackets_of_dyck_open_and_close_with_ids_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("farthest", [1, 3, 40])
-def test_flat_partners_lie_within_reach_and_cross(farthest: int) -> None:
+def test_flat_partners_lie_within_reach_and_cross(farthest):
     made = drawn(make_stream(f"flat-{farthest}", 10**6), 400)
-    places: dict[int, list[int]] = {}
+    places = {}
     for place, token in enumerate(made.tolist()):
         places.setdefault(token, []).append(place)
     pairs = [p for p in places.values() if len(p) == 2]
@@ -85,7 +79,7 @@ def test_flat_partners_lie_within_reach_and_cross(farthest: int) -> None:
 
 
 @pytest.mark.parametrize("run", [4, 6, 64])
-def test_shuffled_runs_are_successive_ids_out_of_order(run: int) -> None:
+def test_shuffled_runs_are_successive_ids_out_of_order(run):
     made = drawn(make_stream(f"shuffle-{run}", 10 * run), 4 * run).reshape(4, run)
     assert all(
         np.array_equal(np.sort(part), np.arange(part.min(), part.min() + run)) for part in made
@@ -93,7 +87,7 @@ def test_shuffled_runs_are_successive_ids_out_of_order(run: int) -> None:
     assert any(not np.array_equal(np.sort(part), part) for part in made)
 
 
-def test_a_copy_is_one_and_a_set_names_each_id_once() -> None:
+def test_a_copy_is_one_and_a_set_names_each_id_once():
     made = drawn(make_stream("copy", V), 20)
     assert np.array_equal(made[:10], made[10:])
     made = drawn(make_stream("copy-3", V), 12).reshape(2, 2, 3)
@@ -102,7 +96,7 @@ def test_a_copy_is_one_and_a_set_names_each_id_once() -> None:
     assert list(dict.fromkeys(made[:20])) == made[20 : 20 + len(set(made[:20]))]
 
 
-def test_unigram_and_bigram_are_as_frequent_as_in_the_text() -> None:
+def test_unigram_and_bigram_are_as_frequent_as_in_the_text():
     text = np.array([0, 1, 2] * 50 + [3])  # 0 is always followed by 1, 1 by 2
     rng = np.random.default_rng(0)
     found = make_stream("unigram", V, text)(rng, 6000)
@@ -119,7 +113,7 @@ def test_unigram_and_bigram_are_as_frequent_as_in_the_text() -> None:
     assert {b for a, b in follows if a == 2} == {0, 3}
 
 
-def test_names_say_how_far_dependencies_reach() -> None:
+def test_names_say_how_far_dependencies_reach():
     named = [
         dependency(name)
         for name in ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english")
@@ -131,7 +125,7 @@ def test_names_say_how_far_dependencies_reach() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "a.txt").write_text(
         "The lake is old. It was\nnamed by Dr. Ox!\n\nA second paragraph.\n"
@@ -140,7 +134,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
+def test_a_file_is_a_document_of_paragraphs(folder):
     text = load_text(folder)
     assert dict(text.documents) == {
         "a.txt": ["The lake is old. It was named by Dr. Ox!", "A second paragraph."],
@@ -149,7 +143,7 @@ def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
     assert load_text(folder / "a.txt").paragraphs == text.paragraphs[:2]
 
 
-def test_sentences_end_with_their_marks() -> None:
+def test_sentences_end_with_their_marks():
     assert split_sentences('He came. "Why?" She left! 3 of 4.5 remained') == [
         "He came.",
         '"Why?',
@@ -165,7 +159,7 @@ def test_sentences_end_with_their_marks() -> None:
     assert split_sentences("他来了。为什么？走吧") == ["他来了。", "为什么？", "走吧"]
 
 
-def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
+def test_tokens_know_where_words_and_sentences_begin(folder):
     text = load_text(folder)
     tokenizer = train_vocabulary(text.paragraphs, 60)
     found = tokenise(text, tokenizer)
@@ -174,6 +168,5 @@ def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
     assert found.sentences.sum() == sum(len(split_sentences(p)) for p in text.paragraphs)
     assert "".join(p.removeprefix("##") for p in pieces).startswith("thelakeisold.")
     part, words, _ = found.draw_part(np.random.default_rng(0), 5)
-    assert len(part) == len(words) == 5 and len(
-        found.draw_part(np.random.default_rng(0), 10**4)[0]
-    ) == len(found.ids)
+    assert len(part) == len(words) == 5
+    assert len(found.draw_part(np.random.default_rng(0), 10**4)[0]) == len(found.ids)

@@ -1,11 +1,8 @@
 """Languages in one space: ranks, chance, words in their context, language vectors, and shifts that
 readers take."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,11 +40,11 @@ ENGLISH = (
     "the cat is grey and the dog is red",
 )
 MANDARIN = ("红色的台灯很旧", "小猫是灰色的", "小狗和台灯是红色的")
-OPTIONS: dict[str, Any] = {"length": 16, "batch": 2}
+OPTIONS = {"length": 16, "batch": 2}
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: Any) -> tuple[Path, Path]:
+def texts(tmp_path_factory):
     folders = tmp_path_factory.mktemp("en"), tmp_path_factory.mktemp("zh")
     for folder, lines in zip(folders, (ENGLISH, MANDARIN), strict=True):
         for i, line in enumerate(lines):
@@ -56,9 +53,9 @@ def texts(tmp_path_factory: Any) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def bilingual(texts: tuple[Path, Path], tmp_path_factory: Any) -> Path:
+def bilingual(texts, tmp_path_factory):
     training = TrainingOptions(steps=3, learning_rate=1e-3, warmup_steps=1, bf16=False)
-    size: dict[str, Any] = {
+    size = {
         "layers": 2,
         "width": 16,
         "heads": 2,
@@ -74,7 +71,7 @@ def bilingual(texts: tuple[Path, Path], tmp_path_factory: Any) -> Path:
 
 
 @pytest.fixture
-def two(texts: tuple[Path, Path], bilingual: Path) -> dict[str, Any]:
+def two(texts, bilingual):
     """Options of all programs that read two languages."""
     return {"first": texts[0], "second": texts[1], "encoder": str(bilingual)} | OPTIONS
 
@@ -82,7 +79,7 @@ def two(texts: tuple[Path, Path], bilingual: Path) -> dict[str, Any]:
 # ---- ranks
 
 
-def test_ranks_are_those_of_the_nearest_right_word_and_equals_are_wrong_first() -> None:
+def test_ranks_are_those_of_the_nearest_right_word_and_equals_are_wrong_first():
     first = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
     second = np.array([[3.0, 0.1], [0.1, 1.0], [-1.0, 0.0]])
     assert reciprocal_ranks(first, second, {0: [0], 1: [0], 2: [0, 2]}) == {
@@ -96,7 +93,7 @@ def test_ranks_are_those_of_the_nearest_right_word_and_equals_are_wrong_first() 
 
 
 @pytest.mark.parametrize(("candidates", "right"), [(1, 1), (4, 1), (5, 2), (5, 5)])
-def test_chance_is_the_mean_over_all_orders(candidates: int, right: int) -> None:
+def test_chance_is_the_mean_over_all_orders(candidates, right):
     places = [
         min(order.index(i) for i in range(right)) + 1 for order in permutations(range(candidates))
     ]
@@ -106,7 +103,7 @@ def test_chance_is_the_mean_over_all_orders(candidates: int, right: int) -> None
 # ---- words
 
 
-def test_whole_words_are_found_and_the_longest_first() -> None:
+def test_whole_words_are_found_and_the_longest_first():
     assert make_finder(["art", "fire", "fire fighter"])("Artful art of a fire fighter") == [
         (0, 7, 10),
         (2, 16, 28),
@@ -115,9 +112,7 @@ def test_whole_words_are_found_and_the_longest_first() -> None:
     assert make_finder([])("anything") == []
 
 
-def test_words_of_speech_are_the_units_between_their_times(
-    mini_corpus: Any, save_units: Any, tmp_path: Path
-) -> None:
+def test_words_of_speech_are_the_units_between_their_times(mini_corpus, save_units, tmp_path):
     root, grid = mini_corpus((16_000, 16_000)), FrameGrid(16_000, 320, 400)
     timed = {
         "text": "a fire fighter",
@@ -137,9 +132,7 @@ def test_words_of_speech_are_the_units_between_their_times(
 
 
 @pytest.mark.parametrize("family", ["BERT", "DistilBERT", "T5", "ModernBERT"])
-def test_layers_are_those_that_transformers_gives_and_can_be_changed(
-    family: str, checkpoint: Any
-) -> None:
+def test_layers_are_those_that_transformers_gives_and_can_be_changed(family, checkpoint):
     encoder = load_text_encoder(str(checkpoint(family)))[0].eval()
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.inference_mode():
@@ -156,14 +149,13 @@ def test_layers_are_those_that_transformers_gives_and_can_be_changed(
                 record_layers(encoder) as moved,
             ):
                 other = encoder(input_ids=ids).last_hidden_state
-            assert torch.allclose(moved[layer], states[layer] + by) and not torch.allclose(
-                other, made.last_hidden_state, atol=1e-3
-            )
+            assert torch.allclose(moved[layer], states[layer] + by)
+            assert not torch.allclose(other, made.last_hidden_state, atol=1e-3)
         # as before
         assert torch.equal(encoder(input_ids=ids).last_hidden_state, made.last_hidden_state)
 
 
-def test_states_of_words_are_means_over_their_occurrences(bilingual: Path) -> None:
+def test_states_of_words_are_means_over_their_occurrences(bilingual):
     body = load_body(str(bilingual))
     one, other = np.array([6, 7, 8]), np.array([9, 6])
     read = mean_states(body, [(one, ((0, 0, 2),)), (other, ((0, 1, 2),))], 2, 2)
@@ -178,9 +170,7 @@ def test_states_of_words_are_means_over_their_occurrences(bilingual: Path) -> No
     assert np.allclose(read.mean[-1], np.concatenate(alone).mean(0), atol=1e-5)
 
 
-def test_a_shift_brings_one_mean_to_the_other(
-    bilingual: Path, texts: tuple[Path, Path], two: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_shift_brings_one_mean_to_the_other(bilingual, texts, two, tmp_path):
     path = tmp_path / "shifts/mean-difference.safetensors"
     write_vector(Vector(out=path, layer=1, **two))
     shift, about = load_shift(path)
@@ -189,9 +179,8 @@ def test_a_shift_brings_one_mean_to_the_other(
     read = [text_sequences(load_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
     before = [mean_states(body, some, 0, 2).mean[1] for some in read]
     shift.attach(body.encoder)
-    assert np.allclose(
-        mean_states(body, read[1], 0, 2).mean[1], before[0], atol=1e-4
-    ) and not np.allclose(*before, atol=1e-2)
+    assert np.allclose(mean_states(body, read[1], 0, 2).mean[1], before[0], atol=1e-4)
+    assert not np.allclose(*before, atol=1e-2)
     with untouched(path.parent):
         write_vector(Vector(out=path, layer=1, **two))
     with pytest.raises(InputError, match="was made from other inputs"):
@@ -208,46 +197,39 @@ def test_a_shift_brings_one_mean_to_the_other(
 # ---- verbs
 
 
-def test_alignment_leaves_rows_of_every_layer_and_a_table(
-    two: dict[str, Any], tmp_path: Path
-) -> None:
+def test_alignment_leaves_rows_of_every_layer_and_a_table(two, tmp_path):
     align(Align(results=tmp_path, arm="bilingual", **two))
     card = read_json(tmp_path / "runs/alignment/bilingual-0/card.json")
-    assert (
-        card["pairs"] == 5
-        and len(card["layers"]) == 3
-        and card["chance"] == pytest.approx(chance(5))
-    )
+    assert card["pairs"] == 5
+    assert len(card["layers"]) == 3
+    assert card["chance"] == pytest.approx(chance(5))
     rows = {row.task: row for row in read_rows(tmp_path / "results.jsonl")}
     assert set(rows) == {f"alignment-{n}{less}" for n in range(3) for less in ("", "-zero-mean")}
-    assert (
-        rows["alignment-2"].value == pytest.approx(100 * card["layers"][2][""])
-        and rows["alignment-2"].n == 10
-    )
+    assert rows["alignment-2"].value == pytest.approx(100 * card["layers"][2][""])
+    assert rows["alignment-2"].n == 10
     # both directions together
     assert (rows["alignment-2"].drawn, rows["alignment-2"].groups) == ("word", 5)
     (table,) = gains_tables(Gains(results=tmp_path))
-    assert table.columns[4:] == ("layer 0", "layer 1", "layer 2") and [
-        row[1] for row in table.rows
-    ] == ["as they are", "zero-mean"]
+    assert table.columns[4:] == ("layer 0", "layer 1", "layer 2")
+    assert [row[1] for row in table.rows] == ["as they are", "zero-mean"]
     with untouched(tmp_path):
         align(Align(results=tmp_path, arm="bilingual", **two))
 
 
 def test_the_language_vector_turns_tokens_into_the_other_language(
-    bilingual: Path,
-    texts: tuple[Path, Path],
-    two: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    bilingual,
+    texts,
+    two,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     body = load_body(str(bilingual))
     read = [text_sequences(load_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
     means = [torch.from_numpy(mean_states(body, some, 0, 2).mean[2]).float() for some in read]
     red, lamp = body.tokenizer.convert_tokens_to_ids(["红", "the"])
 
-    def predict(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def predict(ids, mask):
         """红 for a state that is on the side of Mandarin's mean, else the."""
         side = (body(ids, mask) - (means[0] + means[1]) / 2) @ (means[1] - means[0])
         logits = torch.zeros(*ids.shape, len(body.tokenizer))
@@ -264,15 +246,14 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
     assert moved["precision"] == pytest.approx(100 * np.mean([1 / 3, 1 / 2, 1 / 4]))
     assert moved["examples"][0] == ["the red lamp of anna is old", " ".join(["红"] * 7)]
     tables = {table.title: table for table in gains_tables(Gains(results=tmp_path))}
-    assert [row[2] for row in tables["Token translation"].rows] == ["0", "20"] and (
-        "Token translation: examples"
-    ) in tables
+    assert [row[2] for row in tables["Token translation"].rows] == ["0", "20"]
+    assert ("Token translation: examples") in tables
     with pytest.raises(InputError, match="has no layer 9"):
         program.translate(program.Translate(arm="far", layers=(9,), **into))
 
 
 @pytest.mark.parametrize("family", ["BERT", "XLM-RoBERTa"])
-def test_heads_of_checkpoints_predict_as_transformers_has_it(family: str, checkpoint: Any) -> None:
+def test_heads_of_checkpoints_predict_as_transformers_has_it(family, checkpoint):
     from transformers import AutoModelForMaskedLM
 
     folder = checkpoint(family, "AutoModelForMaskedLM")
@@ -301,8 +282,8 @@ def test_heads_of_checkpoints_predict_as_transformers_has_it(family: str, checkp
     ],
 )
 def test_a_lexicon_of_other_texts_and_pieces_without_room_are_refused(
-    lexicon: str, changes: dict[str, Any], two: dict[str, Any], tmp_path: Path
-) -> None:
+    lexicon, changes, two, tmp_path
+):
     (tmp_path / "words.txt").write_text(lexicon, encoding="utf-8")
     into = two | {"results": tmp_path / "out", "arm": "x", "lexicon": str(tmp_path / "words.txt")}
     with pytest.raises(InputError):

@@ -1,10 +1,7 @@
 """Objectives: which tokens are predicted, of what, and that each can be learnt."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -37,13 +34,13 @@ CLS, SEP, PAD, MASK = SPECIALS = 0, 1, 2, 3
 V = 40
 
 
-def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def source(rng, length):
     """Words of two tokens, sentences of six; every token is the one before it plus one."""
     at = np.arange(length)
     return 4 + (at + rng.integers(36)) % 36, at % 2 == 0, at % 6 == 0
 
 
-def batches(objective: str, **more: Any) -> PretrainingBatches:
+def batches(objective, **more):
     return PretrainingBatches(
         source, objective, SPECIALS, np.arange(4, V), **{"batch": 8, "length": 32, "seed": 1} | more
     )
@@ -54,7 +51,7 @@ def batches(objective: str, **more: Any) -> PretrainingBatches:
     st.integers(0, 10**6),
     st.sampled_from(OBJECTIVES),
 )
-def test_pieces_are_whole_and_apart(begins: list[bool], seed: int, objective: str) -> None:
+def test_pieces_are_whole_and_apart(begins, seed, objective):
     words = np.array(begins)
     pieces = choose_tokens(np.random.default_rng(seed), words, 0.15, objective)
     flat = np.concatenate(pieces)
@@ -65,7 +62,7 @@ def test_pieces_are_whole_and_apart(begins: list[bool], seed: int, objective: st
         assert len(flat) == max(1, round(0.15 * len(words)))
 
 
-def test_whole_words_and_spans_are_masked_to_their_ends() -> None:
+def test_whole_words_and_spans_are_masked_to_their_ends():
     words = np.arange(400) % 4 == 0
     for objective, longest in (("whole-word", 4), ("span", 4 * LONGEST_SPAN)):
         pieces = choose_tokens(np.random.default_rng(0), words, 0.15, objective)
@@ -74,7 +71,7 @@ def test_whole_words_and_spans_are_masked_to_their_ends() -> None:
     assert max(map(len, pieces)) > 4
 
 
-def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left() -> None:
+def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left():
     made = batches("mlm", batch=400, length=34)(0)
     asked = made["labels"] != IGNORE
     seen, gold = made["ids"][asked], made["labels"][asked]
@@ -83,28 +80,24 @@ def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left() -> None:
         float(((seen != MASK) & (seen != gold)).float().mean()),
     ]
     assert shares == pytest.approx([0.8, 0.1], abs=0.03) and int(asked.sum()) == 400 * 5
-    assert (
-        bool((made["ids"][~asked] >= 0).all())
-        and made["ids"][:, 0].eq(CLS).all()
-        and made["ids"][:, -1].eq(SEP).all()
-    )
+    assert bool((made["ids"][~asked] >= 0).all())
+    assert made["ids"][:, 0].eq(CLS).all()
+    assert made["ids"][:, -1].eq(SEP).all()
     assert not torch.equal(batches("mlm")(0)["labels"], batches("mlm")(1)["labels"])  # dynamic
     assert torch.equal(batches("mlm")(3)["ids"], batches("mlm")(3)["ids"])
 
 
-def test_edges_of_a_span_lie_beside_it_and_places_count_from_its_beginning() -> None:
+def test_edges_of_a_span_lie_beside_it_and_places_count_from_its_beginning():
     made = batches("span", batch=30, length=60)(0)
     for labels, edges, place in zip(made["labels"], made["edges"], made["place"], strict=True):
         for at in (labels != IGNORE).nonzero()[:, 0].tolist():
             left, right = edges[at].tolist()
             assert left < at < right and labels[left] == labels[right] == IGNORE
-            assert (
-                all(labels[i] != IGNORE for i in range(left + 1, right))
-                and place[at] == at - left - 1
-            )
+            assert all(labels[i] != IGNORE for i in range(left + 1, right))
+            assert place[at] == at - left - 1
 
 
-def test_exchanged_pieces_are_cut_where_a_sentence_begins() -> None:
+def test_exchanged_pieces_are_cut_where_a_sentence_begins():
     made = batches("sentence-order", batch=60, length=33, share=0.01)(0)
     assert 0.3 < made["swapped"].float().mean() < 0.7
     for ids, labels, segments, swapped in zip(
@@ -121,7 +114,7 @@ def test_exchanged_pieces_are_cut_where_a_sentence_begins() -> None:
 
 @pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != CAUSAL])
 @pytest.mark.slow
-def test_an_objective_is_learnt_and_reaches_every_weight(objective: str, text_encoder: Any) -> None:
+def test_an_objective_is_learnt_and_reaches_every_weight(objective, text_encoder):
     torch.manual_seed(0)
     encoder = text_encoder("electra", vocab_size=V)  # narrow embeddings
     model = Pretraining(encoder.train(), nn.Embedding(V, 16), objective)
@@ -142,7 +135,7 @@ def test_an_objective_is_learnt_and_reaches_every_weight(objective: str, text_en
         assert model.generator.config.num_hidden_layers == 1
 
 
-def tiny(kind: str) -> dict[str, Any]:
+def tiny(kind):
     from transformers import GPTNeoXConfig, LlamaConfig, OPTConfig
 
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -158,7 +151,7 @@ def tiny(kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt", "llama", "gpt_neox"])
-def test_new_rows_read_and_write_in_every_kind(kind: str, tmp_path: Path) -> None:
+def test_new_rows_read_and_write_in_every_kind(kind, tmp_path):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**tiny(kind)))
     set_rows(model, 0.1 * torch.randn(9, model.get_input_embeddings().embedding_dim), 8)
@@ -167,17 +160,14 @@ def test_new_rows_read_and_write_in_every_kind(kind: str, tmp_path: Path) -> Non
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     logits = trained.logits(ids, mask)
     save_causal(model, trained, tmp_path / "model")
-    assert logits.shape == (2, 4, 9) and torch.allclose(
-        model(input_ids=ids).logits[0], logits[0], atol=1e-5
-    )
+    assert logits.shape == (2, 4, 9)
+    assert torch.allclose(model(input_ids=ids).logits[0], logits[0], atol=1e-5)
     again = load_causal(str(tmp_path / "model")).eval()
-    assert (
-        torch.allclose(again(input_ids=ids).logits[0], logits[0], atol=1e-5)
-        and again.config.eos_token_id == 8
-    )
+    assert torch.allclose(again(input_ids=ids).logits[0], logits[0], atol=1e-5)
+    assert again.config.eos_token_id == 8
 
 
-def test_the_loss_is_of_what_comes_next_without_padding() -> None:
+def test_the_loss_is_of_what_comes_next_without_padding():
     torch.manual_seed(0)
     model = make_gpt2(50, 1, 16, 2, 32)
     set_rows(model, 0.1 * torch.randn(9, 16), 8)
@@ -192,12 +182,12 @@ def test_the_loss_is_of_what_comes_next_without_padding() -> None:
 
 
 @pytest.mark.slow
-def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path: Path) -> None:
+def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path):
     (tmp_path / "text.txt").write_text("The silver lake is old. Nobody named the lost lake! " * 8)
     training = TrainingOptions(
         steps=40, learning_rate=1e-2, warmup_steps=1, log_every=10, bf16=False
     )
-    sizes: dict[str, Any] = {
+    sizes = {
         "vocabulary": 120,
         "layers": 1,
         "width": 16,

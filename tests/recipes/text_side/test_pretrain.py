@@ -1,10 +1,7 @@
 """Pre-training: encoders that everything else reads, killed runs, and what cannot be trained on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,13 +29,13 @@ SIZE = {
 }
 
 
-def pretrained(out: Path, o: PretrainText) -> Path:
+def pretrained(out, o):
     """The encoder."""
     pretrain_text(replace(o, out=out))
     return out / "encoder"
 
 
-def options(**changes: Any) -> PretrainText:
+def options(**changes):
     training = TrainingOptions(
         steps=changes.pop("steps", 2), learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False
     )
@@ -46,7 +43,7 @@ def options(**changes: Any) -> PretrainText:
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> Path:
+def texts(tmp_path):
     (tmp_path / "texts").mkdir()
     for i in range(3):
         said = (
@@ -57,12 +54,11 @@ def texts(tmp_path: Path) -> Path:
     return tmp_path / "texts"
 
 
-def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(
-    texts: Path, tmp_path: Path
-) -> None:
+def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(texts, tmp_path):
     english = pretrained(tmp_path / "english", options(text=texts))
     model, tokenizer = load_text_encoder(str(english))
-    assert tokenizer.tokenize("lake") == ["lake"] and model.get_input_embeddings().weight.shape == (
+    assert tokenizer.tokenize("lake") == ["lake"]
+    assert model.get_input_embeddings().weight.shape == (
         len(tokenizer),
         16,
     )
@@ -89,14 +85,12 @@ def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(
         {"data": "dyck-8", "like": "T5", "length": 12},
     ],
 )
-def test_a_finished_encoder_is_trained_further(
-    changes: dict[str, Any], texts: Path, checkpoint: Any, tmp_path: Path
-) -> None:
+def test_a_finished_encoder_is_trained_further(changes, texts, checkpoint, tmp_path):
     """As if it had been trained in one go, whose schedule is that of all steps (horizon)."""
     changes = changes | ({"text": texts} if changes["data"] == "text" else {})
     changes |= {"like": str(checkpoint(changes["like"]))} if "like" in changes else {}
 
-    def train(out: str, steps: int) -> Path:
+    def train(out, steps):
         training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
         return pretrained(tmp_path / out, options(training=training, **changes))
 
@@ -105,14 +99,13 @@ def test_a_finished_encoder_is_trained_further(
     with pytest.raises(InputError, match="training.steps differs"):
         train("more", 1)
     train("more", 4)
-    assert contents(whole) == contents(more) and same_files(
-        tmp_path / "whole", tmp_path / "more", "made_from.json"
-    )
+    assert contents(whole) == contents(more)
+    assert same_files(tmp_path / "whole", tmp_path / "more", "made_from.json")
     assert (more / "model.safetensors").read_bytes() != short
     assert read_json(tmp_path / "more/card.json")["training"]["steps"] == 4
 
 
-def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:
+def test_artificial_ids_are_tokens_in_an_order_of_the_seed():
     tokenizer = symbol_vocabulary(map(str, range(50)))
     rng = np.random.default_rng
     made = source_of(options(data="shuffle-4"), Data((), None, {}), tokenizer)(rng(0), 40)[
@@ -122,7 +115,7 @@ def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:
     assert not all(np.ptp(run) == 3 for run in made)  # successive ids are no successive tokens
 
 
-def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: Any) -> None:
+def test_units_are_the_tokens_that_dual_gives_them(save_units, checkpoint):
     frames = {"a": np.array([5, 5, 1, 2]), "b": np.array([3])}
     units = save_units(
         {name: RunLength.of_frames(some) for name, some in frames.items()}, {"codebook": "b"}
@@ -136,7 +129,7 @@ def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: 
         RandomCrops([], np.arange(3), units)
 
 
-def test_two_languages_share_a_vocabulary_and_take_turns(texts: Path, tmp_path: Path) -> None:
+def test_two_languages_share_a_vocabulary_and_take_turns(texts, tmp_path):
     (tmp_path / "zh.txt").write_text("银湖很旧。没有人叫它银湖。", encoding="utf-8")
     made = pretrained(
         tmp_path / "both", options(text=texts, second_text=tmp_path / "zh.txt", documents=1)
@@ -167,9 +160,7 @@ def test_two_languages_share_a_vocabulary_and_take_turns(texts: Path, tmp_path: 
         {"data": "copy", "tokenizer": "nowhere/at-all"},
     ],
 )
-def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(
-    changes: dict[str, Any], tmp_path: Path, checkpoint: Any
-) -> None:
+def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(changes, tmp_path, checkpoint):
     named = {name: str(checkpoint(changes[name])) for name in {"start", "like"} & changes.keys()}
     with pytest.raises(InputError):
         pretrained(tmp_path / "out", options(**changes | named))

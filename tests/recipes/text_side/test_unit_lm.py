@@ -1,12 +1,9 @@
 """Language models of units: what they learn, how they score and go on; what is asked of them, on
 words whose answers are known."""
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,11 +36,11 @@ from ...files import write_lines
 CYCLE = np.tile([0, 3, 1, 4, 2, 5], 12)
 
 
-def trained(units: Path, out: Path, o: TrainUnitLm) -> None:
+def trained(units, out, o):
     train_unit_lm(replace(o, units=units, out=out))
 
 
-def options(**changes: Any) -> TrainUnitLm:
+def options(**changes):
     training = TrainingOptions(
         steps=changes.pop("steps", 2), learning_rate=1e-2, warmup_steps=1, log_every=5, bf16=False
     )
@@ -53,7 +50,7 @@ def options(**changes: Any) -> TrainUnitLm:
 
 
 @pytest.fixture(scope="module")
-def gpt(tmp_path_factory: Any) -> str:
+def gpt(tmp_path_factory):
     """A language model of text with 32 positions."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("gpt")
@@ -62,24 +59,20 @@ def gpt(tmp_path_factory: Any) -> str:
 
 
 @pytest.fixture
-def units(save_units: Any) -> Path:
+def units(save_units):
     runs = {f"r{i}": RunLength(np.roll(CYCLE, i), np.full(len(CYCLE), 3)) for i in range(4)}
     return Path(save_units(runs, {"codebook": "b"}))
 
 
 @pytest.mark.slow
-def test_it_learns_what_follows_what_and_goes_on_with_it(
-    units: Path, gpt: str, tmp_path: Path
-) -> None:
+def test_it_learns_what_follows_what_and_goes_on_with_it(units, gpt, tmp_path):
     lm_folder = tmp_path / "lm"
     trained(units, lm_folder, options(steps=60, eval_every=30, start=gpt))
     card = read_json(lm_folder / "card.json")
     first, last = card["curve"]
-    assert (
-        (first["step"], last["step"]) == (30, 60)
-        and last["score"] < first["score"] < 6
-        and last["score"] < 1.5
-    )
+    assert (first["step"], last["step"]) == (30, 60)
+    assert last["score"] < first["score"] < 6
+    assert last["score"] < 1.5
     lm = load_unit_lm(lm_folder)
     assert lm.generate(CYCLE[:9], 6, 0.0, torch.Generator()).tolist() == CYCLE[9:15].tolist()
     scores = lm.log_probs([CYCLE[:10], CYCLE[:3]])
@@ -97,7 +90,7 @@ def test_it_learns_what_follows_what_and_goes_on_with_it(
         continue_recordings(replace(made, prompt_seconds=60.0))
 
 
-def test_long_recordings_are_scored_whole_in_windows(units: Path, gpt: str, tmp_path: Path) -> None:
+def test_long_recordings_are_scored_whole_in_windows(units, gpt, tmp_path):
     trained(units, tmp_path / "lm", options(length=32, start=gpt))
     lm = load_unit_lm(tmp_path / "lm")
     sequence = CYCLE[:50]
@@ -114,9 +107,7 @@ def test_long_recordings_are_scored_whole_in_windows(units: Path, gpt: str, tmp_
         lm.next_units([CYCLE[:32]])
 
 
-def test_positions_that_training_never_saw_score_nothing(
-    units: Path, gpt: str, tmp_path: Path
-) -> None:
+def test_positions_that_training_never_saw_score_nothing(units, gpt, tmp_path):
     trained(units, tmp_path / "lm", options(start=gpt))
     lm, sequence = load_unit_lm(tmp_path / "lm"), CYCLE[:60]
     before = lm.log_probs([sequence])[0]
@@ -126,7 +117,7 @@ def test_positions_that_training_never_saw_score_nothing(
     assert np.array_equal(lm.log_probs([sequence])[0], before)
 
 
-def test_pairs_of_units_alone() -> None:
+def test_pairs_of_units_alone():
     floor = Bigram([np.array([0, 1, 0, 1])], 2)
     (scores,) = floor.log_probs([np.array([0, 1])])
     # counts 1, 0, 0 behind the beginning, 0, 2, 0 behind 0; one more each
@@ -138,7 +129,7 @@ def test_pairs_of_units_alone() -> None:
 
 READ = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}
 VOICES = ("a", "b", "c")
-PROBED: dict[str, Any] = {
+PROBED = {
     "model": "bigram",
     "units": Path("u"),
     "spoken_words": Path("w"),
@@ -157,27 +148,27 @@ LISTED = [
 ]
 
 
-def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right() -> None:
+def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right():
     items, words = spot_the_word(Bigram([np.array(READ["one"])] * 9, 6), LISTED)
     # its non-word is the same backwards
     assert items["one-a"] == (1.0, 1.0) and items["two-a"] == (1.0, 0.5)
     assert len(items) == 9 and words[0] == "one"
 
 
-def test_the_same_word_by_another_voice_is_nearer_than_another_word() -> None:
+def test_the_same_word_by_another_voice_is_nearer_than_another_word():
     items, _ = same_different(Bigram([], 6), LISTED, 0)
     assert len(items) == 9 and {score for _, score in items.values()} == {1.0}
     # the same units backwards
     assert {score for _, score in same_different(Bigram([], 6), LISTED, None)[0].values()} == {0.5}
 
 
-def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
+def test_few_shot_asks_for_the_unit_behind_the_same_word():
     class Copies:
         """Finds the last units of a prompt earlier in it, and says what followed there."""
 
         symbols = 6
 
-        def next_units(self, prompts: list[np.ndarray]) -> np.ndarray:
+        def next_units(self, prompts):
             found = np.zeros((len(prompts), 7))
             for line, prompt in zip(found, prompts, strict=True):
                 last = prompt[-3:].tolist()
@@ -188,18 +179,16 @@ def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
     options = Probe(**PROBED, ways=2, shots=2, queries=30)
     items, words = few_shot(Copies(), LISTED, options)  # type: ignore[arg-type]
     right = np.mean([gold == found for gold, found in items.values()])
-    assert (
-        len(items) == 30
-        and right > 0.9
-        and {gold for gold, _ in items.values()} == {0.0, 1.0}
-        and set(words) == set(READ)
-    )
+    assert len(items) == 30
+    assert right > 0.9
+    assert {gold for gold, _ in items.values()} == {0.0, 1.0}
+    assert set(words) == set(READ)
     with pytest.raises(InputError, match="of which there are 3; give smaller --ways or --shots"):
         few_shot(Copies(), LISTED, Probe(**PROBED, ways=4, shots=2))  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def spoken(save_units: Any, tmp_path: Path) -> Path:
+def spoken(save_units, tmp_path):
     save_units({"r": RunLength(np.array([0, 1, 2, 0, 1, 2]), np.ones(6, int))}, {"codebook": "b"})
     write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in LISTED])
     folder = tmp_path / "word-units"
@@ -218,7 +207,7 @@ def spoken(save_units: Any, tmp_path: Path) -> Path:
     return folder
 
 
-def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
+def test_rows_and_a_table_of_a_floor(spoken, tmp_path):
     units, results, words = tmp_path / "units", tmp_path / "results", tmp_path / "words"
     o = Probe(
         model="bigram",
@@ -242,10 +231,8 @@ def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
     wanted = np.exp(
         -np.mean([logs[a, b] for a, b in zip([6, 0, 1, 2, 0, 1], [0, 1, 2, 0, 1, 2], strict=True)])
     )
-    assert (
-        rows["perplexity", "text"].value == pytest.approx(wanted)
-        and rows["spot-the-word", "text"].drawn == "word"
-    )
+    assert rows["perplexity", "text"].value == pytest.approx(wanted)
+    assert rows["spot-the-word", "text"].drawn == "word"
 
 
 needs_espeak = pytest.mark.skipif(
@@ -257,7 +244,7 @@ WORDS = (
 ).split()
 
 
-def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> None:
+def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known():
     word = ("p", "'a", "t")
     pairs = dict.fromkeys([*list_neighbours(("p", "a", "t")), *list_neighbours(("b", "a", "d"))], 1)
     found = make_non_word("", word, pairs, {("p", "a", "t")})
@@ -277,7 +264,7 @@ def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> N
 
 
 @needs_espeak
-def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
+def test_the_commonest_words_get_non_words_that_no_word_sounds_like():
     pairs = choose_pairs({word: 20 - i for i, word in enumerate(WORDS)}, 4, 4, [])
     known = {remove_stress(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
     for pair in pairs:
@@ -292,9 +279,7 @@ def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"length": 131}, {"start": "BERT"}, {"split": "test"}])
-def test_what_does_not_fit_is_refused_and_leaves_nothing(
-    changes: dict[str, Any], units: Path, gpt: str, checkpoint: Any, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_refused_and_leaves_nothing(changes, units, gpt, checkpoint, tmp_path):
     start = str(checkpoint("BERT")) if "start" in changes else gpt
     with pytest.raises(InputError):
         trained(units, tmp_path / "a", options(**changes | {"start": start}))
@@ -302,9 +287,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("other", [{"codebooks": ["other"]}])
-def test_units_of_another_codebook_are_refused(
-    other: dict[str, Any], units: Path, gpt: str, tmp_path: Path
-) -> None:
+def test_units_of_another_codebook_are_refused(other, units, gpt, tmp_path):
     trained(units, tmp_path / "lm", options(start=gpt))
     card = read_json(units / "train/_card.json")
     write_json(units / "train/_card.json", card | other)
