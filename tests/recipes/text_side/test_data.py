@@ -1,6 +1,7 @@
 """Artificial data have the property that their name says, and no other."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -49,11 +50,8 @@ def test_nested_pairs_close_in_reverse_order(pairs, seed):
         else:
             assert stack.pop() == number
     assert not stack and opens.sum() == pairs
-    assert set(Counter(drawn(make_stream("nested", 10**6), 2 * pairs, seed).tolist()).values()) <= {
-        2,
-        4,
-        6,
-    }
+    made = drawn(make_stream("nested", 10**6), 2 * pairs, seed).tolist()
+    assert set(Counter(made).values()) <= {2, 4, 6}
 
 
 def test_brackets_of_dyck_open_and_close_with_ids_of_their_own():
@@ -99,26 +97,16 @@ def test_a_copy_is_one_and_a_set_names_each_id_once():
 def test_unigram_and_bigram_are_as_frequent_as_in_the_text():
     text = np.array([0, 1, 2] * 50 + [3])  # 0 is always followed by 1, 1 by 2
     rng = np.random.default_rng(0)
-    found = make_stream("unigram", V, text)(rng, 6000)
-    assert np.bincount(found, minlength=4) / 6000 == pytest.approx(
-        [0.331, 0.331, 0.331, 0.007], abs=0.03
-    )
-    follows = {
-        tuple(pair)
-        for pair in np.lib.stride_tricks.sliding_window_view(
-            make_stream("bigram", V, text)(rng, 3000), 2
-        )
-    }
-    assert {b for a, b in follows if a == 0} == {1} and {b for a, b in follows if a == 1} == {2}
-    assert {b for a, b in follows if a == 2} == {0, 3}
+    shares = np.bincount(make_stream("unigram", V, text)(rng, 6000), minlength=4) / 6000
+    assert shares == pytest.approx([0.331, 0.331, 0.331, 0.007], abs=0.03)
+    made = make_stream("bigram", V, text)(rng, 3000).tolist()
+    follows = {a: {b for x, b in pairwise(made) if x == a} for a in (0, 1, 2)}
+    assert follows == {0: {1}, 1: {2}, 2: {0, 3}}
 
 
 def test_names_say_how_far_dependencies_reach():
-    named = [
-        dependency(name)
-        for name in ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english")
-    ]
-    assert named == [64, 8, 4, None, None, None]
+    named = map(dependency, ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english"))
+    assert list(named) == [64, 8, 4, None, None, None]
     for name in ("bigram", "bigram+copy", "shuffle", "nested-4", "shuffle-98", "words"):
         with pytest.raises(InputError):
             make_stream(name, V)
@@ -143,20 +131,17 @@ def test_a_file_is_a_document_of_paragraphs(folder):
     assert load_text(folder / "a.txt").paragraphs == text.paragraphs[:2]
 
 
-def test_sentences_end_with_their_marks():
-    assert split_sentences('He came. "Why?" She left! 3 of 4.5 remained') == [
-        "He came.",
-        '"Why?',
-        "She left!",
-        "3 of 4.5 remained",
-    ]
-    # as recognisers' texts are written
-    assert split_sentences("he came . was it dr. ox ? no") == ["he came .", "was it dr. ox ?", "no"]
-    assert split_sentences("he came.\nthat is all.") == [
-        "he came.",
-        "that is all.",
-    ]  # a sentence a line
-    assert split_sentences("他来了。为什么？走吧") == ["他来了。", "为什么？", "走吧"]
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ('He came. "Why?" She left! 3 of 4.5', ["He came.", '"Why?', "She left!", "3 of 4.5"]),
+        ("he came . was it dr. ox ? no", ["he came .", "was it dr. ox ?", "no"]),  # recognised
+        ("he came.\nthat is all.", ["he came.", "that is all."]),  # a sentence a line
+        ("他来了。为什么？走吧", ["他来了。", "为什么？", "走吧"]),
+    ],
+)
+def test_sentences_end_with_their_marks(text, sentences):
+    assert split_sentences(text) == sentences
 
 
 def test_tokens_know_where_words_and_sentences_begin(folder):

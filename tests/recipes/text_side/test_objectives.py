@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pretrain import PretrainText, pretrain_text
-from speechssl.artifacts import read_json
-from speechssl.options import TrainingOptions
 from textside.objectives import (
     CAUSAL,
     IGNORE,
@@ -138,16 +135,16 @@ def test_an_objective_is_learnt_and_reaches_every_weight(objective, text_encoder
 def tiny(kind):
     from transformers import GPTNeoXConfig, LlamaConfig, OPTConfig
 
+    if kind == "gpt2":
+        return make_gpt2(50, 1, 16, 2, 32).config.to_dict()
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return {
-        "gpt2": lambda: make_gpt2(50, 1, 16, 2, 32).config.to_dict(),
-        "opt": lambda: OPTConfig(
-            **sizes, ffn_dim=32, word_embed_proj_dim=8, max_position_embeddings=32
-        ).to_dict(),
-        "llama": lambda: LlamaConfig(**sizes, intermediate_size=32).to_dict(),
-        # what writes is not what reads
-        "gpt_neox": lambda: GPTNeoXConfig(**sizes, intermediate_size=32).to_dict(),
-    }[kind]()
+    opt = {"ffn_dim": 32, "word_embed_proj_dim": 8, "max_position_embeddings": 32}
+    config, more = {
+        "opt": (OPTConfig, opt),
+        "llama": (LlamaConfig, {"intermediate_size": 32}),
+        "gpt_neox": (GPTNeoXConfig, {"intermediate_size": 32}),  # what writes is not what reads
+    }[kind]
+    return config(**sizes, **more).to_dict()
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt", "llama", "gpt_neox"])
@@ -157,13 +154,12 @@ def test_new_rows_read_and_write_in_every_kind(kind, tmp_path):
     set_rows(model, 0.1 * torch.randn(9, model.get_input_embeddings().embedding_dim), 8)
     trained = CausalModel(model).eval()
     ids = torch.tensor([[8, 1, 2, 3], [8, 4, 5, 8]])
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
-    logits = trained.logits(ids, mask)
-    save_causal(model, trained, tmp_path / "model")
+    logits = trained.logits(ids, torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))
     assert logits.shape == (2, 4, 9)
-    assert torch.allclose(model(input_ids=ids).logits[0], logits[0], atol=1e-5)
+    save_causal(model, trained, tmp_path / "model")
     again = load_causal(str(tmp_path / "model")).eval()
-    assert torch.allclose(again(input_ids=ids).logits[0], logits[0], atol=1e-5)
+    for one in (model, again):
+        assert torch.allclose(one(input_ids=ids).logits[0], logits[0], atol=1e-5)
     assert again.config.eos_token_id == 8
 
 
@@ -171,37 +167,9 @@ def test_the_loss_is_of_what_comes_next_without_padding():
     torch.manual_seed(0)
     model = make_gpt2(50, 1, 16, 2, 32)
     set_rows(model, 0.1 * torch.randn(9, 16), 8)
-    trained = CausalModel(model).eval()
-    ids, mask = torch.tensor([[8, 1, 2, 8]]), torch.tensor([[1, 1, 1, 0]])
-    scores = trained.logits(ids, mask)[0].log_softmax(-1)
+    trained, mask = CausalModel(model).eval(), torch.tensor([[1, 1, 1, 0]])
+    scores = trained.logits(torch.tensor([[8, 1, 2, 8]]), mask)[0].log_softmax(-1)
     wanted = float(-(scores[0, 1] + scores[1, 2]).detach() / 2)
-    assert trained(ids, mask)["loss"].item() == pytest.approx(wanted, abs=1e-5)
-    assert trained(torch.tensor([[8, 1, 2, 5]]), mask)["loss"].item() == pytest.approx(
-        wanted, abs=1e-5
-    )
-
-
-@pytest.mark.slow
-def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path):
-    (tmp_path / "text.txt").write_text("The silver lake is old. Nobody named the lost lake! " * 8)
-    training = TrainingOptions(
-        steps=40, learning_rate=1e-2, warmup_steps=1, log_every=10, bf16=False
-    )
-    sizes = {
-        "vocabulary": 120,
-        "layers": 1,
-        "width": 16,
-        "heads": 2,
-        "positions": 32,
-        "length": 12,
-        "batch": 4,
-    }
-    sizes |= {"objective": CAUSAL, "text": tmp_path / "text.txt"}
-    pretrain_text(PretrainText(out=tmp_path / "gpt", training=training, **sizes))
-    folder = tmp_path / "gpt/encoder"
-    card = read_json(tmp_path / "gpt/card.json")
-    # log(120) is 4.8
-    assert card["what"] == "text language model" and card["training"]["loss"] < 2.5
-    assert load_causal(str(folder)).config.vocab_size == len(
-        load_causal(str(folder)).get_input_embeddings().weight
-    )
+    for padding in (8, 5):
+        loss = trained(torch.tensor([[8, 1, 2, padding]]), mask)["loss"].item()
+        assert loss == pytest.approx(wanted, abs=1e-5)
