@@ -3,6 +3,7 @@ Tasks of symbols: what is published in its own format, what packages carry, what
 how it is divided.
 """
 
+from collections import Counter
 from importlib import util
 from itertools import combinations, product
 
@@ -24,7 +25,7 @@ from symbols import (
 )
 from textside.tasks import MCC, SPEARMAN, SPLITS, load_task
 
-from ...files import read_lines, write_lines
+from ...files import read_lines, refused, write_lines
 
 
 def words(document, sentence):
@@ -46,19 +47,19 @@ def texts(tmp_path):
 
 
 def made(texts, **changes):
-    out = texts.parent / "tasks"
-    make_sentence_tasks(
-        SentenceTasks(source=texts, out=out, **{"train": 40, "test": 10, "topics": 3} | changes)
-    )
-    return out
+    sizes = {"train": 40, "test": 10, "topics": 3} | changes
+    make_sentence_tasks(SentenceTasks(source=texts, out=texts.parent / "tasks", **sizes))
+    return texts.parent / "tasks"
 
 
 def documents(line):
-    return {
-        word.removeprefix("w").split("x")[0]
-        for word in (f"{line['text']} {line.get('pair', '')}").split()
-        if "x" in word
-    }
+    said = f"{line['text']} {line.get('pair', '')}".split()
+    return {word.removeprefix("w").split("x")[0] for word in said if "x" in word}
+
+
+def last(text):
+    """Document, sentence and word of the last word."""
+    return text.split()[-1].rstrip(".").split("x")
 
 
 def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
@@ -66,80 +67,71 @@ def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
     for name in ("order", "overlap"):
         lines = {split: read_lines(out / name / f"{split}.jsonl") for split in SPLITS}
         found = {split: set().union(*map(documents, some)) for split, some in lines.items()}
-        assert not found["train"] & found["test"]
-        assert not found["train"] & found["dev"]
-        assert not found["dev"] & found["test"]
+        for one, other in combinations(SPLITS, 2):
+            assert not found[one] & found[other]
         assert [len(lines[split]) for split in SPLITS] == [40, 10, 10]
         for line in lines["train"]:
-            first, second = (
-                text.split()[-1].rstrip(".").split("x") for text in (line["text"], line["pair"])
-            )
+            first, second = last(line["text"]), last(line["pair"])
             if name == "order":
                 step = int(second[1]) - int(first[1])
                 assert (step, line["label"]) in ((1, "in order"), (-1, "exchanged"))
             else:
                 assert len(line["pair"].split()) == 4
-                assert (line["pair"].split()[1].split("x")[1] == first[1]) == (
-                    line["label"] == "inside"
-                )
+                same = line["pair"].split()[1].split("x")[1] == first[1]
+                assert same == (line["label"] == "inside")
                 assert documents(line) == {first[0].removeprefix("w")}
         assert 8 < sum(line["label"] in ("in order", "inside") for line in lines["train"]) < 32
     topic = load_task(out / "topic")
-    assert len(topic.classes) == 3 and all(e.pair is None for e in topic.splits["train"])
-    texts_of = {split: {e.text for e in topic.splits[split]} for split in SPLITS}
-    assert not texts_of["train"] & texts_of["test"]
+    assert len(topic.classes) == 3
+    assert all(e.pair is None for e in topic.splits["train"])
+    assert not {e.text for e in topic.splits["train"]} & {e.text for e in topic.splits["test"]}
     assert made(texts) == out  # once
-    with pytest.raises(InputError, match="made from other inputs"):
-        made(texts, seed=1)
+    refused("made from other inputs", made, texts, seed=1)
 
 
-GLUE = {
-    "CoLA": ("", ["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."] * 10, "dev.tsv", ("He ran.", None)),
+PAIR = ("A.", "B.")
+GLUE = {  # header, rows, first example, metric and classes
+    "CoLA": ("", ["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."], ("He ran.", None), (MCC, 2)),
     "SST-2": (
         "sentence\tlabel",
-        ['a "fine film\t1', "dull\t0"] * 10,
-        "dev.tsv",
+        ['a "fine film\t1', "dull\t0"],
         ('a "fine film', None),
+        ("accuracy", 2),
     ),
     "RTE": (
         "index\tsentence1\tsentence2\tlabel",
-        ["0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"] * 10,
-        "dev.tsv",
-        ("A.", "B."),
+        ["0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"],
+        PAIR,
+        ("accuracy", 2),
     ),
     "STS-B": (
         "x\tsentence1\tsentence2\tscore",
-        ["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"] * 10,
-        "dev.tsv",
-        ("A.", "B."),
+        ["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"],
+        PAIR,
+        (SPEARMAN, 0),
     ),
     "MNLI": (
         "i\tsentence1\tsentence2\tgold_label",
-        ["0\tA.\tB.\tneutral", "1\tC.\tD.\tentailment", "1\tC.\tD.\tcontradiction"] * 10,
-        "dev_matched.tsv",
-        ("A.", "B."),
+        [f"0\tA.\tB.\t{label}" for label in ("neutral", "entailment", "contradiction")],
+        PAIR,
+        ("accuracy", 3),
     ),
 }
 
 
 @pytest.mark.parametrize("name", GLUE)
 def test_tasks_of_glue_are_read_as_they_are_published(name, tmp_path):
-    head, rows, dev, (text, pair) = GLUE[name]
-    (tmp_path / name).mkdir()
-    for file, some in (("train.tsv", rows), (dev, rows[:3])):
-        (tmp_path / name / file).write_text("\n".join(filter(None, [head, *some])) + "\n")
+    head, rows, first, kind = GLUE[name]
+    dev = tmp_path / name / ("dev_matched.tsv" if name == "MNLI" else "dev.tsv")
+    dev.parent.mkdir()
+    for file, some in ((dev.with_name("train.tsv"), rows * 10), (dev, rows)):
+        file.write_text("\n".join(filter(None, [head, *some])) + "\n")
     task = load_task(tmp_path / name)
-    assert (task.splits["test"][0].text, task.splits["test"][0].pair) == (text, pair)
-    assert len(task.splits["train"]) == len(rows) - len(rows) // 10
-    assert len(task.splits["dev"]) == len(rows) // 10
-    assert (task.metric, len(task.classes)) == {
-        "CoLA": (MCC, 2),
-        "STS-B": (SPEARMAN, 0),
-        "MNLI": ("accuracy", 3),
-    }.get(name, ("accuracy", 2))
-    (tmp_path / name / dev).write_text("nothing\tof\tit\n")
-    with pytest.raises(InputError, match="GLUE"):
-        load_task(tmp_path / name)
+    assert (task.splits["test"][0].text, task.splits["test"][0].pair) == first
+    assert (len(task.splits["train"]), len(task.splits["dev"])) == (9 * len(rows), len(rows))
+    assert (task.metric, len(task.classes)) == kind
+    dev.write_text("nothing\tof\tit\n")
+    refused("GLUE", load_task, tmp_path / name)
 
 
 # ---- tasks of symbols
@@ -148,18 +140,18 @@ def test_tasks_of_glue_are_read_as_they_are_published(name, tmp_path):
 def test_of_promoters_the_distance_of_the_boxes_alone_tells():
     found = promoters(400, np.random.default_rng(0))
     assert {len(e.symbols) for e in found} == {60}
-    near = {True: 0, False: 0}
+    near = Counter()
     for e in found:
         first, second = (e.symbols.find(box) for box in BOXES)
-        if min(first, second) >= 0 and second > first:
-            near[e.label == "promoter"] += 1
+        if 0 <= first < second:
+            near[e.label] += 1
             assert (16 <= second - first - 6 <= 18) == (e.label == "promoter")
-    assert min(near.values()) > 20
-    shares = [
+    assert min(near["promoter"], near["other"]) > 20
+    promoter, other = (
         np.mean([e.symbols.count("T") for e in found if e.label == label])
         for label in ("promoter", "other")
-    ]
-    assert abs(shares[0] - shares[1]) < 1
+    )
+    assert abs(promoter - other) < 1
 
 
 @pytest.mark.slow
