@@ -41,6 +41,10 @@ MADE = {
     "odsqa/run.sh": ["corpus/train-tts/"],
     "real_questions/run.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
     "real_questions/textless.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
+    "robustness/choose.sh": [
+        f"{arm}/" for arm in yaml.safe_load((ROOT / "recipes/robustness/choose.yaml").read_text())
+    ],
+    "robustness/downstream.sh": ["downstream/chosen.txt"],
     "robustness/run.sh": ["downstream/chosen.txt"],
     "spoken_squad/run.sh": ["source/dev-v1.1.json"],
     "text_side/run.sh": ["encoders/english/encoder/", "tasks/order/"],
@@ -56,6 +60,8 @@ RUNS = [
 RUNS += [("units/readers.sh", name) for name in ("base.yaml", "smoke.yaml", "kokoro.yaml")]
 RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.yaml")]
 RUNS += [("real_questions/textless.sh", f"textless{name}.yaml") for name in ("", "-smoke")]
+RUNS += [("robustness/downstream.sh", "downstream-small.yaml")]
+RUNS += [("robustness/choose.sh", "choose.yaml")]
 
 
 def record_commands(script, config, exp, bin):
@@ -82,9 +88,11 @@ def record_commands(script, config, exp, bin):
     text = (ROOT / "recipes" / script).with_name(config).read_text()
     text = re.sub(r"\bexp/[\w/-]+/(models|people-en|minisqa-en-robust)\b", "people-en", text)
     (bin / config).write_text(text)
-    command = ["bash", f"recipes/{script}", str(bin / config), str(exp)]
+    command = ["bash", f"recipes/{script}", str(bin / config), str(exp), str(exp / "source")]
+    if script == "robustness/choose.sh":
+        command, given["CONFIG"] = [*command[:2], str(exp)], str(bin / config)
     done = subprocess.run(
-        [*command, str(exp / "source")],
+        command,
         cwd=ROOT,
         env=os.environ | given,
         capture_output=True,
