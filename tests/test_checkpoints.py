@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -30,7 +29,8 @@ from speechssl.checkpoints import (
     find_checkpoint,
     quantise,
 )
-from speechssl.errors import InputError
+
+from .files import refused
 
 NAME, SHA = "someone/tiny-hubert", "0123456789abcdef0123456789abcdef01234567"
 WHOLE = {
@@ -65,42 +65,29 @@ def test_folders_come_first_then_models_with_and_without_their_owner(tmp_path, m
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "../models", "a name", "owner/.."])
 def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name):
-    with pytest.raises(
-        InputError,
-        match=(
-            r"found no text encoder at .*; give a folder with "
-            r"config.json.* or a hub id"
-        ),
-    ):
-        checkpoint_folder(name, "text encoder")
+    wanted = r"found no text encoder at .*; give a folder with config.json.* or a hub id"
+    refused(wanted, checkpoint_folder, name, "text encoder")
 
 
 # ---- the hub
 
 
 class _Hub(BaseHTTPRequestHandler):
-    files: ClassVar[dict[str, bytes]] = {}
-    asked: ClassVar[list[str]] = []
+    files: ClassVar[dict] = {}
 
     def do_HEAD(self):
         self.do_GET()
 
     def do_GET(self):
-        path = self.path.split("?")[0]
-        type(self).asked.append(path)
-        if path == f"/api/models/{NAME}" or path.startswith(f"/api/models/{NAME}/revision/"):
+        path, models = self.path.split("?")[0], f"/api/models/{NAME}"
+        file = path.split("/", 5)[-1] if path.startswith(f"/{NAME}/resolve/") else None
+        if path == models or path.startswith(f"{models}/revision/"):
             self._json({"id": NAME, "sha": SHA, "siblings": [{"rfilename": f} for f in self.files]})
-        elif path.startswith(f"/api/models/{NAME}/tree/"):
-            self._json(
-                [
-                    {"type": "file", "path": f, "size": len(b), "oid": _etag(b)}
-                    for f, b in self.files.items()
-                ]
-            )
-        elif (
-            path.startswith(f"/{NAME}/resolve/") and (name := path.split("/", 5)[-1]) in self.files
-        ):
-            self._send(200, self.files[name], ETag=f'"{_etag(self.files[name])}"')
+        elif path.startswith(f"{models}/tree/"):
+            listed = [{"path": f, "size": len(b), "oid": _etag(b)} for f, b in self.files.items()]
+            self._json([{"type": "file"} | entry for entry in listed])
+        elif file in self.files:
+            self._send(200, self.files[file], ETag=f'"{_etag(self.files[file])}"')
         else:
             self._send(404, b"", **{"X-Error-Code": "RepoNotFound"})
 
@@ -109,10 +96,9 @@ class _Hub(BaseHTTPRequestHandler):
 
     def _send(self, status, content, **headers):
         self.send_response(status)
-        for name, value in (
-            {"Content-Length": str(len(content)), "X-Repo-Commit": SHA} | headers
-        ).items():
-            self.send_header(name, value)
+        headers |= {"Content-Length": str(len(content)), "X-Repo-Commit": SHA}
+        for header in headers.items():
+            self.send_header(*header)
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(content)
@@ -125,39 +111,28 @@ def _etag(content):
     return hashlib.sha1(content).hexdigest()
 
 
-Ask = Callable[..., subprocess.CompletedProcess[str]]
+PROGRAM = """
+import sys
+from speechssl.checkpoints import checkpoint_folder
+print(checkpoint_folder(sys.argv[1], 'text encoder'))
+"""
 
 
 @pytest.fixture
 def hub(tmp_path):
     """A function (name, **environment) -> the process that looked for it, on a hub that has NAME
     alone."""
-    _Hub.files, _Hub.asked = dict(WHOLE), []
+    _Hub.files = dict(WHOLE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    program = (
-        "import sys; from speechssl.checkpoints import checkpoint_folder; "
-        "print(checkpoint_folder(sys.argv[1], 'text encoder'))"
-    )
+    kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    kept = {k: v for k, v in kept.items() if k not in (MODELS, "HF_HUB_OFFLINE")}
+    kept |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
+    kept |= {"HF_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(Path(__file__).parents[1])}
 
     def ask(name, **more):
-        address = f"http://127.0.0.1:{server.server_port}"
-        kept = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.lower().endswith("_proxy") and k not in (MODELS, "HF_HUB_OFFLINE")
-        }
-        changes = {
-            "HF_ENDPOINT": address,
-            "HF_HOME": str(tmp_path / "cache"),
-            "PYTHONPATH": str(Path(__file__).parents[1]),
-        }
-        return subprocess.run(
-            [sys.executable, "-c", program, name],
-            env=kept | changes | more,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "-c", PROGRAM, name]
+        return subprocess.run(command, env=kept | more, capture_output=True, text=True)
 
     yield ask, server
     server.shutdown()

@@ -73,23 +73,15 @@ def test_so_do_those_of_what_is_computed_of_several_scores(groups):
     """The difference of two systems that were drawn together is that of `paired_difference`,
     interval and p-value."""
     for scores, units in corpora(groups, True, 5):
-        cells = {}
-        for name, values in (("one", scores), ("other", np.zeros(len(scores)))):
-            rows = zip(values, units.labels, units.askers, strict=True)
-            cells[name] = [
-                ItemScore(str(i), voice, value, 1.0, voice, asker)
-                for i, (value, voice, asker) in enumerate(rows)
-            ]
+        zeros, cells = np.zeros(len(scores)), {}
+        for name, values in (("one", scores), ("other", zeros)):
+            rows = enumerate(zip(values, units.labels, units.askers, strict=True))
+            cells[name] = [ItemScore(str(i), v, x, 1.0, v, asker) for i, (x, v, asker) in rows]
         drawn = resample_cells(cells)
-        found, plain = (
-            combine_estimates(np.subtract, drawn["one"], drawn["other"]),
-            paired_difference(scores, np.zeros(len(scores)), units),
-        )
-        assert (
-            (found.unit, found.groups) == (plain.drawn, plain.groups) == ("voice × asker", groups)
-        )
+        found = combine_estimates(np.subtract, drawn["one"], drawn["other"])
+        plain = paired_difference(scores, zeros, units)
+        assert (found.unit, found.groups) == (plain.drawn, plain.groups)
+        assert (found.unit, found.groups) == ("voice × asker", groups)
         assert found.p_value == pytest.approx(plain.p_value)
-        interval = found.interval
-        assert (interval.low, interval.high) == pytest.approx(
-            (plain.low, plain.high), abs=0.05 * (plain.high - plain.low)
-        )
+        close, interval = 0.05 * (plain.high - plain.low), found.interval
+        assert interval.ends == pytest.approx((plain.low, plain.high), abs=close)

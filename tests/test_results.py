@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from speechssl.results import (
     Row,
     append_rows,
-    describe_range,
     drawn_sentence,
     order_conditions,
     read_rows,
@@ -21,21 +20,13 @@ from .files import refused
 
 ROW = Row("qa", "dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
 
-finite = st.floats(-1e6, 1e6)
+finite, bound = st.floats(-1e6, 1e6), {"low": st.none() | st.just(-1e7), "high": st.just(1e7)}
+cards = st.text(max_size=4) | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2)
+where = {"task": st.sampled_from(["qa", "ks"]), "encoder": st.sampled_from(["", "hubert"])}
+where |= {"system": st.text(max_size=4), "condition": st.text(max_size=3)}
+where |= {"snr_db": st.none() | finite, "metric": st.sampled_from(["FF1", "WER"])}
 rows = st.builds(
-    Row,
-    task=st.sampled_from(["qa", "ks"]),
-    system=st.text(max_size=4),
-    encoder=st.sampled_from(["", "hubert"]),
-    condition=st.text(max_size=3),
-    snr_db=st.none() | finite,
-    metric=st.sampled_from(["FF1", "WER"]),
-    value=finite,
-    low=st.none() | st.just(-1e7),
-    high=st.none() | st.just(1e7),
-    n=st.integers(0, 9),
-    seed=st.integers(0, 2),
-    card=st.text(max_size=4) | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    Row, **where, **bound, value=finite, n=st.integers(0, 9), seed=st.integers(0, 2), card=cards
 )
 
 
@@ -64,14 +55,8 @@ def test_appending_twice_changes_nothing(path):
 def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path):
     row = replace(ROW, card={"layer": 6, "k": 100})
     append_rows(path, [row, replace(row, metric="AOS")])
-    append_rows(
-        path,
-        [
-            replace(
-                row, card={"k": 100, "layer": 6}, value=60.0, low=None, high=None, n=401, snr_db=10
-            )
-        ],
-    )
+    again = replace(row, card={"k": 100, "layer": 6}, snr_db=10)
+    append_rows(path, [replace(again, value=60.0, low=None, high=None, n=401)])
     assert [(row.metric, row.value) for row in read_rows(path)] == [("FF1", 60.0), ("AOS", 51.25)]
 
 
@@ -157,21 +142,16 @@ def test_one_model_under_two_names_is_one_row_in_every_condition(path):
     assert found[2:] == [("hubert", "babble", 51.25)]
 
 
-def test_tables_say_what_is_drawn():
-    several = drawn_sentence(
-        [("a", "voice", 8), ("b", "passage", 9), ("c", "", 0), ("d", "voice", 8)]
-    )
-    assert several == "95 % intervals draw 8 voices (a, d) and 9 passages (b)."
-    assert drawn_sentence([("", "voice", 8), ("", "passage", 6)]) == (
-        "95 % intervals draw 8 voices and 6 passages."
-    )
-    assert drawn_sentence([("a", "passage", 4)]) == ""  # fewer than five have no interval
-    about = drawn_sentence([("", "passage (about these 3 voices)", 24), ("", "voice × asker", 8)])
-    assert about == "95 % intervals draw 24 passages (about these 3 voices) and 8 voices × askers."
-    assert [describe_range({n}, "query") for n in (1, 2)] == ["1 query", "2 queries"]
-    assert describe_range({4, 8}, "voice, recording") == "4 to 8 voices or recordings"
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ([("a", "voice", 8), ("b", "passage", 9), ("c", "", 0)], "8 voices (a) and 9 passages (b)"),
+        ([("", "voice", 8), ("", "passage", 6)], "8 voices and 6 passages"),
+        ([("", "voice × asker", 8)], "8 voices × askers"),
+        ([("a", "passage", 4)], ""),  # fewer than five have no interval
+    ],
+)
+def test_tables_say_what_is_drawn(found, sentence):
+    assert drawn_sentence(found) == (sentence and f"95 % intervals draw {sentence}.")
     drawn = replace(ROW, drawn="voice", groups=8)
-    assert results_table([drawn, replace(drawn, metric="WER")]).endswith(
-        "\n\n95 % intervals draw 8 voices."
-    )
-    assert not results_table([ROW]).endswith(".")
+    assert results_table([drawn]).endswith("\n\n95 % intervals draw 8 voices.")

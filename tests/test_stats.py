@@ -43,15 +43,11 @@ def test_questions_of_one_passage_are_not_independent():
     sqrt(20)."""
     each = np.random.default_rng(2).normal(size=50)
     repeated, passages = np.repeat(each, 20), units(np.repeat(np.arange(50), 20))
-    naive, clustered = (
-        mean_interval(repeated, resamples=2000),
-        mean_interval(repeated, passages, resamples=2000),
-    )
-    alone = mean_interval(each, resamples=2000)
-    assert (clustered.high - clustered.low) / (naive.high - naive.low) == pytest.approx(
-        20**0.5, rel=0.1
-    )
-    assert (clustered.low, clustered.high) == pytest.approx((alone.low, alone.high))
+    naive = mean_interval(repeated, resamples=2000)
+    clustered = mean_interval(repeated, passages, resamples=2000)
+    wider = (clustered.high - clustered.low) / (naive.high - naive.low)
+    assert wider == pytest.approx(20**0.5, rel=0.1)
+    assert clustered.ends == pytest.approx(mean_interval(each, resamples=2000).ends)
     assert (clustered.n, clustered.drawn, clustered.groups) == (1000, "group", 50)
 
 
@@ -120,14 +116,6 @@ def test_no_difference_at_all():
     assert (difference.value, difference.low, difference.high, difference.p_value) == (0, 0, 0, 1)
 
 
-def test_p_values_under_the_null_are_uniform():
-    generator = np.random.default_rng(5)
-    pairs = generator.normal(size=(300, 2, 60))
-    p = [paired_difference(a, b, seed=i, resamples=300).p_value for i, (a, b) in enumerate(pairs)]
-    assert 0.01 <= np.mean(np.array(p) < 0.05) <= 0.1
-    assert 0.4 <= np.mean(np.array(p) < 0.5) <= 0.6
-
-
 @pytest.mark.parametrize("wrong", [[], [1.0, float("nan")], [float("inf")]])
 def test_scores_that_are_refused(wrong):
     with pytest.raises(ValueError, match="must be finite"):
@@ -144,51 +132,25 @@ def scored(values, groups=None, weights=None):
 
 
 def test_a_cell_has_the_mean_and_nearly_the_interval_of_the_plain_bootstrap():
-    rng = np.random.default_rng(0)
-    values, groups = (
-        rng.integers(0, 2, 300).astype(float).tolist(),
-        [f"g{i % 40}" for i in range(300)],
-    )
+    values = np.random.default_rng(0).integers(0, 2, 300).astype(float).tolist()
+    groups = [f"g{i % 40}" for i in range(300)]
     found = resample_cells({"a": scored(values, groups)}, seed=3)["a"].interval
     plain = mean_interval(values, units(groups), seed=3)
-    assert found.value == pytest.approx(plain.value) and found.n == 300
-    assert (found.low, found.high) == pytest.approx((plain.low, plain.high), abs=0.006)
-
-
-def test_differences_are_paired():
-    rng = np.random.default_rng(1)
-    first = rng.normal(0.5, 0.3, 200)
-    second = first - 0.05 + rng.normal(0, 0.02, 200)
-    cells = resample_cells({"a": scored(first.tolist()), "b": scored(second.tolist())})
-    found = combine_estimates(np.subtract, cells["a"], cells["b"])
-    plain = paired_difference(first, second)
-    assert (found.interval.low, found.interval.high) == pytest.approx(
-        (plain.low, plain.high), abs=0.001
-    )
-    assert found.p_value == plain.p_value < 0.001
-    apart = np.sqrt(np.var(cells["a"].drawn) + np.var(cells["b"].drawn))
-    assert np.std(found.drawn) < apart / 5
+    assert (found.value, found.n) == (pytest.approx(plain.value), 300)
+    assert found.ends == pytest.approx(plain.ends, abs=0.006)
 
 
 def test_two_calls_about_the_same_groups_draw_the_same():
     values = np.random.default_rng(2).normal(size=50).tolist()
-    one = resample_cells({"a": scored(values)}, seed=1)["a"]
-    backwards = resample_cells(
-        {"x": list(reversed(scored(values))), "y": scored(values[::-1])}, seed=1
-    )["x"]
-    assert np.allclose(one.drawn, backwards.drawn)
-    assert not np.allclose(one.drawn, resample_cells({"a": scored(values)}, seed=2)["a"].drawn)
+    one = resample_cells({"a": scored(values)}, seed=1)["a"].drawn
+    backwards = {"x": scored(values)[::-1], "y": scored(values[::-1])}
+    assert np.allclose(one, resample_cells(backwards, seed=1)["x"].drawn)
+    assert not np.allclose(one, resample_cells({"a": scored(values)}, seed=2)["a"].drawn)
 
 
 def test_only_items_that_all_cells_have_count():
     found = resample_cells({"a": scored([1, 1, 0, 0]), "b": scored([1, 1, 0])})
     assert found["a"].value == found["b"].value == pytest.approx(2 / 3) and found["a"].n == 3
-
-
-def test_one_group_of_several_cells_says_nothing_about_the_spread():
-    found = resample_cells({"a": scored([1, 0, 1], ["g"] * 3), "b": scored([0, 0, 0], ["g"] * 3)})
-    assert not found["a"].interval.estimated and found["a"].interval.percent.ends == (None, None)
-    assert combine_estimates(np.subtract, found["a"], found["b"]).p_value == 1.0
 
 
 def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
@@ -213,12 +175,8 @@ def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
     values = np.random.default_rng(3).random(20).tolist()
     by_voice = resample_cells({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
     by_passage = resample_cells({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
-    assert (by_voice.unit, by_voice.groups, by_voice.interval.drawn, by_voice.interval.groups) == (
-        "voice",
-        5,
-        "voice",
-        5,
-    )
+    assert (by_voice.unit, by_voice.groups) == ("voice", 5)
+    assert (by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5)
     assert (by_passage.unit, by_passage.groups) == ("passage (about these 4 voices)", 20)
     mean = mean_estimate([by_voice, by_passage, by_voice])
     assert (mean.unit, mean.groups, mean.n) == ("voice, passage (about these 4 voices)", 5, 60)
@@ -248,11 +206,11 @@ def test_tasks_that_share_a_voice_are_drawn_together():
 
 
 def test_holm_comes_after_the_bound_of_few_voices():
-    cells = resample_cells(
-        {"a": spoken([1.0] * 16, "abcdefgh" * 2), "b": spoken([0.0] * 16, "abcdefgh" * 2)}
-    )
+    scores = {name: spoken([x] * 16, "abcdefgh" * 2) for name, x in (("a", 1.0), ("b", 0.0))}
+    cells = resample_cells(scores)
     p = combine_estimates(np.subtract, cells["a"], cells["b"]).p_value
-    assert p == 2 / 2**8 and holm([p] * 10)[0] == 10 * p
+    assert p == 2 / 2**8
+    assert holm([p] * 10)[0] == 10 * p
 
 
 def test_holm_by_hand():
@@ -262,9 +220,7 @@ def test_holm_by_hand():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_lies_between_the_p_value_and_bonferroni_and_keeps_the_order(p_values):
-    found = holm(p_values)
-    assert all(
-        p <= a <= min(1.0, len(p_values) * p) + 1e-12 for p, a in zip(p_values, found, strict=True)
-    )
-    order = np.argsort(p_values, kind="stable")
-    assert all(np.diff(np.array(found)[order]) >= 0)
+    found, given = np.array(holm(p_values)), np.array(p_values)
+    assert (given <= found).all()
+    assert (found <= np.minimum(1.0, len(given) * given) + 1e-12).all()
+    assert (np.diff(found[np.argsort(given, kind="stable")]) >= 0).all()

@@ -52,12 +52,8 @@ def test_parts_that_do_not_belong_together_are_refused(models):
     change_json(models / "dual/card.json", units={"codebook": "other"}, codebooks=[])
     refused("no reader of the units", load_systems, models, ["dual"])
     change_json(models / "units.card.json", encoder="0123456789abcdef")
-    refused(
-        "was not fitted on encoder .* but on encoder 0123456789abcdef",
-        load_systems,
-        models,
-        ["dual"],
-    )
+    wanted = "was not fitted on encoder .* but on encoder 0123456789abcdef"
+    refused(wanted, load_systems, models, ["dual"])
 
 
 @pytest.mark.slow
@@ -131,12 +127,11 @@ def test_systems_that_read_few_windows_say_so():
 MODELS = model_folder("people-en")
 
 
-def parts(**changes):
-    codebook = "people-en/units.safetensors"
-    given = {
-        name: value and Path(value) for name, value in ({"codebook": codebook} | changes).items()
-    }
-    return Parts("people-en/encoder", **given)
+def parts(codebook="people-en/units.safetensors", **changes):
+    given = {"codebook": codebook} | changes
+    return Parts(
+        "people-en/encoder", **{name: value and Path(value) for name, value in given.items()}
+    )
 
 
 @pytest.mark.slow
@@ -167,20 +162,15 @@ def test_a_head_is_copied_with_its_ngram_which_is_a_part(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"codebook": "people-en/words.safetensors", "dual": "people-en/dual"},
-            "dual is no reader of the units of",
-        ),
-        ({"dual": "people-en/text-qa"}, "is no reader of"),
-        ({"dual": "nowhere"}, "found no reader at nowhere"),
-        (
-            {"dual": "people-en/dual", "codebook": None},
-            "--dual people-en/dual reads units; give the codebook",
-        ),
+        (["words.safetensors", "dual"], "dual is no reader of the units of"),
+        (["units.safetensors", "text-qa"], "is no reader of"),
+        (["units.safetensors", "nowhere"], "found no reader at people-en/nowhere"),
+        ([None, "dual"], "--dual people-en/dual reads units; give the codebook"),
     ],
 )
 def test_parts_that_do_not_belong_together_leave_nothing(changes, message, tmp_path):
-    refused(message, bundle, parts(**changes), tmp_path / "mine")
+    codebook, dual = (name and f"people-en/{name}" for name in changes)
+    refused(message, bundle, parts(codebook, dual=dual), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 
