@@ -60,11 +60,10 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     ours = recogniser.transcribe(noise(4))
     assert len(ours.words) > 3
     assert ours.text == " ".join(theirs["text"].split())
-    expected = [
-        (o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"]))
-        for o in theirs["word_offsets"]
-    ]
-    assert [(w.text, w.start, w.end) for w in ours.words] == expected
+    for word, offset in zip(ours.words, theirs["word_offsets"], strict=True):
+        assert word.text == offset["word"]
+        assert word.start == GRID.seconds(offset["start_offset"])
+        assert word.end == GRID.seconds(offset["end_offset"])
 
 
 def test_a_delimiter_of_words_may_be_a_space(ctc_folder, tmp_path):

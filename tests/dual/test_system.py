@@ -144,15 +144,12 @@ def test_perfect_labels_always_overlap_the_answer(seed, start, length):
 @pytest.mark.slow
 @pytest.mark.parametrize(("mean", "least"), [(2.0, 0.985), (3.0, 0.98), (4.0, 0.975)])
 def test_oracle_on_answers_of_a_third_to_three_seconds(mean, least):
-    generator = np.random.default_rng(0)
-    spans = [
-        (start, start + length) for start, length in generator.uniform((0, 0.3), (16, 3), (300, 2))
-    ]
-    scores = [oracle(random_runs(generator, 20, mean), span) for span in spans]
+    rng = np.random.default_rng(0)
+    spans = [(start, start + length) for start, length in rng.uniform((0, 0.3), (16, 3), (300, 2))]
+    scores = [oracle(random_runs(rng, 20, mean), span) for span in spans]
     assert np.mean(scores) >= least
     # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between
     # that and its nearer border.
     spare = (mean - 1 + mean**2) / mean / 2 / HUBERT.frame_rate
-    assert np.mean(scores) == pytest.approx(
-        np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004
-    )
+    expected = np.mean([2 / (2 + spare / (end - start)) for start, end in spans])
+    assert np.mean(scores) == pytest.approx(expected, abs=0.004)
