@@ -21,14 +21,15 @@ from speechssl.timing import RunLength
 
 FLOATS = st.floats(allow_nan=False)
 PARTS = st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=3)
-FEATURES = st.recursive(
-    PARTS,
-    lambda x: (
-        st.lists(x, max_size=3)
-        | st.lists(x, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), x, max_size=3)
-    ),
-)
+KEYS = st.text(max_size=3) | st.integers()
+
+
+def nested(parts):
+    lists = st.lists(parts, max_size=3)
+    return lists | lists.map(tuple) | st.dictionaries(KEYS, parts, max_size=3)
+
+
+FEATURES = st.recursive(PARTS, nested)
 
 
 @given(FEATURES)

@@ -24,12 +24,11 @@ from ..files import contents, read_lines, refused
 from .conftest import same
 
 
-def extract(extractor, source, out, size=2, workers=2, share=None, **options):
-    recordings = source if isinstance(source, list) else list_recordings(source, **options)
-    card = source_card(source, options.get("split"), options.get("passages"))
-    return extract_corpus(
-        ShardMaker(extractor, out, size), recordings, LocalEngine(workers), card, share
-    )
+def extract(extractor, source, out, size=2, workers=2, share=None, split=None):
+    recordings = list_recordings(source, **{"split": split} if split else {})
+    maker = ShardMaker(extractor, out, size)
+    card = source_card(source, split, None)
+    return extract_corpus(maker, recordings, LocalEngine(workers), card, share)
 
 
 def times(folder):
