@@ -54,7 +54,7 @@ def trained(table, steps=80):
 
 @pytest.mark.slow
 def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table):
-    model, seen = trained(table, 1.0)
+    model, seen = trained(table)
     assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
     codes = model.encoder.eval().encode_words(table)
