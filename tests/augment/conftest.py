@@ -16,10 +16,7 @@ def voices(tmp_path):
     """Five "people": a carrier each, with syllables of 0.2 s and pauses of 0.1 s."""
     time = np.arange(2 * SAMPLE_RATE) / SAMPLE_RATE
     for person in range(5):
-        voice = (
-            0.3
-            * np.sin(2 * np.pi * (110 + 37 * person) * time)
-            * ((time + 0.05 * person) % 0.3 < 0.2)
-        )
-        write_flac(tmp_path / "voices" / f"{person}.flac", voice)
+        carrier = 0.3 * np.sin(2 * np.pi * (110 + 37 * person) * time)
+        syllables = (time + 0.05 * person) % 0.3 < 0.2
+        write_flac(tmp_path / "voices" / f"{person}.flac", carrier * syllables)
     return tuple(sorted((tmp_path / "voices").iterdir()))

@@ -79,10 +79,8 @@ def test_every_noise_has_the_asked_snr_and_is_the_same_at_each(kind):
 def test_a_set_gives_each_utterance_one_member():
     condition, distorter = parse_condition("m+g+r@5"), Distorter(1)
     members = [distorter.steps(condition, f"u{i}")[0] for i in range(2000)]
-    shares = {
-        text: np.mean([member.text == text for member in members]) for text in ("m@5", "g@5", "r")
-    }
-    assert shares == pytest.approx({"m@5": 0.3, "g@5": 0.4, "r": 0.3}, abs=0.04)
+    found, shares = [member.text for member in members], {"m@5": 0.3, "g@5": 0.4, "r": 0.3}
+    assert {text: found.count(text) / 2000 for text in shares} == pytest.approx(shares, abs=0.04)
     at_zero = [distorter.steps(parse_condition("m+g+r@0"), f"u{i}")[0].kind for i in range(50)]
     assert at_zero == [member.kind for member in members[:50]]  # the same at every SNR
 
@@ -90,11 +88,9 @@ def test_a_set_gives_each_utterance_one_member():
 def test_a_chain_is_its_steps_in_order_and_clean_is_the_input():
     samples, distorter = steady(8000), Distorter(2)
     assert distorter.apply(samples, Condition("clean"), "u1") is samples
-    room, noise = parse_condition("reverb@0.5"), parse_condition("pink@5")
+    chain, room, noise = map(parse_condition, ("reverb@0.5+pink@5", "reverb@0.5", "pink@5"))
     expected = distorter.apply(distorter.apply(samples, room, "u1"), noise, "u1")
-    np.testing.assert_array_equal(
-        distorter.apply(samples, parse_condition("reverb@0.5+pink@5"), "u1"), expected
-    )
+    np.testing.assert_array_equal(distorter.apply(samples, chain, "u1"), expected)
 
 
 @pytest.mark.parametrize(
@@ -140,20 +136,13 @@ def speech(key):
 @pytest.fixture
 def texts(tmp_path):
     """Conditions of all kinds; the recordings lie in the folder of the manifest."""
+    street, rir = tmp_path / "street", tmp_path / "rir"
     for i in range(3):
-        write_flac(
-            tmp_path / "street" / f"{i}.flac",
-            0.1 * np.random.default_rng(i).standard_normal(9_000 + 9_000 * i),
-        )
+        noise = np.random.default_rng(i).standard_normal(9_000 + 9_000 * i)
+        write_flac(street / f"{i}.flac", 0.1 * noise)
     impulse = 0.9 * np.exp(-np.arange(1600) / 200) * np.random.default_rng(5).uniform(-1, 1, 1600)
-    write_flac(tmp_path / "rir" / "hall.flac", impulse)
-    return [
-        *GENERATED,
-        f"{tmp_path / 'street'}@5",
-        f"rir={tmp_path / 'rir'}",
-        f"reverb@0.4+{tmp_path / 'street'}@5",
-        "babble@5",
-    ]
+    write_flac(rir / "hall.flac", impulse)
+    return [*GENERATED, f"{street}@5", f"rir={rir}", f"reverb@0.4+{street}@5", "babble@5"]
 
 
 @pytest.fixture
@@ -163,9 +152,8 @@ def distorter(voices):
 
 @pytest.fixture
 def manifest(texts, distorter, tmp_path):
-    return freeze(
-        [parse_condition(t) for t in texts], LENGTHS, distorter, tmp_path / "frozen.jsonl"
-    )
+    conditions = list(map(parse_condition, texts))
+    return freeze(conditions, LENGTHS, distorter, tmp_path / "frozen.jsonl")
 
 
 def test_the_same_mixtures_to_the_bit(manifest, texts, distorter):
@@ -174,10 +162,8 @@ def test_the_same_mixtures_to_the_bit(manifest, texts, distorter):
     for condition in map(parse_condition, texts):
         frozen.check(condition)
         for key in LENGTHS:
-            np.testing.assert_array_equal(
-                frozen.apply(speech(key), condition, key),
-                distorter.apply(speech(key), condition, key),
-            )
+            one, other = (d.apply(speech(key), condition, key) for d in (frozen, distorter))
+            np.testing.assert_array_equal(one, other)
 
 
 def test_what_was_not_frozen_or_has_changed_is_refused(manifest, texts, tmp_path):

@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 from speechssl.audio import SAMPLE_RATE, to_int16, write_flac
 from speechssl.augment import training
 from speechssl.augment.sounds import draw_clips
-from speechssl.augment.training import (
-    Library,
-    decode_recordings,
-    parse_distortions,
-)
+from speechssl.augment.training import Library, decode_recordings, parse_distortions
 from speechssl.errors import InputError
 
 from ..files import refused
@@ -68,14 +64,10 @@ def every_kind(tmp_path_factory):
     folder = tmp_path_factory.mktemp("noises")
     for i, seconds in enumerate((0.3, 1.5, 4.0)):  # some shorter than a crop
         write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
+    folders = {"voices": folder, "street": folder}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "draw_clips", lambda seed: draw_clips(seed, 4, 1.0))
-        return parse_distortions(
-            "m+g+r+p+b+c+s+street",
-            {"voices": folder, "street": folder},
-            probability=(1, 1),
-            double=0.3,
-        )
+        return parse_distortions("m+g+r+p+b+c+s+street", folders, probability=(1, 1), double=0.3)
 
 
 @PROPERTY
@@ -130,32 +122,21 @@ def test_shares_and_probability_are_kept():
         assert counts[2] / (counts[1] + counts[2]) == pytest.approx(0.75, abs=0.04)
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [
-        np.zeros(0, np.float32),
-        np.zeros(4000, np.float32),
-        np.full(4000, np.nan, np.float32),
-        np.full(900, 1e-6, np.float32),
-    ],
-    ids=["empty", "zero", "nan", "faint"],
-)
-def test_silence_stays_clean(every_kind, samples):
+@pytest.mark.parametrize(("count", "level"), [(0, 0.0), (4000, 0.0), (4000, np.nan), (900, 1e-6)])
+def test_silence_stays_clean(every_kind, count, level):
+    samples = np.full(count, level, np.float32)
     for i in range(20):
         distorted, domain = every_kind.apply(samples, (i,), 0.5)
-        assert domain == 0 and distorted is samples
+        assert domain == 0
+        assert distorted is samples
 
 
-def test_snrs_over_the_whole_signal_count_its_silence():
+@pytest.mark.parametrize(("over", "snr"), [("signal", 5), ("active", 5 - 10 * np.log10(4))])
+def test_snrs_over_the_whole_signal_count_its_silence(over, snr):
     samples = np.concatenate([speech(), np.zeros(3 * SAMPLE_RATE, np.float32)])
-    over = {
-        name: parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=name)
-        for name in ("active", "signal")
-    }
-    assert snr_db(samples, over["signal"].apply(samples, (0, 0))[0]) == pytest.approx(5, abs=0.01)
-    assert snr_db(samples, over["active"].apply(samples, (0, 0))[0]) == pytest.approx(
-        5 - 10 * np.log10(4), abs=0.1
-    )
+    distortions = parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=over)
+    found = snr_db(samples, distortions.apply(samples, (0, 0))[0])
+    assert found == pytest.approx(snr, abs=0.01 if over == "signal" else 0.1)
 
 
 @pytest.mark.parametrize(

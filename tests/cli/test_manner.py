@@ -71,9 +71,8 @@ def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call, tmp_path):
         results: Path
 
         def run(self):
-            row = Row(
-                "order", "head", "bert", "clean", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, ""
-            )
+            estimate = ("accuracy", 50.0, 40.0, 60.0, 9, 0, "")
+            row = Row("order", "head", "bert", "clean", None, *estimate)
             append_rows(self.results / "results.jsonl", [row])
 
     code, out, _ = call(Adds(tmp_path), "--json")

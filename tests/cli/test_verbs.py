@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechssl.cli import (
-    GROUPS,
-    VERBS,
-    config_of,
-    function_of,
-    main,
-    overview,
-    parse_arguments,
-)
+from speechssl.cli import GROUPS, VERBS, config_of, function_of, main, overview, parse_arguments
 from speechssl.cli.parser import make_parser
 from speechssl.options import BERT, HUBERT, PLAIN, Adam
 
