@@ -22,6 +22,9 @@ NEW |= {"train dual": "models/dual", "evaluate qa": "qa"}  # what a stage makes
 VARIES = ("log.jsonl", "training_args.bin", "sums.json")  # hold seconds, or the hash of what does
 
 
+NAMES = ("units.corpus", "dual.train", "eval.spoken_qa", "encoders.export")
+
+
 def before(chain, root, stage):
     """A copy of the chain without what the stage makes."""
     shutil.rmtree(root, ignore_errors=True)
@@ -34,15 +37,12 @@ def before(chain, root, stage):
 def made(root, stage):
     """The files that a stage made, by name. Cards of training hold seconds and memory: the weights
     count."""
+    varies = (*VARIES, "card.json") if stage == "train dual" else VARIES
     found = {}
     for top in root.glob(NEW[stage]):
         for path in [top] if top.is_file() else sorted(p for p in top.rglob("*") if p.is_file()):
             name = path.relative_to(root).as_posix()
-            if (
-                path.name not in VARIES
-                and "checkpoints" not in name
-                and not (stage == "train dual" and path.name == "card.json")
-            ):
+            if path.name not in varies and "checkpoints" not in name:
                 found[name] = path.read_bytes()
     return found
 
@@ -51,19 +51,8 @@ def made(root, stage):
 def start():
     """Starts a verb in a process that has its imports already."""
     context = multiprocessing.get_context("forkserver")
-    names = (
-        "speechssl.units.corpus",
-        "speechssl.dual.train",
-        "speechssl.eval.spoken_qa",
-        "speechssl.encoders.export",
-    )
-    context.set_forkserver_preload(
-        [
-            *names,
-            "transformers.models.hubert.modeling_hubert",
-            "transformers.models.bert.modeling_bert",
-        ]
-    )
+    models = [f"transformers.models.{name}.modeling_{name}" for name in ("hubert", "bert")]
+    context.set_forkserver_preload([*(f"speechssl.{name}" for name in NAMES), *models])
 
     def begin(arguments):
         process = context.Process(target=main, args=([*map(str, arguments), "-q"],))
@@ -74,13 +63,7 @@ def start():
 
 
 @pytest.mark.parametrize("stage", STAGES if THOROUGH else STAGES[2:3])
-def test_a_killed_stage_ends_in_the_same_bytes(
-    stage,
-    stages,
-    chain,
-    tmp_path,
-    start,
-):
+def test_a_killed_stage_ends_in_the_same_bytes(stage, stages, chain, tmp_path, start):
     chance = random.Random(stage)
     root = tmp_path / "chain"  # its name is in results
     steps = 40 if stage == "train dual" else 4
