@@ -91,9 +91,7 @@ def test_a_number_that_grows_goes_on_and_does_not_shrink(tmp_path):
     refused("steps differs", stage(tmp_path, {}, {"steps": 2}, grows="options.steps").__enter__)
 
 
-def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(
-    tmp_path,
-):
+def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp_path):
     with pytest.raises(InputError, match="too large"), stage(tmp_path / "a", {"window": 600}):
         (tmp_path / "a/tokenizer.json").write_text("{}")
         raise InputError("too large")

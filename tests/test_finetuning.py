@@ -18,19 +18,9 @@ from transformers import (
     WavLMModel,
 )
 
+from speechssl import finetuning
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import MissingExtra
-from speechssl.finetuning import (
-    BOTTLENECK,
-    METHODS,
-    RANK,
-    Bottleneck,
-    add_modules,
-    added_modules,
-    merge_lora,
-    train_only,
-    trained_parameters,
-)
 from speechssl.options import TEXT_FAMILIES
 from speechssl.textlm.encoders import load_text_encoder, make_encoder
 
@@ -85,12 +75,12 @@ def computer(family, checkpoint):
 
 @pytest.mark.parametrize("family", ["BERT", "DistilBERT", "ModernBERT", "T5"])
 def test_methods_train_what_they_say_and_always_what_reads_and_writes(family, checkpoint):
-    for method in (name for name in METHODS if name != "lora"):
+    for method in (name for name in finetuning.METHODS if name != "lora"):
         model = computer(family, checkpoint)
         if method == "biases" and family in ("T5", "ModernBERT"):
-            refused("has no biases to train", train_only, model.encoder, method)
+            refused("has no biases to train", finetuning.train_only, model.encoder, method)
             continue
-        train_only(model.encoder, method)
+        finetuning.train_only(model.encoder, method)
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
         assert {"read.weight", "read.bias", "write.weight", "write.bias"} <= learnt
         inside = {name.lower() for name in learnt if name.startswith("encoder.")}
@@ -107,7 +97,7 @@ def test_methods_train_what_they_say_and_always_what_reads_and_writes(family, ch
             assert inside == {"encoder.layer_shares"}
         elif method == "all":
             own = [w.numel() for n, w in model.named_parameters() if ".pooler." not in n]
-            assert trained_parameters(model) == sum(own)
+            assert finetuning.trained_parameters(model) == sum(own)
         assert (method == "none") == (not inside)
 
 
@@ -117,7 +107,7 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     own = {name for name, _ in model.encoder.named_parameters()}
     with torch.no_grad():
         before = model.logits(SHOWN)
-    train_only(model.encoder, "adapters")
+    finetuning.train_only(model.encoder, "adapters")
     places = {
         re.sub(r"\.adapter\..*", "", name)
         for name, _ in model.encoder.named_parameters()
@@ -131,10 +121,13 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     # close to identity
     assert not torch.equal(close, before) and torch.allclose(close, before, atol=0.3)
     check_gradients(model.encoder, model.logits(SHOWN).sum())
-    train_only(model.encoder, "weighted-sum")
+    finetuning.train_only(model.encoder, "weighted-sum")
     assert model.encoder.layer_shares.shape == (model.encoder.config.num_hidden_layers + 1,)
     assert own < {name for name, _ in model.encoder.named_parameters()}
-    assert added_modules(model.encoder) == {"adapters": BOTTLENECK, "weighted_sum": True}
+    assert finetuning.added_modules(model.encoder) == {
+        "adapters": finetuning.BOTTLENECK,
+        "weighted_sum": True,
+    }
     model.logits(SHOWN).sum().backward()
     assert model.encoder.layer_shares.grad is not None
     assert model.encoder.layer_shares.grad.abs().sum() > 0
@@ -147,10 +140,10 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
 @pytest.mark.parametrize("device", ["adapters", PEFT])
 def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(kind, config, before, device):
     model = kind(config(**SOUND, do_stable_layer_norm=before)).eval()
-    train_only(model, device)
+    finetuning.train_only(model, device)
     assert (
         sum(
-            isinstance(module, Bottleneck) or hasattr(module, "lora_A")
+            isinstance(module, finetuning.Bottleneck) or hasattr(module, "lora_A")
             for module in model.modules()
         )
         == 4
@@ -161,15 +154,15 @@ def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(kind, confi
 @pytest.mark.parametrize("device", ["adapters", PEFT])
 def test_attention_that_does_not_call_its_matrices_is_refused(device):
     model = WavLMModel(WavLMConfig(**SOUND))
-    refused(f"{device} would train nothing", train_only, model, device)
-    assert not added_modules(model)
+    refused(f"{device} would train nothing", finetuning.train_only, model, device)
+    assert not finetuning.added_modules(model)
 
 
 def test_all_shares_on_the_last_layer_give_its_output(checkpoint):
     model = computer("BERT", checkpoint)
     with torch.no_grad():
         plain = model.logits(SHOWN)
-        add_modules(model.encoder, {"weighted_sum": True})
+        finetuning.add_modules(model.encoder, {"weighted_sum": True})
         assert not torch.allclose(model.logits(SHOWN), plain, atol=1e-4)
         model.encoder.layer_shares[-1] = 1e4
         assert torch.allclose(model.logits(SHOWN), plain, atol=1e-5)
@@ -180,18 +173,18 @@ def test_all_shares_on_the_last_layer_give_its_output(checkpoint):
 def test_lora_merges_into_the_encoder(family, device, checkpoint):
     model = computer(family, checkpoint)
     names = set(model.state_dict())
-    train_only(model.encoder, device)
+    finetuning.train_only(model.encoder, device)
     learnt = {
         name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad
     }
-    assert learnt and all(RANK in weight.shape for weight in learnt.values())
+    assert learnt and all(finetuning.RANK in weight.shape for weight in learnt.values())
     check_gradients(model.encoder, model.logits(SHOWN).sum())
     with torch.no_grad():
         before = model.logits(SHOWN)
         for weight in learnt.values():
             weight.normal_(std=0.5)
         changed = model.logits(SHOWN)
-        merge_lora(model.encoder)
+        finetuning.merge_lora(model.encoder)
         assert set(model.state_dict()) == names
         assert not torch.allclose(changed, before, atol=1e-3)
         assert torch.allclose(model.logits(SHOWN), changed, atol=1e-4)
@@ -200,8 +193,8 @@ def test_lora_merges_into_the_encoder(family, device, checkpoint):
 def test_what_a_method_does_not_fit_is_one_sentence(monkeypatch):
     small = MobileBertConfig(**TINY, embedding_size=16, intra_bottleneck_size=16)
     mobile = make_encoder(small.to_dict())
-    refused("adapters find 12 places", train_only, mobile, "adapters")
-    assert not added_modules(mobile)
+    refused("adapters find 12 places", finetuning.train_only, mobile, "adapters")
+    assert not finetuning.added_modules(mobile)
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtra, match="--trained lora needs the extra peft"):
-        train_only(mobile, "lora")
+        finetuning.train_only(mobile, "lora")

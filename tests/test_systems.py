@@ -74,9 +74,7 @@ def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(m
 
 
 @pytest.mark.slow
-def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
-    models,
-):
+def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(models):
     shutil.rmtree(models / "encoder")
     text, given = load_systems(models, ["text", "cascade-given"])
     said = "anna lost silver lanterns"

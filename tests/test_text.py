@@ -185,9 +185,7 @@ def test_pieces_stand_at_their_offsets(text, language, wanted):
 
 
 @given(st.text(max_size=30))
-def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_white_space(
-    text,
-):
+def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_white_space(text):
     for language in ("en", "zh"):
         assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
         assert not any(not token or token != token.strip() for token in tokens(text, language))

@@ -91,13 +91,7 @@ def record_commands(script, config, exp, bin):
     command = ["bash", f"recipes/{script}", str(bin / config), str(exp), str(exp / "source")]
     if script == "robustness/choose.sh":
         command, given["CONFIG"] = [*command[:2], str(exp)], str(bin / config)
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | given,
-        capture_output=True,
-        text=True,
-    )
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | given, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = (bin / "record").read_text().splitlines()
     return [line.split("\037")[:-1] for line in lines]

@@ -97,9 +97,7 @@ def spoken(root, articles):
     return root
 
 
-def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(
-    tmp_path,
-):
+def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(tmp_path):
     readings = [spoken(tmp_path / name, 12) for name in ("one", "two")]
     settings = {
         "split": "train",

@@ -59,9 +59,7 @@ def scored(exp, arm, clean, noisy, units=0.2, steps=7):
     write_json(exp / arm / "encoder/card.json", {"training": {"steps": steps}})
 
 
-def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(
-    tmp_path,
-):
+def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(tmp_path):
     scored(tmp_path, "start", [0.8] * 5, [0.1] * 5, 0.9)
     scored(tmp_path, "base", [0.8] * 5, [0.5] * 5, 0.2)
     scored(tmp_path, "distil-0", [0.7] * 5, [0.9] * 5, 0.1)  # gives up clean speech

@@ -108,9 +108,7 @@ def test_slue_sqa5(tmp_path):
     assert read_json(tmp_path / "models/units.card.json")["K"] == 20
 
 
-def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_training_set(
-    tmp_path,
-):
+def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_training_set(tmp_path):
     printed = smoke("spoken_squad", tmp_path / "exp")
     found = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "exp/test/results.jsonl")}
     assert found["text", "wer"] == 0 < found["cascade-given", "wer"]

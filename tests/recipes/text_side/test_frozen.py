@@ -12,17 +12,7 @@ from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
-from textside.puzzles import (
-    apply_outer_operator,
-    copy_and_vote,
-    copy_shown,
-    draw_expression,
-    evaluate,
-    list_digits,
-    load_puzzle,
-    measure_depth,
-    read_signs,
-)
+from textside import puzzles
 from textside.runs import read_runs
 from textside.starts import begin
 
@@ -34,7 +24,7 @@ def options(task, results, encoder, steps=2, **changes):
 
 
 def test_bit_memory_shows_the_string_once_whole_and_once_masked():
-    puzzle = load_puzzle("bit-memory", 100)
+    puzzle = puzzles.load_puzzle("bit-memory", 100)
     shown, wanted = puzzle.batch(0, 4, 0)
     assert shown.shape == (4, puzzle.places, 50) == (4, 12, 50) and wanted.shape == (4, 100)
     strings, masked = shown[:, :10].reshape(4, 5, 100), shown[:, 10:].reshape(4, 100)
@@ -45,7 +35,7 @@ def test_bit_memory_shows_the_string_once_whole_and_once_masked():
 
 
 def test_bit_xor_is_one():
-    shown, wanted = load_puzzle("bit-xor").batch(0, 50, 0)
+    shown, wanted = puzzles.load_puzzle("bit-xor").batch(0, 50, 0)
     first, second = shown[:, :5, 0] > 0, shown[:, 5:, 0] > 0
     assert np.array_equal(first ^ second, wanted.astype(bool))
 
@@ -68,13 +58,13 @@ def read(signs):
 
 @given(st.integers(0, 10**6), st.integers(8, 60))
 def test_expressions_fit_and_have_their_value(seed, places):
-    signs, value = draw_expression(np.random.default_rng(seed), places)
+    signs, value = puzzles.draw_expression(np.random.default_rng(seed), places)
     assert len(signs) <= places and read(signs) == value
 
 
 def test_listops_are_shown_from_the_right_with_all_their_signs():
-    assert evaluate("MED", [1, 2, 4, 9]) == 3 and evaluate("SUM_MOD", [7, 8]) == 5
-    shown, wanted = load_puzzle("listops", 30).batch(3, 20, 1)
+    assert puzzles.evaluate("MED", [1, 2, 4, 9]) == 3 and puzzles.evaluate("SUM_MOD", [7, 8]) == 5
+    shown, wanted = puzzles.load_puzzle("listops", 30).batch(3, 20, 1)
     assert shown.shape == (20, 30, 16) and np.array_equal(shown.sum(2), np.ones((20, 30)))
     signs = [*map(str, range(10)), "[MIN", "[MAX", "[MED", "[SUM_MOD", "]"]
     for line, (value,) in zip(shown.argmax(2), wanted, strict=True):
@@ -103,22 +93,22 @@ def shown_expression(written, places=14):
 )
 def test_the_floor_of_listops_is_the_outer_operator_over_all_digits(written, guess, deep, count):
     shown = shown_expression(written)
-    signs = read_signs(shown[0])
-    assert apply_outer_operator(shown).tolist() == [[guess]]
+    signs = puzzles.read_signs(shown[0])
+    assert puzzles.apply_outer_operator(shown).tolist() == [[guess]]
     assert signs == written.split()
-    assert measure_depth(signs) == deep
-    assert len(list_digits(signs)) == count
+    assert puzzles.measure_depth(signs) == deep
+    assert len(puzzles.list_digits(signs)) == count
 
 
 def test_the_floors_of_bit_memory_copy_what_is_shown_and_vote_where_it_is_masked():
     strings = [[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, -1], [-1, 1, 1, -1]]
     # the second string, of which two bits are masked
     shown = np.array([[*strings, [0, -1, 0, -1]]], np.float32)
-    assert copy_shown(shown).tolist() == [[0, 0, 0, 0]]
-    assert copy_and_vote(shown).tolist() == [[1, 0, 0, 0]]
-    shown, wanted = load_puzzle("bit-memory", 40).draw_test(500)
+    assert puzzles.copy_shown(shown).tolist() == [[0, 0, 0, 0]]
+    assert puzzles.copy_and_vote(shown).tolist() == [[1, 0, 0, 0]]
+    shown, wanted = puzzles.load_puzzle("bit-memory", 40).draw_test(500)
     masked = shown[:, 5] == 0
-    copied, voted = copy_shown(shown) == wanted, copy_and_vote(shown) == wanted
+    copied, voted = puzzles.copy_shown(shown) == wanted, puzzles.copy_and_vote(shown) == wanted
     assert copied[~masked].all() and voted[~masked].all()
     assert copied.mean() == pytest.approx(0.75, abs=0.01)
     # the string itself is one of five
@@ -131,14 +121,14 @@ def test_every_task_is_scored_with_its_floors_on_the_same_examples(checkpoint, t
     assert runs.keys() == {"frozen-0", "majority-0", "outer-operator-0"}
     arms = {r.encoder for r in read_rows(tmp_path / "results.jsonl")}
     assert arms == {"frozen", "majority", "outer-operator"}
-    shown, wanted = load_puzzle("listops", 12).draw_test(12)
-    expected = (apply_outer_operator(shown) == wanted)[:, 0].astype(float)
+    shown, wanted = puzzles.load_puzzle("listops", 12).draw_test(12)
+    expected = (puzzles.apply_outer_operator(shown) == wanted)[:, 0].astype(float)
     floor = {int(i): share for i, (_, share) in runs["outer-operator-0"]["items"].items()}
     assert floor == dict(enumerate(expected))
     assert runs["frozen-0"]["items"].keys() == runs["outer-operator-0"]["items"].keys()
-    signs = read_signs(shown[3])
+    signs = puzzles.read_signs(shown[3])
     depth, digits = runs["majority-0"]["expressions"]["3"]
-    assert (depth, digits) == (measure_depth(signs), len(list_digits(signs)))
+    assert (depth, digits) == (puzzles.measure_depth(signs), len(puzzles.list_digits(signs)))
 
 
 def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(checkpoint, tmp_path):

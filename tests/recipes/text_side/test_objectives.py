@@ -11,19 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from textside.objectives import (
-    CAUSAL,
-    IGNORE,
-    LONGEST_SPAN,
-    CausalModel,
-    Pretraining,
-    PretrainingBatches,
-    choose_tokens,
-    load_causal,
-    make_gpt2,
-    save_causal,
-    set_rows,
-)
+from textside import objectives
 from textside.options import Objective
 
 OBJECTIVES = get_args(Objective)
@@ -38,7 +26,7 @@ def source(rng, length):
 
 
 def batches(objective, **more):
-    return PretrainingBatches(
+    return objectives.PretrainingBatches(
         source, objective, SPECIALS, np.arange(4, V), **{"batch": 8, "length": 32, "seed": 1} | more
     )
 
@@ -50,7 +38,7 @@ def batches(objective, **more):
 )
 def test_pieces_are_whole_and_apart(begins, seed, objective):
     words = np.array(begins)
-    pieces = choose_tokens(np.random.default_rng(seed), words, 0.15, objective)
+    pieces = objectives.choose_tokens(np.random.default_rng(seed), words, 0.15, objective)
     flat = np.concatenate(pieces)
     assert len(flat) and len(set(flat)) == len(flat) and flat.min() >= 0 and flat.max() < len(words)
     if objective == "span":
@@ -61,8 +49,8 @@ def test_pieces_are_whole_and_apart(begins, seed, objective):
 
 def test_whole_words_and_spans_are_masked_to_their_ends():
     words = np.arange(400) % 4 == 0
-    for objective, longest in (("whole-word", 4), ("span", 4 * LONGEST_SPAN)):
-        pieces = choose_tokens(np.random.default_rng(0), words, 0.15, objective)
+    for objective, longest in (("whole-word", 4), ("span", 4 * objectives.LONGEST_SPAN)):
+        pieces = objectives.choose_tokens(np.random.default_rng(0), words, 0.15, objective)
         assert all(p[0] % 4 == 0 and len(p) % 4 == 0 and len(p) <= longest for p in pieces)
         assert sum(map(len, pieces)) / 400 == pytest.approx(0.15, abs=0.05)
     assert max(map(len, pieces)) > 4
@@ -70,7 +58,7 @@ def test_whole_words_and_spans_are_masked_to_their_ends():
 
 def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left():
     made = batches("mlm", batch=400, length=34)(0)
-    asked = made["labels"] != IGNORE
+    asked = made["labels"] != objectives.IGNORE
     seen, gold = made["ids"][asked], made["labels"][asked]
     shares = [
         float((seen == MASK).float().mean()),
@@ -87,10 +75,10 @@ def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left():
 def test_edges_of_a_span_lie_beside_it_and_places_count_from_its_beginning():
     made = batches("span", batch=30, length=60)(0)
     for labels, edges, place in zip(made["labels"], made["edges"], made["place"], strict=True):
-        for at in (labels != IGNORE).nonzero()[:, 0].tolist():
+        for at in (labels != objectives.IGNORE).nonzero()[:, 0].tolist():
             left, right = edges[at].tolist()
-            assert left < at < right and labels[left] == labels[right] == IGNORE
-            assert all(labels[i] != IGNORE for i in range(left + 1, right))
+            assert left < at < right and labels[left] == labels[right] == objectives.IGNORE
+            assert all(labels[i] != objectives.IGNORE for i in range(left + 1, right))
             assert place[at] == at - left - 1
 
 
@@ -100,7 +88,7 @@ def test_exchanged_pieces_are_cut_where_a_sentence_begins():
     for ids, labels, segments, swapped in zip(
         made["ids"], made["labels"], made["segments"], made["swapped"], strict=True
     ):
-        whole = torch.where(labels == IGNORE, ids, labels)
+        whole = torch.where(labels == objectives.IGNORE, ids, labels)
         at = int((whole == SEP).nonzero()[0])
         assert segments[: at + 1].eq(0).all() and segments[at + 1 : 33].eq(1).all()
         first, second = whole[1:at], whole[at + 1 : -1]
@@ -109,12 +97,12 @@ def test_exchanged_pieces_are_cut_where_a_sentence_begins():
         assert len(a) % 6 == 0 and (int(a[-1]) - 4 + 1) % 36 == int(b[0]) - 4
 
 
-@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != CAUSAL])
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != objectives.CAUSAL])
 @pytest.mark.slow
 def test_an_objective_is_learnt_and_reaches_every_weight(objective, text_encoder):
     torch.manual_seed(0)
     encoder = text_encoder("electra", vocab_size=V)  # narrow embeddings
-    model = Pretraining(encoder.train(), nn.Embedding(V, 16), objective)
+    model = objectives.Pretraining(encoder.train(), nn.Embedding(V, 16), objective)
     optimiser, losses = torch.optim.Adam(model.parameters(), 3e-3), []
     for step in range(25):
         found = model(**batches(objective)(step % 5))
@@ -136,7 +124,7 @@ def tiny(kind):
     from transformers import GPTNeoXConfig, LlamaConfig, OPTConfig
 
     if kind == "gpt2":
-        return make_gpt2(50, 1, 16, 2, 32).config.to_dict()
+        return objectives.make_gpt2(50, 1, 16, 2, 32).config.to_dict()
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     opt = {"ffn_dim": 32, "word_embed_proj_dim": 8, "max_position_embeddings": 32}
     config, more = {
@@ -151,13 +139,13 @@ def tiny(kind):
 def test_new_rows_read_and_write_in_every_kind(kind, tmp_path):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**tiny(kind)))
-    set_rows(model, 0.1 * torch.randn(9, model.get_input_embeddings().embedding_dim), 8)
-    trained = CausalModel(model).eval()
+    objectives.set_rows(model, 0.1 * torch.randn(9, model.get_input_embeddings().embedding_dim), 8)
+    trained = objectives.CausalModel(model).eval()
     ids = torch.tensor([[8, 1, 2, 3], [8, 4, 5, 8]])
     logits = trained.logits(ids, torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))
     assert logits.shape == (2, 4, 9)
-    save_causal(model, trained, tmp_path / "model")
-    again = load_causal(str(tmp_path / "model")).eval()
+    objectives.save_causal(model, trained, tmp_path / "model")
+    again = objectives.load_causal(str(tmp_path / "model")).eval()
     for one in (model, again):
         assert torch.allclose(one(input_ids=ids).logits[0], logits[0], atol=1e-5)
     assert again.config.eos_token_id == 8
@@ -165,9 +153,9 @@ def test_new_rows_read_and_write_in_every_kind(kind, tmp_path):
 
 def test_the_loss_is_of_what_comes_next_without_padding():
     torch.manual_seed(0)
-    model = make_gpt2(50, 1, 16, 2, 32)
-    set_rows(model, 0.1 * torch.randn(9, 16), 8)
-    trained, mask = CausalModel(model).eval(), torch.tensor([[1, 1, 1, 0]])
+    model = objectives.make_gpt2(50, 1, 16, 2, 32)
+    objectives.set_rows(model, 0.1 * torch.randn(9, 16), 8)
+    trained, mask = objectives.CausalModel(model).eval(), torch.tensor([[1, 1, 1, 0]])
     scores = trained.logits(torch.tensor([[8, 1, 2, 8]]), mask)[0].log_softmax(-1)
     wanted = float(-(scores[0, 1] + scores[1, 2]).detach() / 2)
     for padding in (8, 5):

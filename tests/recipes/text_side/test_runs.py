@@ -11,20 +11,8 @@ from sklearn.metrics import matthews_corrcoef
 from gains import Gains, gains_tables
 from speechssl.results import read_rows
 from speechssl.stats import BootstrapUnits, paired_difference
-from textside.runs import (
-    Run,
-    estimate,
-    read_runs,
-    score_columns,
-    score_means,
-    write_scores,
-)
-from textside.tables import (
-    depth_table,
-    equal_loss_tables,
-    plateau_tables,
-    score_at,
-)
+from textside.runs import Run, estimate, read_runs, score_columns, score_means, write_scores
+from textside.tables import depth_table, equal_loss_tables, plateau_tables, score_at
 from textside.tasks import MCC, SPEARMAN
 
 
