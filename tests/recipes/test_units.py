@@ -36,29 +36,22 @@ def test_the_readers_that_ship_were_made_with_the_settings_of_the_recipe(part):
 def test_the_recipe_mixes_what_the_readers_that_ship_learned_from():
     corpus = read_json(model_folder() / "dual/card.json")["corpus"]
     config = yaml.safe_load((ROOT / "recipes/units/kokoro.yaml").read_text())
-    name, copies = config["recipe"]["copies"].split("=")
-    parts = {part: f"readers-{part}" for part in config["recipe"]["readers"]} | {
-        f"{name}-{i}": name for i in range(int(copies))
-    }
-    mixed = [
-        {"questions": 5, "seed": 0, "by": part.rstrip("-0123456789")}
-        | {k: v for k, v in config[section].items() if "-" not in k}
-        for part, section in parts.items()
-    ]
-    shipped = [
-        {
-            "questions": c["settings"]["questions"],
-            "seed": c["settings"]["seed"],
-            "passages": c["settings"]["passages"]["train"],
-        }
-        | {"by": c["synthetic"].removeprefix("speech by ")}
-        for c in corpus["of"]
-    ]
+    recipe = config["recipe"]
+    name, copies = recipe["copies"].split("=")
+    parts = {part: f"readers-{part}" for part in recipe["readers"]}
+    parts |= {f"{name}-{i}": name for i in range(int(copies))}
+    mixed, shipped = [], []
+    for part, section in parts.items():
+        settings = {k: v for k, v in config[section].items() if "-" not in k}
+        mixed.append({"questions": 5, "seed": 0, "by": part.rstrip("-0123456789")} | settings)
+    for card in corpus["of"]:
+        settings = {name: card["settings"][name] for name in ("questions", "seed")}
+        settings["passages"] = card["settings"]["passages"]["train"]
+        shipped.append(settings | {"by": card["synthetic"].removeprefix("speech by ")})
     assert mixed == shipped
-    assert (corpus["distort"], corpus["distorted"]) == (
-        config["recipe"]["distort"],
-        config["recipe"]["distorted"],
-    )
+    assert [corpus[x] for x in ("distort", "distorted")] == [
+        recipe[x] for x in ("distort", "distorted")
+    ]
 
 
 def test_the_encoder_that_ships_was_made_with_the_settings_of_the_recipe():

@@ -90,32 +90,16 @@ def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
 
 
 PAIR = ("A.", "B.")
+ENTAILED = ["0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"]
+ALIKE = ["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"]
+THREE = [f"0\tA.\tB.\t{label}" for label in ("neutral", "entailment", "contradiction")]
+FILM = ['a "fine film\t1', "dull\t0"]
 GLUE = {  # header, rows, first example, metric and classes
     "CoLA": ("", ["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."], ("He ran.", None), (MCC, 2)),
-    "SST-2": (
-        "sentence\tlabel",
-        ['a "fine film\t1', "dull\t0"],
-        ('a "fine film', None),
-        ("accuracy", 2),
-    ),
-    "RTE": (
-        "index\tsentence1\tsentence2\tlabel",
-        ["0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"],
-        PAIR,
-        ("accuracy", 2),
-    ),
-    "STS-B": (
-        "x\tsentence1\tsentence2\tscore",
-        ["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"],
-        PAIR,
-        (SPEARMAN, 0),
-    ),
-    "MNLI": (
-        "i\tsentence1\tsentence2\tgold_label",
-        [f"0\tA.\tB.\t{label}" for label in ("neutral", "entailment", "contradiction")],
-        PAIR,
-        ("accuracy", 3),
-    ),
+    "SST-2": ("sentence\tlabel", FILM, ('a "fine film', None), ("accuracy", 2)),
+    "RTE": ("index\tsentence1\tsentence2\tlabel", ENTAILED, PAIR, ("accuracy", 2)),
+    "STS-B": ("x\tsentence1\tsentence2\tscore", ALIKE, PAIR, (SPEARMAN, 0)),
+    "MNLI": ("i\tsentence1\tsentence2\tgold_label", THREE, PAIR, ("accuracy", 3)),
 }
 
 
