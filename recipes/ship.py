@@ -17,6 +17,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +39,12 @@ VOCABULARY = 8600
 FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json")
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the units', is DUAL's
-    "encoder": [("dual", "ff1"), ("dual", "aos")],
-    "units": [("dual", "ff1"), ("dual", "aos")],
-    "dual": [("dual", "ff1"), ("dual", "aos")],
+    **{part: list(product(["dual"], ["ff1", "aos"])) for part in ("encoder", "units", "dual")},
     "ctc": [(name, "wer") for name in CASCADES],
     "text-qa": [
         ("text", "ff1"),
-        *((name, metric) for name in CASCADES for metric in ("em", "f1", "ff1", "aos")),
-        *(
-            (f"cascade-whisper-{size}", metric)
-            for size in ("tiny.en", "base")
-            for metric in ("ff1", "wer")
-        ),
+        *product(CASCADES, ("em", "f1", "ff1", "aos")),
+        *product(("cascade-whisper-tiny.en", "cascade-whisper-base"), ("ff1", "wer")),
     ],
     "speechbert": [("speechbert", "ff1"), ("speechbert", "aos")],
 }

@@ -272,6 +272,11 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
     return f"95 % intervals draw {' and '.join(each)}." if each else ""
 
 
+def rows_sentence(rows: Iterable[Row]) -> str:
+    """Say what the intervals of rows draw, by their metrics, as `drawn_sentence` does."""
+    return drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
+
+
 def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
     """Say what marks the intervals, and what they draw, as far as it is known: "Grey: 95 %
     intervals draw 8 voices."."""
@@ -414,7 +419,7 @@ def results_table(rows: Iterable[Row]) -> str:
             lines.append((system, f"{fewest}" if fewest == most else f"{fewest}-{most}", *line))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
         texts.append(Table("", (head, "n", *cells.columns), tuple(lines)).text)
-    drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
+    drawn = rows_sentence(rows)
     seen = seen_sentence((row.name, row.seen) for row in rows)
     return "\n\n".join(filter(None, [*texts, drawn, seen]))
 

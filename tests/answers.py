@@ -3,9 +3,7 @@
   python tests/answers.py record FOLDER
       runs a tiny chain (a quarter of an hour of a core) and keeps its answers
   python tests/answers.py compare A B
-      numbers to 1e-6, everything else exactly; exit code 1 if something differs. Rows are compared
-      by what `Row.name` says, so that recordings of before rows had a task can be compared: their
-      system is the task of a head
+      numbers to 1e-6, everything else exactly; exit code 1 if something differs
 
 The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and
 SpeechBERT, trained and evaluated
@@ -14,17 +12,13 @@ in clean and noisy speech; a comparison, a small robustness grid, every task of 
 models are hardly trained: only equality counts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -41,66 +35,43 @@ CORPORA = {
 }
 
 
-def commands(w: Path) -> Iterator[str]:
+def commands(w):
     """The verbs and programs of the chain in their order; w: the folder they write to."""
     models, corpus = w / "models", w / "corpus"
-    encoder, codebook = models / "encoder", models / "units.safetensors"
-    yield f"prepare minisqa {corpus} --config {MINISQA} --stage corpus"
-    yield f"pretrain hubert {corpus} {w}/hubert-1 --config {MINISQA} --stage hubert-1"
-    first = f"{w}/hubert-1/encoder"
-    yield (
-        f"pretrain hubert {corpus} {w}/hubert-2 --teacher {first} --start {first} --config "
-        f"{MINISQA} --stage hubert-2"
-    )
-    yield f"units fit {corpus} {encoder} {codebook} --config {MINISQA} --stage units"
-    for precision in PRECISIONS:
-        yield (
-            f"units extract {corpus} {encoder} {codebook} {w}/units-{precision} --split test "
-            f"--precision {precision}"
-        )
-    yield (
-        f"units extract {corpus} {encoder} {codebook} {w}/units --config {MINISQA} --stage extract"
-    )
-    yield f"train dual {corpus} {w}/units {models}/dual --config {MINISQA} --stage dual-1"
-    yield (
-        f"train dual {corpus} {w}/units {models}/dual-scratch --assignment scratch --config "
-        f"{MINISQA} --stage assignment"
-    )
-    yield f"train ctc {corpus} {encoder} {models}/ctc --config {MINISQA} --stage ctc"
-    yield f"train text-qa {corpus} {models}/text-qa --config {MINISQA} --stage text-qa"
-    start = f"--ctc {models}/ctc --start {models}/text-qa"
-    yield (
-        f"train speechbert {corpus} {encoder} {models}/speechbert {start} --config {MINISQA} "
-        "--stage speechbert"
-    )
-    yield (
-        f"python recipes/minisqa/confusions.py {corpus} {w}/errors --models {models} "
-        f"--config {MINISQA} --stage confusions"
-    )
-    where = f"--models {models} --errors {w}/errors/simulated.jsonl"
-    yield (
-        f"evaluate qa {corpus} {w}/qa {where} --systems {SYSTEMS} --conditions clean pink@5 reverb"
-    )
+    mini, grid = f"--config {MINISQA} --stage", f"--config {ROBUSTNESS} --stage"
+    encoder, book = models / "encoder", models / "units.safetensors"
+    first, start = f"{w}/hubert-1/encoder", f"--ctc {models}/ctc --start {models}/text-qa"
+    yield f"prepare minisqa {corpus} {mini} corpus"
+    yield f"pretrain hubert {corpus} {w}/hubert-1 {mini} hubert-1"
+    yield f"pretrain hubert {corpus} {w}/hubert-2 --teacher {first} --start {first} {mini} hubert-2"
+    yield f"units fit {corpus} {encoder} {book} {mini} units"
+    for name in PRECISIONS:
+        out = f"{w}/units-{name} --split test --precision {name}"
+        yield f"units extract {corpus} {encoder} {book} {out}"
+    yield f"units extract {corpus} {encoder} {book} {w}/units {mini} extract"
+    dual = f"train dual {corpus} {w}/units {models}/dual"
+    yield f"{dual} {mini} dual-1"
+    yield f"{dual}-scratch --assignment scratch {mini} assignment"
+    yield f"train ctc {corpus} {encoder} {models}/ctc {mini} ctc"
+    yield f"train text-qa {corpus} {models}/text-qa {mini} text-qa"
+    yield f"train speechbert {corpus} {encoder} {models}/speechbert {start} {mini} speechbert"
+    confusions = f"python recipes/minisqa/confusions.py {corpus} {w}/errors"
+    yield f"{confusions} --models {models} {mini} confusions"
+    where = f"--models {models} --errors {w}/errors/simulated.jsonl --systems {SYSTEMS}"
+    yield f"evaluate qa {corpus} {w}/qa {where} --conditions clean pink@5 reverb"
     yield f"compare {w}/qa --out {w}/compare"
     minisuperb = "python recipes/superb/minisuperb.py"
-    yield f"{minisuperb} {w}/tasks --seed 0 --config {ROBUSTNESS} --stage sets"
-    tasks = f"ks={w}/tasks/ks sid={w}/tasks/sid " + " ".join(
-        f"{task}={corpus}" for task in ("asr", "units", "dual", "speechbert", "cascade-ctc")
-    )
-    noise = f"--seen m+g+r --unseen held-out --config {ROBUSTNESS} --stage grid"
-    yield (
-        f"evaluate robustness {w}/grid --encoders baseline={models} --tasks {tasks} --seed 0 "
-        f"{noise}"
-    )
-    few = (
-        "--preset small --steps 4 --learning-rates 1e-2 1e-3 --seen m+g+r --unseen held-out --snr 5"
-    )
+    yield f"{minisuperb} {w}/tasks --seed 0 {grid} sets"
+    tasks = {task: f"{w}/tasks/{task}" for task in ("ks", "sid")}
+    tasks |= dict.fromkeys(("asr", "units", "dual", "speechbert", "cascade-ctc"), corpus)
+    tasks = " ".join(f"{task}={data}" for task, data in tasks.items())
+    noise = "--seed 0 --seen m+g+r --unseen held-out"
+    encoders = f"--encoders baseline={models} --tasks {tasks}"
+    yield f"evaluate robustness {w}/grid {encoders} {noise} {grid} grid"
+    few = "--preset small --steps 4 --learning-rates 1e-2 1e-3 --snr 5"
     yield f"{minisuperb} {w}/superb/data --seed 0 --scale 0.02"
-    yield (
-        f"superb run {w}/superb --data {w}/superb/data --seed 0 --encoders own={encoder} fbank "
-        "--tasks "
-        f"all {few}"
-    )
+    heads = f"--data {w}/superb/data --encoders own={encoder} fbank --tasks all"
+    yield f"superb run {w}/superb {heads} {few} {noise}"
     for name, folder in CORPORA.items():
         if name != "fsdd":
             yield f"python tests/corpora/make.py {name} {w}/miniature/{name}"
@@ -109,7 +80,7 @@ def commands(w: Path) -> Iterator[str]:
             yield f"prepare {name} {SHARED / folder} {w}/real/{name}"
 
 
-def record(w: Path) -> None:
+def record(w):
     w.mkdir(parents=True, exist_ok=True)
     log = w / "log.txt"
     for command in commands(w):
@@ -128,24 +99,21 @@ def record(w: Path) -> None:
             subprocess.run(["cp", "-r", w / "hubert-2/encoder", w / "models"], check=True)
 
 
-def values(w: Path) -> dict[str, Any]:
+def values(w):
     """All that a recorded folder answers: name -> number or text."""
     import pyarrow.parquet as pq
 
     from speechssl.eval.predict import read_predictions
 
-    found: dict[str, Any] = {}
+    found = {}
     for folder in ("units-fp32", "units-bf16", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
             for row in pq.read_table(part, use_threads=False).to_pylist():
                 found[f"{folder}/{row['id']}"] = hashlib.sha256(
                     json.dumps([row["units"], row["lengths"]]).encode()
                 ).hexdigest()
-    for path in sorted((w / "qa/predictions").rglob("*.*")):
-        if path.suffix == ".json":  # of recordings before predictions were Parquet
-            predictions = json.loads(path.read_text())
-        else:
-            predictions = read_predictions(path)
+    for path in sorted((w / "qa/predictions").rglob("*.parquet")):
+        predictions = read_predictions(path)
         name = f"{path.parent.name}/{path.stem}"
         for question, answer in predictions["answers"].items():
             for key in ("text", "start", "end", "confidence"):
@@ -178,20 +146,17 @@ def values(w: Path) -> dict[str, Any]:
     return found
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a, b):
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) or (a != a and b != b)
     return bool(a == b)
 
 
-def compare(a: Path, b: Path) -> int:
+def compare(a, b):
     """Prints what differs. Returns the exit code."""
     before, after = values(a), values(b)
-    different = [
-        name
-        for name in sorted(before.keys() | after.keys())
-        if not same(before.get(name), after.get(name))
-    ]
+    names = sorted(before.keys() | after.keys())
+    different = [name for name in names if not same(before.get(name), after.get(name))]
     for name in different[:200]:
         print(f"{name}: {before.get(name)} -> {after.get(name)}")
     print(f"{len(before)} values before, {len(after)} after, {len(different)} differ")

@@ -61,19 +61,11 @@ def hubert_config(norm, **changes):
     "group", as in the two sizes."""
     from transformers import HubertConfig
 
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-    }
-    front = {
-        "conv_dim": (16,) * 7,
-        "num_conv_pos_embeddings": 16,
-        "num_conv_pos_embedding_groups": 4,
-    }
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 64, "conv_dim": (16,) * 7}
+    sizes |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
     kind = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
-    return HubertConfig(**sizes | front | kind | changes)
+    return HubertConfig(**sizes | kind | changes)
 
 
 @pytest.fixture(scope="session")
@@ -117,24 +109,12 @@ def mini_corpus(tmp_path):
         rng, root = np.random.default_rng(0), tmp_path / "corpus"
         passages, questions = [], []
         for i, length in enumerate(lengths):
-            passage = {
-                "id": f"p{i}",
-                "audio": f"train/audio/p{i}.flac",
-                "seconds": length / 16_000,
-                "text": "a b",
-            }
-            question = {
-                "id": f"q{i}",
-                "audio": f"train/audio/q{i}.flac",
-                "seconds": 0.5,
-                "text": "a",
-                "passage": f"p{i}",
-            }
-            for record, samples in ((passage, length), (question, 8_000)):
-                record |= {"speaker": "s", "language": "en"}
-                write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, samples))
-            passages.append(passage)
-            questions.append(question)
+            passages.append({"id": f"p{i}", "seconds": length / 16_000, "text": "a b"})
+            questions.append({"id": f"q{i}", "seconds": 0.5, "text": "a", "passage": f"p{i}"})
+            for record, samples in ((passages[-1], length), (questions[-1], 8_000)):
+                audio = f"train/audio/{record['id']}.flac"
+                record |= {"audio": audio, "speaker": "s", "language": "en"}
+                write_flac(root / audio, rng.uniform(-0.5, 0.5, samples))
         for name, records in (("passages", passages), ("questions", questions)):
             write_lines(root / "train" / f"{name}.jsonl", records)
         (root / "card.json").write_text(json.dumps({"manifests": "0123"}))
@@ -280,25 +260,14 @@ def tokenizer(tmp_path_factory):
     from transformers import PreTrainedTokenizerFast
 
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-    listed = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *"!.",
-        *letters,
-        *(f"##{c}" for c in letters),
-        *WORDS,
-    ]
+    listed = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"!.", *letters]
+    listed += [*(f"##{c}" for c in letters), *WORDS]
     core = Tokenizer(models.WordPiece({t: i for i, t in enumerate(listed)}, unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    names = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, **{f"{k}_token": v for k, v in names.items()}
-    )
+    names = {f"{kind}_token": f"[{kind.upper()}]" for kind in "unk sep pad cls mask".split()}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **names)
 
 
 @pytest.fixture(scope="session")
@@ -396,68 +365,58 @@ BART = {"d_model": 32, "max_position_embeddings": 130, "encoder_layers": 1, "dec
     for half in ("encoder", "decoder")
     for part, size in (("attention_heads", 2), ("ffn_dim", 64))
 }
+NARROW, ONE_TYPE = POSITIONS | {"embedding_size": 16}, POSITIONS | {"type_vocab_size": 1}
+LATER = POSITIONS | DISTANCES
+LATER |= {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+MANY = SIZES | {"max_position_embeddings": 512}
+XL = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64}
+
+
+def wordpiece_of(name):
+    return lambda t: getattr(t, f"{name}Tokenizer")(wordpieces(*BERT))
+
+
+def unigram_of(name, *listed):
+    return lambda t: getattr(t, f"{name}Tokenizer")(unigrams(*listed))
+
+
+def byte_pairs_of(name, *listed):
+    return lambda t: getattr(t, f"{name}Tokenizer")(*byte_pairs(*listed))
+
+
+def t5_tokenizer(t):
+    return t.T5Tokenizer(unigrams("<pad>", "</s>", "<unk>"), extra_ids=4)
+
+
+BIG = ("<pad>", "</s>", "<s>", "<unk>", *BERT[2:])
+ENDS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")
 FAMILIES = {  # name of a family: config, its values, tokenizer
-    "ALBERT": (
-        "Albert",
-        POSITIONS | {"embedding_size": 16},
-        lambda t: t.AlbertTokenizer(unigrams("<pad>", "<unk>", *BERT[2:])),
-    ),
-    "BERT": ("Bert", POSITIONS, lambda t: t.BertTokenizer(wordpieces(*BERT))),
-    "BigBird": (
-        "BigBird",
-        SIZES | {"max_position_embeddings": 512},
-        lambda t: t.BigBirdTokenizer(unigrams("<pad>", "</s>", "<s>", "<unk>", *BERT[2:])),
-    ),
+    "ALBERT": ("Albert", NARROW, unigram_of("Albert", "<pad>", "<unk>", *BERT[2:])),
+    "BERT": ("Bert", POSITIONS, wordpiece_of("Bert")),
+    "BigBird": ("BigBird", MANY, unigram_of("BigBird", *BIG)),
     "ByT5": ("T5", T5 | {"feed_forward_proj": "gated-gelu"}, lambda t: t.ByT5Tokenizer()),
-    "DeBERTa": ("Deberta", POSITIONS | DISTANCES, lambda t: t.DebertaTokenizer(*byte_pairs(*BERT))),
-    "DeBERTa-v2": (
-        "DebertaV2",
-        POSITIONS
-        | DISTANCES
-        | {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
-        lambda t: t.DebertaV2Tokenizer(unigrams(*BERT)),
-    ),
-    "DistilBERT": ("DistilBert", DISTIL, lambda t: t.DistilBertTokenizer(wordpieces(*BERT))),
-    "ELECTRA": (
-        "Electra",
-        POSITIONS | {"embedding_size": 16},
-        lambda t: t.ElectraTokenizer(wordpieces(*BERT)),
-    ),
+    "DeBERTa": ("Deberta", POSITIONS | DISTANCES, byte_pairs_of("Deberta", *BERT)),
+    "DeBERTa-v2": ("DebertaV2", LATER, unigram_of("DebertaV2", *BERT)),
+    "DistilBERT": ("DistilBert", DISTIL, wordpiece_of("DistilBert")),
+    "ELECTRA": ("Electra", NARROW, wordpiece_of("Electra")),
     "Longformer": (
         "Longformer",
-        POSITIONS | {"type_vocab_size": 1, "attention_window": 8},
-        lambda t: t.LongformerTokenizer(*byte_pairs(*ROBERTA)),
+        ONE_TYPE | {"attention_window": 8},
+        byte_pairs_of("Longformer", *ROBERTA),
     ),
     "ModernBERT": (
         "ModernBert",
         POSITIONS | ROTATING,
         lambda t: generic(t.BertTokenizer(wordpieces(*BERT)), **NAMED),
     ),
-    "RoBERTa": (
-        "Roberta",
-        POSITIONS | {"type_vocab_size": 1},
-        lambda t: t.RobertaTokenizer(*byte_pairs(*ROBERTA)),
-    ),
-    **{
-        f: (f.upper(), T5, lambda t: t.T5Tokenizer(unigrams("<pad>", "</s>", "<unk>"), extra_ids=4))
-        for f in ("T5", "mT5", "UMT5")
-    },
-    "XLM-RoBERTa": (
-        "XLMRoberta",
-        POSITIONS | {"type_vocab_size": 1},
-        lambda t: t.XLMRobertaTokenizer(unigrams(*ROBERTA)),
-    ),
+    "RoBERTa": ("Roberta", ONE_TYPE, byte_pairs_of("Roberta", *ROBERTA)),
+    **{f: (f.upper(), T5, t5_tokenizer) for f in ("T5", "mT5", "UMT5")},
+    "XLM-RoBERTa": ("XLMRoberta", ONE_TYPE, unigram_of("XLMRoberta", *ROBERTA)),
     # that are no encoders, or answer though nothing promises it
-    "GPT2": ("GPT2", GPT2, lambda t: t.GPT2Tokenizer(*byte_pairs("<|endoftext|>"))),
-    "Bart": ("Bart", BART, lambda t: t.BartTokenizer(*byte_pairs(*ROBERTA))),
-    "FNet": ("FNet", POSITIONS, lambda t: t.BertTokenizer(wordpieces(*BERT))),
-    "XLNet": (
-        "XLNet",
-        {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64},
-        lambda t: t.XLNetTokenizer(
-            unigrams("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")
-        ),
-    ),
+    "GPT2": ("GPT2", GPT2, byte_pairs_of("GPT2", "<|endoftext|>")),
+    "Bart": ("Bart", BART, byte_pairs_of("Bart", *ROBERTA)),
+    "FNet": ("FNet", POSITIONS, wordpiece_of("Bert")),
+    "XLNet": ("XLNet", XL, unigram_of("XLNet", *ENDS)),
 }
 
 
@@ -491,7 +450,7 @@ def checkpoint(tmp_path_factory):
 # ---- processors without bf16
 
 
-def _lacks_bf16() -> bool:
+def _lacks_bf16():
     """By the processor's own flags, so that no fault of the package can make it look so."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

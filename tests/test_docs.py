@@ -1,7 +1,5 @@
 """The pages: links lead somewhere, commands exist, Python is Python."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex
@@ -33,14 +31,14 @@ READMES = sorted(
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def blocks(page: Path, kind: str) -> list[str]:
+def blocks(page, kind):
     return [code for found, code in BLOCK.findall(page.read_text()) if found == kind]
 
 
 @pytest.mark.parametrize(
     "page", [*PAGES, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_links_of_a_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#][^)]*)\)", BLOCK.sub("", page.read_text())):
         file, _, anchor = target.partition("#")
         if file.startswith(("http:", "https:")):
@@ -56,7 +54,7 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize(
     "page", [*PAGES, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
-def test_commands_of_a_page_exist_with_their_options(page: Path) -> None:
+def test_commands_of_a_page_exist_with_their_options(page):
     for code in blocks(page, "sh"):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
@@ -65,31 +63,22 @@ def test_commands_of_a_page_exist_with_their_options(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_python_of_a_page_names_what_is_public(page: Path) -> None:
+def test_python_of_a_page_names_what_is_public(page):
+    named = set()
     for code in blocks(page, "python"):
-        tree = ast.parse(code)
-        named = [
-            n
-            for n in ast.walk(tree)
-            if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
-        ]
-        assert {n.attr for n in named if n.value.id == "speechssl"} <= {*speechssl.__all__}
-        imported = [
-            n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "speechssl"
-        ]
-        assert {alias.name for n in imported for alias in n.names} <= {*speechssl.__all__}
+        for n in ast.walk(ast.parse(code)):
+            if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "speechssl":
+                named.add(n.attr)
+            elif isinstance(n, ast.ImportFrom) and n.module == "speechssl":
+                named |= {alias.name for alias in n.names}
+    assert named <= {*speechssl.__all__}
 
 
-def test_every_recipe_stands_in_the_navigation() -> None:
+def test_every_recipe_stands_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
-    assert all(
-        page.relative_to(ROOT).as_posix() in navigation
-        for page in (ROOT / "recipes").glob("*/README.md")
-    )
-    assert all(
-        page.relative_to(ROOT).as_posix() in navigation for page in (ROOT / "docs").glob("*.md")
-    )
+    for page in (*ROOT.glob("recipes/*/README.md"), *ROOT.glob("docs/*.md")):
+        assert page.relative_to(ROOT).as_posix() in navigation
 
 
-def test_the_readme_has_800_words_at_most() -> None:
+def test_the_readme_has_800_words_at_most():
     assert len((ROOT / "README.md").read_text().split()) <= 800

@@ -1,12 +1,9 @@
 """Which weights are trained, in encoders of several families, and what of it stays in an
 encoder."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 import torch
@@ -21,19 +18,9 @@ from transformers import (
     WavLMModel,
 )
 
+from speechssl import finetuning
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import MissingExtra
-from speechssl.finetuning import (
-    BOTTLENECK,
-    METHODS,
-    RANK,
-    Bottleneck,
-    add_modules,
-    added_modules,
-    merge_lora,
-    train_only,
-    trained_parameters,
-)
 from speechssl.options import TEXT_FAMILIES
 from speechssl.textlm.encoders import load_text_encoder, make_encoder
 
@@ -54,7 +41,7 @@ SHOWN = torch.arange(30.0).reshape(3, 10, 1) % 7
 SOUND = TINY | {"conv_dim": (8,), "conv_kernel": (4,), "conv_stride": (4,)}
 
 
-def check_gradients(encoder: nn.Module, loss: torch.Tensor) -> None:
+def check_gradients(encoder, loss):
     """Every weight that is trained takes part in the loss."""
     loss.backward()
     idle = [
@@ -68,34 +55,32 @@ def check_gradients(encoder: nn.Module, loss: torch.Tensor) -> None:
 class Numbers(nn.Module):
     """A layer that reads numbers, an encoder, a layer that writes at the last five places."""
 
-    def __init__(self, encoder: Any) -> None:
+    def __init__(self, encoder):
         super().__init__()
         width = encoder.get_input_embeddings().embedding_dim
         self.inputs, self.encoder = EncoderInputs(encoder, width), encoder
         self.read, self.write = nn.Linear(1, width), nn.Linear(encoder.config.hidden_size, 2)
 
-    def logits(self, shown: torch.Tensor) -> torch.Tensor:
+    def logits(self, shown):
         """shown: (B, T, 1). Returns (B, 5, 2)."""
         mask = torch.ones(shown.shape[:2], dtype=torch.long)
         hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
         return self.write(hidden[:, -5:]).float()
 
 
-def computer(family: str, checkpoint: Any) -> Numbers:
+def computer(family, checkpoint):
     torch.manual_seed(0)
     return Numbers(load_text_encoder(str(checkpoint(family)))[0]).eval()
 
 
 @pytest.mark.parametrize("family", ["BERT", "DistilBERT", "ModernBERT", "T5"])
-def test_methods_train_what_they_say_and_always_what_reads_and_writes(
-    family: str, checkpoint: Any
-) -> None:
-    for method in (name for name in METHODS if name != "lora"):
+def test_methods_train_what_they_say_and_always_what_reads_and_writes(family, checkpoint):
+    for method in (name for name in finetuning.METHODS if name != "lora"):
         model = computer(family, checkpoint)
         if method == "biases" and family in ("T5", "ModernBERT"):
-            refused("has no biases to train", train_only, model.encoder, method)
+            refused("has no biases to train", finetuning.train_only, model.encoder, method)
             continue
-        train_only(model.encoder, method)
+        finetuning.train_only(model.encoder, method)
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
         assert {"read.weight", "read.bias", "write.weight", "write.bias"} <= learnt
         inside = {name.lower() for name in learnt if name.startswith("encoder.")}
@@ -112,19 +97,17 @@ def test_methods_train_what_they_say_and_always_what_reads_and_writes(
             assert inside == {"encoder.layer_shares"}
         elif method == "all":
             own = [w.numel() for n, w in model.named_parameters() if ".pooler." not in n]
-            assert trained_parameters(model) == sum(own)
+            assert finetuning.trained_parameters(model) == sum(own)
         assert (method == "none") == (not inside)
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
-def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(
-    family: str, checkpoint: Any
-) -> None:
+def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family, checkpoint):
     model = computer(family, checkpoint)
     own = {name for name, _ in model.encoder.named_parameters()}
     with torch.no_grad():
         before = model.logits(SHOWN)
-    train_only(model.encoder, "adapters")
+    finetuning.train_only(model.encoder, "adapters")
     places = {
         re.sub(r"\.adapter\..*", "", name)
         for name, _ in model.encoder.named_parameters()
@@ -138,15 +121,16 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(
     # close to identity
     assert not torch.equal(close, before) and torch.allclose(close, before, atol=0.3)
     check_gradients(model.encoder, model.logits(SHOWN).sum())
-    train_only(model.encoder, "weighted-sum")
+    finetuning.train_only(model.encoder, "weighted-sum")
     assert model.encoder.layer_shares.shape == (model.encoder.config.num_hidden_layers + 1,)
     assert own < {name for name, _ in model.encoder.named_parameters()}
-    assert added_modules(model.encoder) == {"adapters": BOTTLENECK, "weighted_sum": True}
+    assert finetuning.added_modules(model.encoder) == {
+        "adapters": finetuning.BOTTLENECK,
+        "weighted_sum": True,
+    }
     model.logits(SHOWN).sum().backward()
-    assert (
-        model.encoder.layer_shares.grad is not None
-        and model.encoder.layer_shares.grad.abs().sum() > 0
-    )
+    assert model.encoder.layer_shares.grad is not None
+    assert model.encoder.layer_shares.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize(
@@ -154,14 +138,12 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(
 )
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("device", ["adapters", PEFT])
-def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(
-    kind: Any, config: Any, before: bool, device: str
-) -> None:
+def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(kind, config, before, device):
     model = kind(config(**SOUND, do_stable_layer_norm=before)).eval()
-    train_only(model, device)
+    finetuning.train_only(model, device)
     assert (
         sum(
-            isinstance(module, Bottleneck) or hasattr(module, "lora_A")
+            isinstance(module, finetuning.Bottleneck) or hasattr(module, "lora_A")
             for module in model.modules()
         )
         == 4
@@ -170,17 +152,17 @@ def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(
 
 
 @pytest.mark.parametrize("device", ["adapters", PEFT])
-def test_attention_that_does_not_call_its_matrices_is_refused(device: str) -> None:
+def test_attention_that_does_not_call_its_matrices_is_refused(device):
     model = WavLMModel(WavLMConfig(**SOUND))
-    refused(f"{device} would train nothing", train_only, model, device)
-    assert not added_modules(model)
+    refused(f"{device} would train nothing", finetuning.train_only, model, device)
+    assert not finetuning.added_modules(model)
 
 
-def test_all_shares_on_the_last_layer_give_its_output(checkpoint: Any) -> None:
+def test_all_shares_on_the_last_layer_give_its_output(checkpoint):
     model = computer("BERT", checkpoint)
     with torch.no_grad():
         plain = model.logits(SHOWN)
-        add_modules(model.encoder, {"weighted_sum": True})
+        finetuning.add_modules(model.encoder, {"weighted_sum": True})
         assert not torch.allclose(model.logits(SHOWN), plain, atol=1e-4)
         model.encoder.layer_shares[-1] = 1e4
         assert torch.allclose(model.logits(SHOWN), plain, atol=1e-5)
@@ -188,32 +170,31 @@ def test_all_shares_on_the_last_layer_give_its_output(checkpoint: Any) -> None:
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 @pytest.mark.parametrize("device", [PEFT])
-def test_lora_merges_into_the_encoder(family: str, device: str, checkpoint: Any) -> None:
+def test_lora_merges_into_the_encoder(family, device, checkpoint):
     model = computer(family, checkpoint)
     names = set(model.state_dict())
-    train_only(model.encoder, device)
+    finetuning.train_only(model.encoder, device)
     learnt = {
         name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad
     }
-    assert learnt and all(RANK in weight.shape for weight in learnt.values())
+    assert learnt and all(finetuning.RANK in weight.shape for weight in learnt.values())
     check_gradients(model.encoder, model.logits(SHOWN).sum())
     with torch.no_grad():
         before = model.logits(SHOWN)
         for weight in learnt.values():
             weight.normal_(std=0.5)
         changed = model.logits(SHOWN)
-        merge_lora(model.encoder)
+        finetuning.merge_lora(model.encoder)
         assert set(model.state_dict()) == names
-        assert not torch.allclose(changed, before, atol=1e-3) and torch.allclose(
-            model.logits(SHOWN), changed, atol=1e-4
-        )
+        assert not torch.allclose(changed, before, atol=1e-3)
+        assert torch.allclose(model.logits(SHOWN), changed, atol=1e-4)
 
 
-def test_what_a_method_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_method_does_not_fit_is_one_sentence(monkeypatch):
     small = MobileBertConfig(**TINY, embedding_size=16, intra_bottleneck_size=16)
     mobile = make_encoder(small.to_dict())
-    refused("adapters find 12 places", train_only, mobile, "adapters")
-    assert not added_modules(mobile)
+    refused("adapters find 12 places", finetuning.train_only, mobile, "adapters")
+    assert not finetuning.added_modules(mobile)
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtra, match="--trained lora needs the extra peft"):
-        train_only(mobile, "lora")
+        finetuning.train_only(mobile, "lora")

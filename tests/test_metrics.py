@@ -1,7 +1,5 @@
 """Scores against worked examples and against their definitions."""
 
-from __future__ import annotations
-
 import re
 import string
 from fractions import Fraction
@@ -31,14 +29,12 @@ from .files import refused
         ((0.0, 1.0), [], 0.0, 0.0),
     ],
 )
-def test_time_scores(
-    predicted: tuple[float, float] | None, gold: list[tuple[float, float]], f1: float, aos: float
-) -> None:
+def test_time_scores(predicted, gold, f1, aos):
     assert frame_f1(predicted, gold) == pytest.approx(f1)
     assert overlap_score(predicted, gold) == pytest.approx(aos)
 
 
-def test_what_is_not_an_interval_is_refused() -> None:
+def test_what_is_not_an_interval_is_refused():
     for wrong in ((2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))):
         with pytest.raises(ValueError, match="predicted"):
             frame_f1(wrong, [(0.0, 1.0)])
@@ -70,14 +66,12 @@ def test_what_is_not_an_interval_is_refused() -> None:
         ("１９３２年", ["1932年"], "zh", 1, 1),
     ],
 )
-def test_text_scores(
-    predicted: str | None, gold: list[str], language: str, exact: float, f1: float
-) -> None:
+def test_text_scores(predicted, gold, language, exact, f1):
     assert exact_match(predicted, gold, language) == exact
     assert token_f1(predicted, gold, language) == pytest.approx(f1)
 
 
-def test_word_errors_by_utterance() -> None:
+def test_word_errors_by_utterance():
     references = ["The cat sat.", "It is twenty one", "", "gone"]
     hypotheses = ["the dog sat down", "it's 21", "noise here", ""]
     errors = word_error_rate(references, hypotheses)
@@ -87,7 +81,7 @@ def test_word_errors_by_utterance() -> None:
     assert errors.rate == pytest.approx(5 / 7)
 
 
-def test_character_errors_fold_variants_and_keep_latin_runs_whole() -> None:
+def test_character_errors_fold_variants_and_keep_latin_runs_whole():
     errors = word_error_rate(["爲了iPhone,去台北"], ["為了 ipone 去臺南"], "zh")
     assert (errors.errors.tolist(), errors.words.tolist()) == ([2], [6])
     # character errors do not see the script
@@ -97,7 +91,7 @@ def test_character_errors_fold_variants_and_keep_latin_runs_whole() -> None:
 some_words = st.lists(st.sampled_from(["cat", "dog", "bird", "fish"]), max_size=6)
 
 
-def edit_distance(left: list[str], right: list[str]) -> int:
+def edit_distance(left, right):
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):
         previous, row = row, [i]
@@ -108,14 +102,14 @@ def edit_distance(left: list[str], right: list[str]) -> int:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(some_words, some_words), min_size=1, max_size=4))
-def test_errors_are_edit_distances(pairs: list[tuple[list[str], list[str]]]) -> None:
+def test_errors_are_edit_distances(pairs):
     assume(any(reference for reference, _ in pairs))
     errors = word_error_rate([" ".join(r) for r, _ in pairs], [" ".join(h) for _, h in pairs])
     assert errors.errors.tolist() == [edit_distance(r, h) for r, h in pairs]
     assert errors.errors.sum() == errors.substitutions + errors.deletions + errors.insertions
 
 
-def test_word_errors_of_unequal_lists_or_no_words() -> None:
+def test_word_errors_of_unequal_lists_or_no_words():
     with pytest.raises(ValueError):
         word_error_rate(["a", "b"], ["a"])
     refused("no words", word_error_rate, ["...", ""], ["a", "b"])
@@ -126,7 +120,7 @@ def test_word_errors_of_unequal_lists_or_no_words() -> None:
 HAN = st.text(alphabet="北京大学中山年，。 ", max_size=8)
 
 
-def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
+def drcd_scores(predicted, gold):
     """EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, punctuation
     removed."""
     bag, best = [c for c in predicted if c not in "，。 "], (0.0, 0.0)
@@ -141,7 +135,7 @@ def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
 
 @pytest.mark.slow
 @given(HAN, st.lists(HAN, min_size=1, max_size=3))
-def test_chinese_answers_are_scored_as_drcd_does(predicted: str, gold: list[str]) -> None:
+def test_chinese_answers_are_scored_as_drcd_does(predicted, gold):
     assume(all(c.strip("，。 ") for c in (predicted, *gold)))
     wanted = drcd_scores(predicted, gold)
     assert (exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")) == pytest.approx(
@@ -165,7 +159,7 @@ texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 ticks = st.integers(0, 60)
 
 
-def squad_words(text: str) -> list[str]:
+def squad_words(text):
     """Lower case, then punctuation, then articles, then white space: the order of the script
     matters ("a." is an article, and so
     is the "a" of "a—b").
@@ -176,7 +170,7 @@ def squad_words(text: str) -> list[str]:
     ).split()
 
 
-def squad_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
+def squad_scores(predicted, gold):
     found = squad_words(predicted)
     exact, f1 = [], []
     for answer in map(squad_words, gold):
@@ -191,7 +185,7 @@ def squad_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
 
 
 @given(texts, st.lists(texts, min_size=1, max_size=4))
-def test_text_scores_are_those_of_squad(predicted: str, gold: list[str]) -> None:
+def test_text_scores_are_those_of_squad(predicted, gold):
     """Where the prediction or an annotation is empty the rule is that of v2.0: such an annotation
     does not count."""
     kept = [answer for answer in gold if squad_words(answer)]
@@ -207,7 +201,7 @@ def test_text_scores_are_those_of_squad(predicted: str, gold: list[str]) -> None
     assert token_f1(predicted, gold) == pytest.approx(f1)
 
 
-def dual_scores(predicted: tuple[int, int], gold: tuple[int, int]) -> tuple[Fraction, Fraction]:
+def dual_scores(predicted, gold):
     """FF1 and AOS by counting the ticks of a clock in each interval: no arithmetic on borders."""
     units, wanted = set(range(*predicted)), set(range(*gold))
     shared = len(units & wanted)
@@ -221,9 +215,7 @@ def dual_scores(predicted: tuple[int, int], gold: tuple[int, int]) -> tuple[Frac
     st.tuples(ticks, ticks).map(sorted),
     st.lists(st.tuples(ticks, st.integers(1, 20)), min_size=1, max_size=4),
 )
-def test_time_scores_are_those_of_dual_and_no_annotation_is_dropped(
-    predicted: list[int], gold: list[tuple[int, int]]
-) -> None:
+def test_time_scores_are_those_of_dual_and_no_annotation_is_dropped(predicted, gold):
     """Its aggregate takes the best of all annotations but the last; here the last counts as
     well."""
     span, wanted = (predicted[0], predicted[1]), [(start, start + length) for start, length in gold]

@@ -1,8 +1,6 @@
 """The notebooks run from their first cell to the last, in an empty folder, and show what they
 announce; `make smoke` runs all of them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -31,7 +29,7 @@ SHOWN = {
 }
 
 
-def test_every_notebook_is_tested() -> None:
+def test_every_notebook_is_tested():
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == {*SHOWN}
 
 
@@ -43,9 +41,7 @@ long = pytest.mark.skipif(not os.environ.get("SMOKE"), reason="a minute: make sm
     "name",
     ["dual_in_20_lines", *(pytest.param(n, marks=long) for n in SHOWN if n != "dual_in_20_lines")],
 )
-def test_a_notebook_runs_from_its_first_cell_to_the_last(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_runs_from_its_first_cell_to_the_last(name, tmp_path, monkeypatch):
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")])
     )

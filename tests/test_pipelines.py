@@ -1,15 +1,12 @@
 """Recordings are asked from Python and from the command line; what was pushed to a hub has a
 name."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,11 +22,10 @@ from .files import refused
 
 MODELS = model_folder("people-en")
 pytestmark = pytest.mark.filterwarnings("ignore")
-Speech = tuple[Path, Path]
 
 
 @pytest.fixture(scope="module")
-def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
+def speech(tmp_path_factory):
     """A passage (FLAC, stereo, 48 kHz) and a question (WAV, 8 kHz): noise bursts that stand for
     words."""
     folder = tmp_path_factory.mktemp("speech")
@@ -41,7 +37,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
     return folder / "lecture.flac", folder / "question.wav"
 
 
-def ask(speech: Speech, *options: object) -> int:
+def ask(speech, *options):
     files = ["--passage", speech[0], "--question", speech[1]]
     return main(["answer", *map(str, [*files, *options])])
 
@@ -49,25 +45,17 @@ def ask(speech: Speech, *options: object) -> int:
 # ---- what Python sees
 
 
-def test_public_names_are_documented_and_importing_them_takes_no_torch() -> None:
+def test_public_names_are_documented_and_importing_them_takes_no_torch():
     code = "import speechssl, sys; print(*dir(speechssl), 'torch' in sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
+    given = {"capture_output": True, "text": True, "cwd": Path(__file__).parents[1]}
+    ran = subprocess.run([sys.executable, "-c", code], check=True, **given)
     *names, torch = ran.stdout.split()
     assert torch == "False"
     assert [name for name in names if not name.startswith("_")] == sorted(speechssl.__all__)
-    for name in speechssl.__all__:
-        assert getattr(speechssl, name).__doc__
+    assert all(getattr(speechssl, name).__doc__ for name in speechssl.__all__)
 
 
-def test_the_documented_lines_run(
-    speech: Speech, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_documented_lines_run(speech, monkeypatch, capsys):
     """They stand in the docstring of the module and are ten at most."""
     assert pipelines.__doc__
     monkeypatch.chdir(speech[0].parent)
@@ -75,7 +63,7 @@ def test_the_documented_lines_run(
     code = textwrap.dedent("\n".join(lines)).replace("lecture.mp3", "lecture.flac")
     assert len(lines) <= 10
     assert ast.parse(code)
-    found: dict[str, Any] = {}
+    found = {}
     exec(code, found)
     start, end, confidence = map(float, capsys.readouterr().out.split()[-3:])
     assert 0 <= start < end <= 4.0
@@ -92,7 +80,7 @@ def test_the_documented_lines_run(
     refused("text-qa is no reader of", speechssl.Dual, units, "people-en/text-qa")
 
 
-def test_a_cascade_reads_texts_and_recordings(speech: Speech) -> None:
+def test_a_cascade_reads_texts_and_recordings(speech):
     cascade = speechssl.Cascade.from_pretrained("people-en")
     words = cascade.transcribe(speech[0])
     text = "Where is the noise?"
@@ -100,11 +88,11 @@ def test_a_cascade_reads_texts_and_recordings(speech: Speech) -> None:
     assert cascade.answer(words, speech[1]).text is not None
 
 
-def test_a_buffer_that_is_filled_again_is_heard_again() -> None:
+def test_a_buffer_that_is_filled_again_is_heard_again():
     cascade = speechssl.Cascade.from_pretrained("people-en")
     t = np.arange(32_000) / 16_000
 
-    def voice(pitch: float) -> np.ndarray:
+    def voice(pitch):
         """A vowel of so many Hz, four syllables a second: the recogniser finds letters in it."""
         vowel = sum(np.sin(2 * np.pi * pitch * k * t) / k for k in range(1, 20))
         return (0.05 * vowel * (1 + np.sin(2 * np.pi * 4 * t))).astype(np.float32)
@@ -119,9 +107,7 @@ def test_a_buffer_that_is_filled_again_is_heard_again() -> None:
 
 
 @pytest.mark.slow
-def test_systems_are_loaded_once_and_cascades_read_texts_as_well(
-    speech: Speech, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech, capsys):
     qa = speechssl.QA()
     assert "name a recogniser (--recogniser openai/whisper-base" in capsys.readouterr().err
     heard, read = qa.answer(speech[0], [speech[1], "Where is the noise?"])
@@ -141,11 +127,11 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(
         ({"models": "nowhere"}, "nowhere is neither a folder"),
     ],
 )
-def test_systems_that_cannot_be_asked_are_refused(options: dict[str, Any], message: str) -> None:
+def test_systems_that_cannot_be_asked_are_refused(options, message):
     refused(message, speechssl.QA, **options)
 
 
-def test_questions_that_cannot_be_asked_are_refused(speech: Speech) -> None:
+def test_questions_that_cannot_be_asked_are_refused(speech):
     dual = speechssl.QA(systems="dual")
     refused("dual can only listen", dual.answer, speech[0], ["Where is the noise?"])
     minute = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)
@@ -158,9 +144,7 @@ def test_questions_that_cannot_be_asked_are_refused(speech: Speech) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_answers_and_writes_a_clip(
-    speech: Speech, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_answers_and_writes_a_clip(speech, tmp_path, capsys):
     clip = tmp_path / "clip.wav"
     assert ask(speech, "--systems", "dual", "--clip", clip) == 0
     printed = capsys.readouterr().out
@@ -184,8 +168,8 @@ def test_the_command_prints_answers_and_writes_a_clip(
 
 @pytest.mark.slow
 def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
-    speech: Speech, checkpoint: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    speech, checkpoint, tmp_path, capsys
+):
     reader = str(checkpoint("BERT", "AutoModelForQuestionAnswering"))
     options = ["--systems", "cascade-ctc", "--reader", reader]
     assert ask(speech, *options) == 0
@@ -197,49 +181,29 @@ def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
 
 
 @pytest.mark.parametrize(
-    ("part", "written", "expected"),
-    [
-        ("--passage", b"this is not audio" * 100, "as audio"),
-        ("--question", np.zeros(16_000), "is silent"),
-        ("--question", np.full(16_000, np.nan), "not finite"),
-        ("--question", np.full(100, 0.1), "0.006 s long"),
-    ],
-)
-def test_bad_audio_is_one_sentence_and_makes_no_clip(
-    part: str, written: Any, expected: str, speech: Speech, tmp_path: Path, capfd: Any
-) -> None:
-    path, clip = tmp_path / "bad.wav", tmp_path / "clip.wav"
-    if isinstance(written, bytes):
-        path.write_bytes(written)
-    else:
-        soundfile.write(path, written, 16_000, subtype="FLOAT")
-    assert ask(speech, part, path, "--clip", clip) == 2
-    message = capfd.readouterr().err
-    assert str(path) in message
-    assert expected in message
-    assert message.count("\n") == 1
-    assert not clip.exists()
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--clip", "x.doc"], "x.doc"),
         (["--language", "fr"], "no text rules for the language 'fr'; use en or zh"),
         (["--null-threshold", "nan"], "nan is not a finite number"),
         (["--passage", "It was founded in 1088."], "check the path"),
+        (["--question", "SILENT"], "silent.wav is silent"),
     ],
 )
-def test_options_that_cannot_be_are_one_sentence(
-    options: list[str], message: str, speech: Speech, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ask(speech, *options) == 2
-    assert message in capsys.readouterr().err
+def test_what_cannot_be_asked_is_one_sentence_and_makes_no_clip(
+    options, message, speech, tmp_path, capsys
+):
+    silent, clip = tmp_path / "silent.wav", tmp_path / "clip.wav"
+    soundfile.write(silent, np.zeros(16_000), 16_000)
+    options = [str(silent) if option == "SILENT" else option for option in options]
+    assert ask(speech, "--clip", clip, *options) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not clip.exists()
 
 
-def test_a_clip_never_overwrites_what_is_listened_to(
-    speech: Speech, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clip_never_overwrites_what_is_listened_to(speech, tmp_path, capsys):
     path = tmp_path / "clip-2.wav"
     path.write_bytes(speech[1].read_bytes())
     code = ask((path, speech[1]), "Where is the noise?", "--clip", tmp_path / "clip.wav")
@@ -250,9 +214,7 @@ def test_a_clip_never_overwrites_what_is_listened_to(
 # ---- names on a hub; HF_HUB_OFFLINE is set in tests
 
 
-def test_what_was_pushed_is_found_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_pushed_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     parts = {"me/encoder": "encoder", "me/reader": "dual", "me/units": "units.safetensors"}
     for name, part in parts.items():

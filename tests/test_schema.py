@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import pytest
 from msgspec import Meta
@@ -22,7 +22,7 @@ class Answer:
     start: float | None = None
     end: float | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if (self.start is None) != (self.end is None):
             raise ValueError("it has only one of start and end")
 
@@ -35,7 +35,7 @@ class Record:
     words: tuple[Word, ...] = ()
 
 
-def test_a_record_is_converted_and_names_that_it_does_not_have_are_ignored() -> None:
+def test_a_record_is_converted_and_names_that_it_does_not_have_are_ignored():
     value = {"id": "q", "seconds": 3, "answers": [{"text": "a"}], "words": [["a", 1]], "more": 1}
     assert convert(value, Record, "file:1") == Record("q", 3.0, (Answer("a"),), (Word("a", 1.0),))
 
@@ -56,12 +56,12 @@ def test_a_record_is_converted_and_names_that_it_does_not_have_are_ignored() -> 
         ({"words": [["a"]]}, "`words[0]`: expected `array` of length 2, got 1"),
     ],
 )
-def test_the_sentence_names_place_and_field(change: dict[str, Any], said: str) -> None:
+def test_the_sentence_names_place_and_field(change, said):
     with pytest.raises(InputError) as refusal:
         convert({"id": "q", **change}, Record, "m.jsonl:12")
     assert str(refusal.value) == f"m.jsonl:12: {said}; correct the record"
 
 
-def test_a_value_that_is_no_object() -> None:
+def test_a_value_that_is_no_object():
     with pytest.raises(InputError, match="^card.json: the record is a list, an object is"):
         convert([], Record, "card.json")

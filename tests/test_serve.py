@@ -1,7 +1,5 @@
 """The page that answers questions: recordings and their limits, answers as HTML, and a browser."""
 
-from __future__ import annotations
-
 import base64
 import io
 import os
@@ -11,10 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +33,7 @@ SYSTEMS = ("dual", "cascade-ctc")
 LIMITS = Limits(seconds=5.0)
 
 
-def noise(seconds: float, level: float = 0.05) -> np.ndarray:
+def noise(seconds, level=0.05):
     """In bursts, as speech is."""
     rng = np.random.default_rng(0)
     samples = rng.normal(0, level, round(seconds * 16_000))
@@ -46,7 +41,7 @@ def noise(seconds: float, level: float = 0.05) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def speech(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def speech(tmp_path_factory):
     """A passage and a question by two voices of espeak-ng."""
     pytest.importorskip("espeakng_loader", reason="the optional extra synth is not installed")
     from speechssl.synth.minisqa import speakers
@@ -67,7 +62,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "passage.wav", folder / "question.wav"
 
 
-def free_port() -> int:
+def free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 
@@ -84,8 +79,8 @@ def free_port() -> int:
     ],
 )
 def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(
-    name, part, written, expected, tmp_path: Path
-) -> None:
+    name, part, written, expected, tmp_path
+):
     if isinstance(written, bytes):
         (tmp_path / name).write_bytes(written)
     else:
@@ -96,7 +91,7 @@ def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(
     assert str(tmp_path) not in message
 
 
-def test_a_question_is_shorter_than_a_passage(tmp_path: Path) -> None:
+def test_a_question_is_shorter_than_a_passage(tmp_path):
     soundfile.write(tmp_path / "a.wav", noise(LONGEST_QUESTION + 1), 16_000)
     assert (
         len(read_upload(tmp_path / "a.wav", "passage", Limits(100.0))) > 16_000 * LONGEST_QUESTION
@@ -114,21 +109,19 @@ def test_a_question_is_shorter_than_a_passage(tmp_path: Path) -> None:
         ("pink@0", "pink 0 dB"),
     ],
 )
-def test_conditions_get_the_snr_of_the_slider_where_they_have_none(
-    written: str, label: str
-) -> None:
+def test_conditions_get_the_snr_of_the_slider_where_they_have_none(written, label):
     assert complete_condition(written, 5.0).label == label
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 5.0, 20.0])
-def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db: float) -> None:
-    got: list[np.ndarray] = []
+def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db):
+    got = []
 
-    def details(passage: np.ndarray, questions: list[np.ndarray]) -> list[dict[str, Any]]:
+    def details(passage, questions):
         got.extend([passage, *questions])
         return [{}]
 
-    qa: Any = SimpleNamespace(systems=[], details=details)
+    qa = SimpleNamespace(systems=[], details=details)
     given = [noise(2.0), noise(1.0)]
     page = render_answers(qa, *given, "pink", snr_db)
     for noisy, clean in zip(got, given, strict=True):
@@ -143,7 +136,7 @@ def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db: float) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Path, Path]) -> None:
+def test_the_page_shows_answers_units_and_words_and_plays_them(speech):
     qa, (passage, question) = QA("people-en", SYSTEMS), [read_audio(path) for path in speech]
     page = render_answers(qa, passage, question)
     expected = qa.answer(passage, [question])[0]
@@ -151,9 +144,8 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Pat
     assert [name for name, _ in rows] == list(SYSTEMS)
     for name, row in rows:
         answer = expected[name]
-        assert (
-            f"{answer.start:.2f} to {answer.end:.2f} s" in row and f"{answer.confidence:.2f}" in row
-        )
+        assert f"{answer.start:.2f} to {answer.end:.2f} s" in row
+        assert f"{answer.confidence:.2f}" in row
         clip = soundfile.info(io.BytesIO(base64.b64decode(re.findall(r"base64,([^\"]*)", row)[0])))
         assert clip.duration == pytest.approx(answer.end - answer.start, abs=0.01)
     runs = qa.systems[0].encode(None, passage)
@@ -167,8 +159,8 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Pat
     refused("has no words", render_answers, qa, passage, "?")
 
 
-def test_what_is_missing_is_said_on_the_page() -> None:
-    qa: Any = None
+def test_what_is_missing_is_said_on_the_page():
+    qa = None
     missing = ask(qa, LIMITS, None, None, "", "clean", 0.0)
     assert missing.startswith('<p role="alert"') and "no passage" in missing
     assert "no question" in ask(qa, LIMITS, "a.wav", None, " ", "clean", 0.0)
@@ -178,24 +170,24 @@ def test_what_is_missing_is_said_on_the_page() -> None:
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(monkeypatch):
     for name in ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "no_proxy"):
         monkeypatch.setenv(name, "")  # to be as it was after the test
 
 
-def ended(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+def ended(capsys, *options):
     """What the verb says that ends before it serves."""
     assert main(["serve", *options]) == 2
     return capsys.readouterr().err
 
 
-def test_without_gradio_the_install_line_is_given(monkeypatch, environment, capsys) -> None:
+def test_without_gradio_the_install_line_is_given(monkeypatch, environment, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
     message = ended(capsys, "--port", str(free_port()))
     assert "the page needs the extra serve: pip install" in message and message.count("\n") == 1
 
 
-def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
+def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         message = ended(capsys, "--port", port)
@@ -205,7 +197,7 @@ def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
 
 
 @pytest.fixture
-def chromium() -> Iterator[Any]:
+def chromium():
     pytest.importorskip("gradio", reason="the optional extra serve is not installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if (program := shutil.which("chromium")) is None:
@@ -218,9 +210,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("SMOKE"), reason="half a minute: make smoke")
-def test_two_recordings_are_answered_in_a_browser_in_noise_too(
-    speech: tuple[Path, Path], tmp_path: Path, chromium: Any
-) -> None:
+def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech, tmp_path, chromium):
     temporary, port = tmp_path / "temporary", free_port()
     temporary.mkdir()
     # whatever asked for something outside would meet a proxy that is not there

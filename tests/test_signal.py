@@ -1,7 +1,5 @@
 """Levels, mixtures, rooms, codecs, pitch and missing bands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,17 +25,17 @@ SEEDS = st.integers(0, 2**32)
 LENGTHS = st.integers(800, 20_000)
 
 
-def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
+def steady(n=SAMPLE_RATE, seed=0, level=0.05):
     """Something as loud everywhere, so that its active level is its RMS level."""
     return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
-def rms_db(samples: np.ndarray) -> float:
+def rms_db(samples):
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
 
 
 @given(n=LENGTHS, m=LENGTHS, snr=st.floats(-20, 40), level=st.floats(1e-3, 2), seed=SEEDS)
-def test_measured_snr_is_the_asked_one(n: int, m: int, snr: float, level: float, seed: int) -> None:
+def test_measured_snr_is_the_asked_one(n, m, snr, level, seed):
     speech = steady(n, 1, 0.003)  # far from full scale, so that nothing is scaled down
     added = (
         mix(speech, steady(m, 2, level), snr, np.random.default_rng(seed)).astype(np.float64)
@@ -47,9 +45,7 @@ def test_measured_snr_is_the_asked_one(n: int, m: int, snr: float, level: float,
 
 
 @given(spoken=st.integers(3, 60), silent=st.integers(0, 100), snr=st.floats(-20, 40))
-def test_an_snr_over_the_whole_signal_counts_its_silence(
-    spoken: int, silent: int, snr: float
-) -> None:
+def test_an_snr_over_the_whole_signal_counts_its_silence(spoken, silent, snr):
     """spoken, silent: frames of 20 ms."""
     speech = np.concatenate([steady(320 * spoken, 1, 0.003), np.zeros(320 * silent, np.float32)])
     noise = steady(len(speech), 2)
@@ -62,7 +58,7 @@ def test_an_snr_over_the_whole_signal_counts_its_silence(
 
 
 @given(n=LENGTHS, snr=st.floats(-30, -6), level=st.floats(0.4, 1))
-def test_clip_guard_scales_the_whole(n: int, snr: float, level: float) -> None:
+def test_clip_guard_scales_the_whole(n, snr, level):
     speech, noise = np.clip(steady(n, 1, level), -1, 1), steady(n, 2)
     mixture = mix(speech, noise, snr)
     assert mixture.dtype == np.float32 and len(mixture) == n and np.abs(mixture).max() == 1.0
@@ -75,14 +71,14 @@ def test_clip_guard_scales_the_whole(n: int, snr: float, level: float) -> None:
 
 
 @given(m=st.integers(1, 9000), n=st.integers(1, 30_000), seed=SEEDS)
-def test_noise_is_fitted_without_gaps(m: int, n: int, seed: int) -> None:
+def test_noise_is_fitted_without_gaps(m, n, seed):
     """A constant never falls at a join (equal-power fades raise it by 3 dB at most)."""
     fitted = fit_length(np.ones(m), n, np.random.default_rng(seed))
     assert fitted.shape == (n,) and fitted.min() > 1 - 1e-9 and fitted.max() < np.sqrt(2) + 1e-9
 
 
 @given(seed=SEEDS, rt60=st.floats(0.1, 1.5), delay=st.integers(0, 500))
-def test_reverberation_does_not_move_the_direct_path(seed: int, rt60: float, delay: int) -> None:
+def test_reverberation_does_not_move_the_direct_path(seed, rt60, delay):
     speech = np.zeros(8000, np.float32)
     speech[3000] = 0.1
     impulse = np.concatenate([np.zeros(delay), room_impulse(np.random.default_rng(seed), rt60)])
@@ -91,7 +87,7 @@ def test_reverberation_does_not_move_the_direct_path(seed: int, rt60: float, del
     assert np.abs(wet[:3000]).max() < 1e-3 * np.abs(wet).max()  # nothing comes before it
 
 
-def test_reverberation_keeps_the_level_and_reaches_into_pauses() -> None:
+def test_reverberation_keeps_the_level_and_reaches_into_pauses():
     speech = np.concatenate([steady(), np.zeros(SAMPLE_RATE // 2, np.float32)])
     wet = reverberate(speech, room_impulse(np.random.default_rng(0), 0.6))
     assert active_level(wet) == pytest.approx(active_level(speech), abs=0.01)
@@ -99,7 +95,7 @@ def test_reverberation_keeps_the_level_and_reaches_into_pauses() -> None:
 
 
 @pytest.mark.parametrize("rt60", [0.3, 0.6, 1.0])
-def test_room_decays_in_the_asked_time(rt60: float) -> None:
+def test_room_decays_in_the_asked_time(rt60):
     """Schroeder's backward integral between -5 and -25 dB (ISO 3382 T20), over ten rooms."""
     measured = []
     for seed in range(10):
@@ -111,7 +107,7 @@ def test_room_decays_in_the_asked_time(rt60: float) -> None:
 
 
 @given(pauses=st.lists(st.integers(0, 30), min_size=3, max_size=3), gain=st.floats(0.01, 3))
-def test_level_ignores_pauses_and_follows_gain(pauses: list[int], gain: float) -> None:
+def test_level_ignores_pauses_and_follows_gain(pauses, gain):
     parts = [steady(6400, 1), 0.4 * steady(6400, 2)]  # what is softer is speech, too
     gaps = [1e-4 * steady(320 * p, 3) for p in pauses]
     samples = np.concatenate([gaps[0], parts[0], gaps[1], parts[1], gaps[2]])
@@ -123,14 +119,14 @@ def test_level_ignores_pauses_and_follows_gain(pauses: list[int], gain: float) -
 # ---- codecs, pitch and missing bands
 
 
-def speechlike(n: int, seed: int = 0) -> np.ndarray:
+def speechlike(n, seed=0):
     low = signal.butter(4, 2500, fs=SAMPLE_RATE, output="sos")
     return signal.sosfilt(low, 0.1 * np.random.default_rng(seed).standard_normal(n)).astype(
         np.float32
     )
 
 
-def lag(one: np.ndarray, two: np.ndarray) -> int:
+def lag(one, two):
     """Samples by which one comes after two."""
     return int(np.argmax(signal.correlate(one, two, "full", "fft"))) - (len(two) - 1)
 
@@ -139,7 +135,7 @@ def lag(one: np.ndarray, two: np.ndarray) -> int:
     ("codec", "kbps"), [("mp3", 16), ("mp3", 32), ("mp3", 160), ("opus", 6), ("opus", 256)]
 )
 @pytest.mark.parametrize("n", [3000, 48_000])
-def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> None:
+def test_timing_is_kept_to_a_millisecond(codec, kbps, n):
     samples = speechlike(n)
     decoded = apply_codec(samples, codec, kbps)
     assert decoded.shape == (n,) and decoded.dtype == np.float32
@@ -147,7 +143,7 @@ def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> Non
     assert not np.array_equal(decoded, samples)
 
 
-def test_pitch_moves_and_time_does_not() -> None:
+def test_pitch_moves_and_time_does_not():
     time = np.arange(2 * SAMPLE_RATE) / SAMPLE_RATE
     shifted = pitch_shift(0.3 * np.sin(2 * np.pi * 400 * time) * (time > 1), 12)
     assert shifted.shape == time.shape and shifted.dtype == np.float32
@@ -155,16 +151,14 @@ def test_pitch_moves_and_time_does_not() -> None:
     assert np.argmax(np.abs(shifted) > 0.05) / SAMPLE_RATE == pytest.approx(1.0, abs=0.03)
 
 
-def test_band_is_rejected_without_delay() -> None:
+def test_band_is_rejected_without_delay():
     time = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     kept, removed = (0.3 * np.sin(2 * np.pi * f * time) for f in (400, 1500))
     filtered = band_reject(kept + removed, 1000, 2000)
     np.testing.assert_allclose(filtered[2000:-2000], kept[2000:-2000], atol=0.01)
 
 
-def vowel(
-    pitch: float, formants: tuple[float, ...] = (700, 1220, 2600), seconds: float = 1.0
-) -> np.ndarray:
+def vowel(pitch, formants=(700, 1220, 2600), seconds=1.0):
     """A buzz of this pitch (Hz) through resonances at these formants (Hz)."""
     n = np.arange(round(seconds * SAMPLE_RATE))
     x = ((n * pitch / SAMPLE_RATE) % 1 < pitch / SAMPLE_RATE).astype(float)
@@ -174,14 +168,14 @@ def vowel(
     return np.asarray(0.3 * x / np.abs(x).max(), np.float32)
 
 
-def pitch_of(x: np.ndarray) -> float:
+def pitch_of(x):
     middle = x[len(x) // 4 : -len(x) // 4].astype(float)
     found = signal.correlate(middle, middle, "full", "fft")[len(middle) - 1 :]
     lags = np.arange(round(SAMPLE_RATE / 400), round(SAMPLE_RATE / 60))
     return SAMPLE_RATE / float(lags[np.argmax(found[lags])])
 
 
-def first_formant(x: np.ndarray) -> float:
+def first_formant(x):
     """Hz of the strongest resonance of a linear prediction."""
     import librosa
 
@@ -192,7 +186,7 @@ def first_formant(x: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-def test_another_voice_has_other_formants_and_another_pitch_at_the_same_times() -> None:
+def test_another_voice_has_other_formants_and_another_pitch_at_the_same_times():
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     speech = np.concatenate([np.zeros(8000, np.float32), vowel(120), np.zeros(8000, np.float32)])
     higher = change_voice(speech, 1.0, 1.5, 1.0)
@@ -209,7 +203,7 @@ def test_another_voice_has_other_formants_and_another_pitch_at_the_same_times() 
     assert np.abs(higher[:6000]).max() < 0.01 and np.abs(higher[-6000:]).max() < 0.01
 
 
-def test_another_voice_is_the_same_every_time() -> None:
+def test_another_voice_is_the_same_every_time():
     """Praat draws where it repeats the voiceless parts, by a seed of its own."""
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     hiss = np.random.default_rng(3).normal(0, 0.03, 6_000).astype(np.float32)
@@ -219,13 +213,13 @@ def test_another_voice_is_the_same_every_time() -> None:
     assert not np.array_equal(first, speech)
 
 
-def test_what_has_no_pitch_keeps_its_voice() -> None:
+def test_what_has_no_pitch_keeps_its_voice():
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     for samples in (np.zeros(8000, np.float32), speechlike(50), steady(400, level=0.1)):
         np.testing.assert_array_equal(change_voice(samples, 1.2, 1.5, 1.2), samples)
 
 
-def test_the_equaliser_has_its_gains_where_it_should() -> None:
+def test_the_equaliser_has_its_gains_where_it_should():
     decibels = np.zeros(10)
     decibels[5] = 12.0
     noise = np.random.default_rng(0).standard_normal(4 * SAMPLE_RATE).astype(np.float32) * 0.05
@@ -247,7 +241,7 @@ def test_the_equaliser_has_its_gains_where_it_should() -> None:
         assert gain[edge_bin] - gain[middle] == pytest.approx(-6, abs=1.5)
 
 
-def test_a_changed_pitch_never_falls_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_pitch_never_falls_to_nothing(monkeypatch):
     """Praat's "Change gender" ran for ever where the lowest pitch, moved away from the median, fell
     below 0 Hz."""
     parselmouth = pytest.importorskip("parselmouth")

@@ -1,7 +1,5 @@
 """Normalisers, by tables; BM25 and TF-IDF against their formulas, term by term."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import Counter
@@ -35,7 +33,7 @@ from speechssl.text import (
 from .files import refused
 
 
-def pairs(table: str) -> list[tuple[str, ...]]:
+def pairs(table):
     """Read "one = other | one = other ..."."""
     cells = [cell for line in table.strip().split("\n") for cell in line.split(" | ")]
     return [tuple(map(str.strip, cell.split(" = "))) for cell in cells]
@@ -135,13 +133,13 @@ CHINESE = [
 
 
 @pytest.mark.parametrize(("text", "wanted"), ENGLISH)
-def test_english_for_word_errors(text: str, wanted: str) -> None:
+def test_english_for_word_errors(text, wanted):
     assert normalise(text, "en") == wanted
     assert tokens(text, "en") == wanted.split()
 
 
 @pytest.mark.parametrize(("text", "wanted"), CHINESE)
-def test_chinese_for_character_errors(text: str, wanted: str) -> None:
+def test_chinese_for_character_errors(text, wanted):
     assert normalise(text, "zh") == wanted
 
 
@@ -158,12 +156,12 @@ def test_chinese_for_character_errors(text: str, wanted: str) -> None:
         ("Tokyo 塔", "zh", "tokyo 塔"),
     ],
 )
-def test_answers(text: str, language: str, wanted: str) -> None:
+def test_answers(text, language, wanted):
     assert answer_tokens(text, language) == wanted.split()
 
 
 @given(st.text(alphabet="我在家裏爲abZ3. ,。_'é5零〇一二两三十百千万亿点分之", max_size=20))
-def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text: str) -> None:
+def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text):
     once = normalise(text, "zh")
     assert normalise(once, "zh") == once
     assert tokens(once, "zh") == tokens(text, "zh")
@@ -181,31 +179,28 @@ def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text: str) -> None:
         ("", "zh", []),
     ],
 )
-def test_pieces_stand_at_their_offsets(text: str, language: str, wanted: list[str]) -> None:
+def test_pieces_stand_at_their_offsets(text, language, wanted):
     assert [piece for piece, _ in pieces(text, language)] == wanted
     assert all(text[at:].startswith(piece) for piece, at in pieces(text, language))
 
 
 @given(st.text(max_size=30))
-def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_white_space(
-    text: str,
-) -> None:
+def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_white_space(text):
     for language in ("en", "zh"):
         assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
         assert not any(not token or token != token.strip() for token in tokens(text, language))
 
 
-def test_language_tags_and_unknown_languages() -> None:
+def test_language_tags_and_unknown_languages():
     assert {language_of(tag) for tag in ("zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans")} == {"zh"}
-    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color" and tokens(
-        "爲", "zh-TW"
-    ) == ["为"]
+    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color"
+    assert tokens("爲", "zh-TW") == ["为"]
     assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
     refused("'fr'; use en or zh", normalise, "bonjour", "fr")
     refused("'zha'", language_of, "zha")  # Zhuang
 
 
-def test_tables_fold_once() -> None:
+def test_tables_fold_once():
     assert len(FORMS) > 2900 and not {chr(form) for form in FORMS} & set(FORMS.values())
     spellings = spoken_english()["spellings"]
     assert not set(spellings) & set(spellings.values())
@@ -297,7 +292,7 @@ def test_without_the_package_it_is_named(read, monkeypatch):
         ("one's", "one's"),
     ],
 )
-def test_english(text: str, wanted: str) -> None:
+def test_english(text, wanted):
     assert english_digits(text) == wanted
 
 
@@ -307,9 +302,7 @@ def test_english(text: str, wanted: str) -> None:
     st.integers(1, 9999),
     st.text("0123456789", min_size=1, max_size=4),
 )
-def test_any_english_number_year_ordinal_and_decimal_is_its_digits(
-    number: int, when: int, rank: int, decimals: str
-) -> None:
+def test_any_english_number_year_ordinal_and_decimal_is_its_digits(number, when, rank, decimals):
     assert english_digits(cardinal(str(number))) == str(number)
     assert english_digits(year(str(when))) == str(when)
     assert english_digits(ordinal(str(rank)))[:-2] == str(rank)
@@ -345,14 +338,14 @@ def test_any_english_number_year_ordinal_and_decimal_is_its_digits(
         ("两个", "2个"),
     ],
 )
-def test_chinese(text: str, wanted: str) -> None:
+def test_chinese(text, wanted):
     assert chinese_digits(text) == wanted
 
 
 @given(
     st.integers(0, 10**15 - 1), st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4)
 )
-def test_any_chinese_number_and_share_is_its_digits(number: int, whole: int, decimals: str) -> None:
+def test_any_chinese_number_and_share_is_its_digits(number, whole, decimals):
     assert chinese_digits(mandarin(str(number)).translate(FORMS)) == str(number)
     assert chinese_digits(mandarin_digits(str(number)).translate(FORMS)) == str(number)
     spoken = f"百分之{mandarin(str(whole))}点{mandarin_digits(decimals)}"
@@ -363,7 +356,7 @@ def test_any_chinese_number_and_share_is_its_digits(number: int, whole: int, dec
     ("written", "said", "language"),
     [(*p, "en") for p in SAID_ENGLISH] + [(*p, "zh") for p in SAID_CHINESE],
 )
-def test_what_is_written_in_signs_is_what_is_said(written: str, said: str, language: str) -> None:
+def test_what_is_written_in_signs_is_what_is_said(written, said, language):
     assert tokens(written, language) == tokens(said, language)
     assert answer_tokens(written, language) == answer_tokens(said, language)
 
@@ -372,7 +365,7 @@ def test_what_is_written_in_signs_is_what_is_said(written: str, said: str, langu
     ("one", "other", "language"),
     [(*p, "en") for p in OTHER_ENGLISH] + [(*p, "zh") for p in OTHER_CHINESE],
 )
-def test_different_numbers_stay_different(one: str, other: str, language: str) -> None:
+def test_different_numbers_stay_different(one, other, language):
     assert tokens(one, language) != tokens(other, language)
     if "$" not in one + other:  # which SQuAD's script does not see
         assert answer_tokens(one, language) != answer_tokens(other, language)
@@ -393,7 +386,7 @@ def test_different_numbers_stay_different(one: str, other: str, language: str) -
         ("a ǀ ǁ b", "a     b"),
     ],
 )
-def test_only_what_is_certain_is_rewritten(text: str, wanted: str) -> None:
+def test_only_what_is_certain_is_rewritten(text, wanted):
     assert english_digits(text) == wanted
 
 
@@ -402,7 +395,7 @@ def test_only_what_is_certain_is_rewritten(text: str, wanted: str) -> None:
     st.integers(1, 19),
     st.sampled_from([2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20]),
 )
-def test_numbers_money_and_fractions_are_one_to_one(number: int, above: int, below: int) -> None:
+def test_numbers_money_and_fractions_are_one_to_one(number, above, below):
     """The normal form of every way to write a number has exactly its digits."""
     said = cardinal(str(number))
     assert tokens(f"£{number:,}", "en") == tokens(f"{said} pounds", "en") == [f"£{number}"]

@@ -1,7 +1,5 @@
 """Samples, frames, units and seconds agree to the sample."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -21,13 +19,13 @@ run_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(
 )
 
 
-def test_the_grid_of_hubert() -> None:
+def test_the_grid_of_hubert():
     assert HUBERT == FrameGrid(16_000, 320, 400)
     assert (HUBERT.frame_rate, HUBERT.offset, HUBERT.frames(16_000)) == (50.0, 40, 49)
 
 
 @pytest.mark.parametrize("samples", [1, 399, 400, 719, 720, 16_000, 16_079, 16_080])
-def test_frames_are_what_convolutions_give(samples: int) -> None:
+def test_frames_are_what_convolutions_give(samples):
     length = samples
     for kernel, stride in zip(KERNELS, STRIDES, strict=True):
         sound = torch.zeros(1, 1, max(length, kernel))
@@ -40,9 +38,7 @@ def test_frames_are_what_convolutions_give(samples: int) -> None:
 
 
 @given(grids, st.integers(1, 2000))
-def test_samples_for_is_the_least_number_that_gives_the_frames(
-    grid: FrameGrid, frames: int
-) -> None:
+def test_samples_for_is_the_least_number_that_gives_the_frames(grid, frames):
     least = grid.samples_for(frames)
     assert grid.frames(least) == frames
     assert grid.frames(least - 1) == frames - 1
@@ -50,7 +46,7 @@ def test_samples_for_is_the_least_number_that_gives_the_frames(
 
 
 @given(grids, st.integers(1, 60))
-def test_frames_tile_the_samples(grid: FrameGrid, frames: int) -> None:
+def test_frames_tile_the_samples(grid, frames):
     borders = [grid.first_sample(t) for t in range(frames + 1)]
     assert borders[0] == 0
     assert set(np.diff(borders[1:]).tolist()) <= {grid.hop}
@@ -66,14 +62,14 @@ def test_frames_tile_the_samples(grid: FrameGrid, frames: int) -> None:
 
 
 @given(grids, st.integers(0, 5000))
-def test_a_frame_starts_where_its_seconds_say(grid: FrameGrid, frame: int) -> None:
+def test_a_frame_starts_where_its_seconds_say(grid, frame):
     sample = grid.sample(grid.seconds(frame))
     assert sample == grid.first_sample(frame)
     assert grid.frame_at(sample, frame + 1) == frame
 
 
 @given(st.lists(st.integers(0, 3), max_size=40))
-def test_runs_merge_and_expand(frames: list[int]) -> None:
+def test_runs_merge_and_expand(frames):
     runs = RunLength.of_frames(np.array(frames, dtype=np.int64))
     assert runs.expand().tolist() == frames
     assert runs.frames == len(frames)
@@ -82,7 +78,7 @@ def test_runs_merge_and_expand(frames: list[int]) -> None:
 
 
 @given(run_lengths)
-def test_unit_at_is_the_unit_of_the_frame(runs: RunLength) -> None:
+def test_unit_at_is_the_unit_of_the_frame(runs):
     owners = np.repeat(np.arange(len(runs)), runs.lengths)
     assert [runs.unit_at(frame) for frame in range(runs.frames)] == owners.tolist()
     assert runs.unit_at(-3) == 0
@@ -90,9 +86,7 @@ def test_unit_at_is_the_unit_of_the_frame(runs: RunLength) -> None:
 
 
 @given(grids, run_lengths, st.data())
-def test_spans_of_units_survive_seconds(
-    grid: FrameGrid, runs: RunLength, data: st.DataObject
-) -> None:
+def test_spans_of_units_survive_seconds(grid, runs, data):
     first = data.draw(st.integers(0, len(runs) - 1))
     last = data.draw(st.integers(first, len(runs) - 1))
     start, end = interval_of_units(grid, runs, first, last)
@@ -101,9 +95,7 @@ def test_spans_of_units_survive_seconds(
 
 
 @given(grids, run_lengths, st.data())
-def test_no_span_of_units_fits_better(
-    grid: FrameGrid, runs: RunLength, data: st.DataObject
-) -> None:
+def test_no_span_of_units_fits_better(grid, runs, data):
     total = grid.samples_for(runs.frames)
     first = data.draw(st.integers(0, total - 1))
     last = data.draw(st.integers(first, total - 1))
@@ -119,9 +111,7 @@ def test_no_span_of_units_fits_better(
 
 
 @given(grids, run_lengths, st.integers(0, 10_000))
-def test_the_last_unit_ends_where_the_recording_does(
-    grid: FrameGrid, runs: RunLength, beyond: int
-) -> None:
+def test_the_last_unit_ends_where_the_recording_does(grid, runs, beyond):
     # all lengths that give so many frames
     samples = grid.samples_for(runs.frames) + beyond % grid.hop
     assert grid.frames(samples) == runs.frames
@@ -134,13 +124,13 @@ def test_the_last_unit_ends_where_the_recording_does(
         assert interval_of_units(grid, runs, last - 1, last - 1)[1] == start
 
 
-def test_the_last_unit_of_a_padded_recording_is_not_empty() -> None:
+def test_the_last_unit_of_a_padded_recording_is_not_empty():
     # the last frame begins at sample 1,000
     runs = RunLength(np.array([1, 2]), np.array([3, 1]), 900 / 16_000)
     assert interval_of_units(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     assert HUBERT.samples_for(0) == HUBERT.frames(0) == HUBERT.frames(399) == 0
     with pytest.raises(ValueError, match="no frames"):
         HUBERT.frame_at(0, 0)

@@ -11,35 +11,32 @@ import sys
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.results import Table, interval_text, markdown, read_rows
+from speechssl.results import Row, Table, interval_text, markdown, read_rows
+
+
+def read_ff1(folder: Path) -> list[Row]:
+    return [row for row in read_rows(folder / "results.jsonl") if row.metric == "ff1"]
+
+
+def clean(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.condition == "clean"]
 
 
 def main(exp: Path, *others: str) -> None:
-    rows = [row for row in read_rows(exp / "results.jsonl") if row.metric == "ff1"]
-    groups = {
-        "espeak-ng": [row for row in rows if row.condition == "clean"],
-        "espeak-ng, pink noise at 5 dB": [
-            row for row in rows if (row.condition, row.snr_db) == ("pink", 5.0)
-        ],
-    }
+    rows = read_ff1(exp)
+    noise = [row for row in rows if (row.condition, row.snr_db) == ("pink", 5.0)]
+    groups = {"espeak-ng": clean(rows), "espeak-ng, pink noise at 5 dB": noise}
     held_out = exp / "held-out"
     for other in (f"espeak-ng, held-out words={held_out}", *others):
         name, _, folder = other.partition("=")
-        groups[name] = [
-            row
-            for row in read_rows(Path(folder) / "results.jsonl")
-            if row.metric == "ff1" and row.condition == "clean"
-        ]
+        groups[name] = clean(read_ff1(Path(folder)))
     systems = dict.fromkeys(row.system for row in rows)
     found = [{row.system: row for row in group} for group in groups.values()]
     lines = [(system, *(interval_text(rows.get(system)) for rows in found)) for system in systems]
+    shares = read_json(held_out / "corpus/card.json")["unknown_words"]["test"]
     note = (
         "The models learned from other voices of espeak-ng, two of flite and kokoro's, three "
-        "in five recordings distorted. "
-    )
-    note += "Neither festival nor pink noise was used in training. "
-    shares = read_json(held_out / "corpus/card.json")["unknown_words"]["test"]
-    note += (
+        "in five recordings distorted. Neither festival nor pink noise was used in training. "
         f"Of the held-out test {shares['words']} % of the words are unknown to training, and "
         "all its sentence patterns."
     )

@@ -39,14 +39,7 @@ from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.cli import script
-from speechssl.data.records import (
-    Corpus,
-    Passage,
-    Question,
-    Span,
-    data_hash,
-    load_corpus,
-)
+from speechssl.data.records import Corpus, Passage, Question, Span, data_hash, load_corpus
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.encode import Job, encode_recordings

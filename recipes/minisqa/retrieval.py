@@ -44,22 +44,11 @@ from speechssl.dual.system import check_units_of, choose_device, run_model
 from speechssl.encoders.encoder import remember_last
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
+from speechssl.eval import spoken_qa
 from speechssl.eval.encode import Recording
 from speechssl.eval.options import Conditions
 from speechssl.eval.predict import describe_question
 from speechssl.eval.score import question_lines
-from speechssl.eval.spoken_qa import (
-    Scored,
-    Setup,
-    Task,
-    append_results,
-    evaluate_task,
-    find_recordings,
-    list_rounds,
-    make_setup,
-    name_models,
-    table_of_rows,
-)
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import NGRAM, Terms, count_terms, ngrams, normalise, tfidf, tokens
@@ -339,9 +328,9 @@ def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
         folder = model_folder(o.models)
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
         loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-        setup = make_setup(o, name_models(folder), folder)
-        append_results(o.out, retrieve(loaded, data, conditions, setup))
-        print(table_of_rows(o, conditions))
+        setup = spoken_qa.make_setup(o, spoken_qa.name_models(folder), folder)
+        spoken_qa.append_results(o.out, retrieve(loaded, data, conditions, setup))
+        print(spoken_qa.table_of_rows(o, conditions))
         return list_rows(o.out)
 
 
@@ -349,15 +338,15 @@ def retrieve(
     systems: Sequence[Retriever],
     corpus: Corpus,
     conditions: Sequence[Condition],
-    setup: Setup,
+    setup: spoken_qa.Setup,
 ) -> list[Row]:
     """Fill in the rankings that are missing and return the rows of all of them. Raises InputError
     without questions."""
-    rounds = list_rounds(systems, corpus, conditions, setup.distorter)
-    return evaluate_task(RetrievalTask(corpus), rounds, setup)
+    rounds = spoken_qa.list_rounds(systems, corpus, conditions, setup.distorter)
+    return spoken_qa.evaluate_task(RetrievalTask(corpus), rounds, setup)
 
 
-class RetrievalTask(Task):
+class RetrievalTask(spoken_qa.Task):
     """Every question ranks all passages of the split."""
 
     name = "retrieval"
@@ -369,7 +358,7 @@ class RetrievalTask(Task):
         self.questions = [record.id for record in self.records]
 
     def list_recordings(self) -> list[Recording]:
-        return find_recordings(self.corpus, self.records)
+        return spoken_qa.find_recordings(self.corpus, self.records)
 
     def choose_recordings(self, system: Retriever) -> Collection[str]:
         return self.questions
@@ -401,7 +390,7 @@ class RetrievalTask(Task):
             rows.append(row)
         return rows
 
-    def score(self, system: Retriever, predictions: Mapping[str, Any]) -> Scored:
+    def score(self, system: Retriever, predictions: Mapping[str, Any]) -> spoken_qa.Scored:
         scored, transcripts = score_ranks(predictions["rows"]), predictions["transcripts"]
         lines = question_lines(scored, self.corpus, transcripts, METRICS)
         return scored, lines, transcripts

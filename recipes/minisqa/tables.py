@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.results import Row, Table, condition_name, drawn_sentence, interval_text, read_rows
+from speechssl.results import Table, condition_name, interval_text, read_rows, rows_sentence
 
 UNITS = {
     "phones": "phones of the synthesiser",
@@ -60,8 +60,7 @@ def unit_quality(exp: Path) -> Table:
             rows.append((label, *cells))
     note = (
         "On the voices of the test set; the distance is between the units of one question spoken "
-        "by two of them; "
-        "the oracle labels the answers with units and decodes the labels."
+        "by two of them; the oracle labels the answers with units and decodes the labels."
     )
     return Table("Quality of the units", ("units", "K", *COLUMNS), tuple(rows), note)
 
@@ -76,18 +75,11 @@ def assignments(exp: Path) -> Table:
             cells = (interval_text(clean[system, metric]) for metric in ("ff1", "aos"))
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
             rows.append((label, steps, *cells, PUBLISHED[system]))
-    columns = (
-        "rows of the text encoder given to the units",
-        "steps",
-        "FF1",
-        "AOS",
-        "published, NMSQA dev",
-    )
-    note = (
-        "DUAL on clean test speech, at equal steps, fewer than what ships. Published most "
-        "frequent: ids 5 to K + 4, in order. "
-    )
-    note += drawn_sentence(map(drawn, clean.values()))
+    given = "rows of the text encoder given to the units"
+    columns = (given, "steps", "FF1", "AOS", "published, NMSQA dev")
+    note = "DUAL on clean test speech, at equal steps, fewer than what ships. "
+    note += "Published most frequent: ids 5 to K + 4, in order. "
+    note += rows_sentence(clean.values())
     return Table("Five ways of giving units to a text encoder", columns, tuple(rows), note)
 
 
@@ -97,15 +89,14 @@ def scores(exp: Path, title: str = "") -> Table:
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}
     order = ("ff1", "aos", "em", "f1", "wer", "cer")
-    lines = dict.fromkeys(
-        (r.metric, r.system) for r in sorted(rows, key=lambda r: order.index(r.metric))
-    )
+    by_metric = sorted(rows, key=lambda r: order.index(r.metric))
+    lines = dict.fromkeys((r.metric, r.system) for r in by_metric)
     table = tuple(
         (m.upper(), system, *(interval_text(cells.get((system, m, c))) for c in conditions))
         for m, system in lines
     )
     columns = ("", "system", *(condition_name(*c) for c in conditions))
-    return Table(title, columns, table, f"Percent. {drawn_sentence(map(drawn, rows))}")
+    return Table(title, columns, table, f"Percent. {rows_sentence(rows)}")
 
 
 def held_out(exp: Path) -> Table:
@@ -116,17 +107,11 @@ def held_out(exp: Path) -> Table:
     return scores(exp / "held-out", f"MiniSQA held-out: {unknown} are unknown to training")
 
 
-def drawn(row: Row) -> tuple[str, str, int]:
-    return row.metric, row.drawn, row.groups
-
-
 def main(exp: Path) -> None:
     print(scores(exp).markdown)  # the page has it
-    for name, table in (
-        ("held-out", held_out(exp)),
-        ("units", unit_quality(exp)),
-        ("assignments", assignments(exp)),
-    ):
+    made = {"held-out": held_out, "units": unit_quality, "assignments": assignments}
+    for name, make in made.items():
+        table = make(exp)
         write_json(exp / "tables" / f"{name}.json", table.values)
         print(f"\n{table.markdown}")
 

@@ -24,12 +24,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artifacts import stage, write_json
 from speechssl.cli import script
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import Passage, Question, data_hash, load_corpus
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.textlm.tokenizers import TextCodec, character_tokenizer
+from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, special_tokens
 from speechssl.training import Batch, fit
 
 MASKED = 0.15
@@ -63,22 +63,16 @@ class Masking:
         seed: int,
     ) -> None:
         self.texts, self.size, self.seed = texts, size, seed
-        self.cls, self.sep, self.mask = (
-            tokenizer.cls_token_id,
-            tokenizer.sep_token_id,
-            tokenizer.mask_token_id,
-        )
-        self.pad, self.symbols = tokenizer.pad_token_id, len(tokenizer)
+        self.cls, self.sep, self.pad = special_tokens(tokenizer)
+        self.mask, self.symbols = tokenizer.mask_token_id, len(tokenizer)
 
     def __call__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
         chosen = [self.texts[i % len(self.texts)] for i in range(self.size)]
         rows = [self._masked(rng, some[rng.integers(len(some))]) for some in chosen]
-        ids = pad_sequence(
-            [torch.from_numpy(i) for i, _ in rows], batch_first=True, padding_value=self.pad
-        )
-        targets = pad_sequence(
-            [torch.from_numpy(t) for _, t in rows], batch_first=True, padding_value=-100
+        ids, targets = (
+            pad_sequence(list(map(torch.from_numpy, side)), True, padding)
+            for side, padding in zip(zip(*rows, strict=True), (self.pad, -100), strict=True)
         )
         return {"ids": ids, "mask": (ids != self.pad).long(), "targets": targets}
 
@@ -88,11 +82,8 @@ class Masking:
         guessed[[0, -1]] = False
         guessed[rng.integers(1, len(ids) - 1)] = True
         draw = rng.random(len(ids))
-        shown = np.where(
-            draw < 0.8,
-            self.mask,
-            np.where(draw < 0.9, rng.integers(self.symbols, size=len(ids)), ids),
-        )
+        replaced = np.where(draw < 0.9, rng.integers(self.symbols, size=len(ids)), ids)
+        shown = np.where(draw < 0.8, self.mask, replaced)
         return np.where(guessed, shown, ids), np.where(guessed, ids, -100)
 
 
@@ -102,11 +93,8 @@ def with_characters(
     """Return the encoder with rows for the characters that it lacks."""
     model, tokenizer = load_text_encoder(name)
     known = tokenizer.get_vocab()
-    new = [
-        c
-        for c in character_tokenizer(texts).get_vocab()
-        if len(c) == 1 and "\u3400" <= c <= "\u9fff" and c not in known
-    ]
+    characters = [c for c in character_tokenizer(texts).get_vocab() if len(c) == 1]
+    new = [c for c in characters if "\u3400" <= c <= "\u9fff" and c not in known]
     rows = assign_tokens(tokenizer, len(new), "most-frequent", seed)
     # else BERT's normaliser would pad them
     tokenizer.add_tokens([AddedToken(c, normalized=False) for c in sorted(new)])
@@ -130,36 +118,28 @@ class Make:
 
 def make(o: Make) -> None:
     options, out = o.training, o.out
-    made = {
-        "data": [data_hash(c, "train") for c in o.corpora],
-        "from": o.text_encoder,
-        "batch": o.batch,
-        "training": vars(options),
-    }
+    data = [data_hash(c, "train") for c in o.corpora]
+    made = {"data": data, "from": o.text_encoder, "batch": o.batch, "training": vars(options)}
     with stage(out, made):
         if (out / "card.json").is_file():
             return
         splits = [load_corpus(c, "train") for c in o.corpora]
         records = [[*s.passages.values(), *s.questions] for s in splits]
         torch.manual_seed(options.seed)
-        model, tokenizer = with_characters(
-            o.text_encoder, [r.written for some in records for r in some], options.seed
-        )
+        written = [r.written for some in records for r in some]
+        model, tokenizer = with_characters(o.text_encoder, written, options.seed)
         codec = TextCodec(tokenizer)
-        coded = [
-            [codec.encode([w for w, _ in pieces(r.written, r.language)])[0] for r in some]
-            for some in records
-        ]
-        batches = Masking(
-            [[ids for ids in some if len(ids)] for some in coded], tokenizer, o.batch, options.seed
-        )
+
+        def encode(record: Passage | Question) -> np.ndarray:
+            return codec.encode([w for w, _ in pieces(record.written, record.language)])[0]
+
+        coded = [[ids for ids in map(encode, some) if len(ids)] for some in records]
+        batches = Masking(coded, tokenizer, o.batch, options.seed)
         result = fit(Guessing(remove_dropout(model)), batches, options, out / "checkpoints")
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
-        write_json(
-            out / "card.json",
-            {"what": ("multilingual text encoder"), "made_from": made, "training": result},
-        )
+        card = {"what": "multilingual text encoder", "made_from": made, "training": result}
+        write_json(out / "card.json", card)
 
 
 if __name__ == "__main__":

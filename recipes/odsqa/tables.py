@@ -3,16 +3,15 @@ published; and characters against characters with pinyin where errors are simula
 
 python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]
     reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json;
-                                                         reads EXP/errors, writes
-                                                         EXP/errors/tables/errors.json
+    reads EXP/errors, writes EXP/errors/tables/errors.json
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.results import Row, Table, condition_name, drawn_sentence, interval_text, read_rows
+from speechssl.results import Table, condition_name, interval_text, read_rows, rows_sentence
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
 READERS = {
@@ -27,38 +26,20 @@ PUBLISHED = {"plain": "82.0 / 89.1", "zero-shot": "63.3 / 78.8", "multilingual":
 
 
 def readers(folder: Path) -> Table:
-    found = {
-        name: read_rows(path)
-        for name in READERS
-        if (path := folder / name / "results.jsonl").is_file()
-    }
-    rows = []
+    paths = {name: folder / name / "results.jsonl" for name in READERS}
+    found = {name: read_rows(path) for name, path in paths.items() if path.is_file()}
+    rows: list[tuple[str, ...]] = []
     for reader, results in found.items():
         cells = {(r.system, condition_name(r.condition, r.snr_db), r.metric): r for r in results}
         for system, condition in dict.fromkeys((s, c) for s, c, _ in cells):
             values = (interval_text(cells.get((system, condition, metric))) for metric in METRICS)
             label = "–" if system.startswith(("dual", "speechbert")) else READERS[reader]
-            rows.append(
-                (
-                    system,
-                    label,
-                    condition,
-                    *values,
-                    PUBLISHED.get(reader, "–") if system == "text" else "–",
-                )
-            )
-    columns = (
-        "system",
-        "text QA",
-        "condition",
-        *(m.upper() for m in METRICS),
-        "published, DRCD as text",
-    )
-    return Table("Systems and readers", columns, tuple(rows), f"Percent. {_drawn(found)}")
-
-
-def _drawn(found: Mapping[str, Sequence[Row]]) -> str:
-    return drawn_sentence((r.metric, r.drawn, r.groups) for rows in found.values() for r in rows)
+            published = PUBLISHED.get(reader, "–") if system == "text" else "–"
+            rows.append((system, label, condition, *values, published))
+    heads = (*(m.upper() for m in METRICS), "published, DRCD as text")
+    note = f"Percent. {rows_sentence(chain.from_iterable(found.values()))}"
+    columns = ("system", "text QA", "condition", *heads)
+    return Table("Systems and readers", columns, tuple(rows), note)
 
 
 def errors(folder: Path) -> Table:
@@ -66,39 +47,25 @@ def errors(folder: Path) -> Table:
     better (tested in pairs)."""
     found = {name: read_rows(folder / name / "results.jsonl") for name in ("plain", "pinyin")}
     cells = {name: {(r.system, r.metric): r for r in rows} for name, rows in found.items()}
-    gains = {
-        test["first"]: test
-        for corpus in read_json(folder / "compare/compare.json")["corpora"]
-        for test in corpus["tests"]
-    }
+    corpora = read_json(folder / "compare/compare.json")["corpora"]
+    gains = {test["first"]: test for corpus in corpora for test in corpus["tests"]}
+    scored = [(metric, name) for metric in ("em", "f1") for name in found]
     rows = []
     for system in dict.fromkeys(r.system for r in found["plain"]):
-        values = (
-            interval_text(cells[name].get((system, metric)))
-            for metric in ("em", "f1")
-            for name in found
-        )
+        values = (interval_text(cells[name].get((system, metric))) for metric, name in scored)
         gain = gains.get(f"{system} (pinyin)")
         better = f"{interval_text(gain, '+')}, {gain['p_holm']:.3f}" if gain else "–"
         rows.append((system, interval_text(cells["plain"].get((system, "cer"))), *values, better))
-    columns = (
-        "what is read",
-        "CER",
-        *(f"{m}, {READERS[n]}" for m in ("EM", "F1") for n in found),
-        "gain in F1, p (Holm)",
-    )
-    return Table(
-        "Errors of the recogniser, simulated", columns, tuple(rows), f"Percent. {_drawn(found)}"
-    )
+    heads = (f"{metric.upper()}, {READERS[name]}" for metric, name in scored)
+    columns = ("what is read", "CER", *heads, "gain in F1, p (Holm)")
+    note = f"Percent. {rows_sentence(chain.from_iterable(found.values()))}"
+    return Table("Errors of the recogniser, simulated", columns, tuple(rows), note)
 
 
 def main(exp: Path, splits: list[str]) -> None:
     found = [(exp / split, "readers", readers) for split in splits if (exp / split).is_dir()]
-    found += (
-        [(exp / "errors", "errors", errors)]
-        if (exp / "errors/compare/compare.json").is_file()
-        else []
-    )
+    if (exp / "errors/compare/compare.json").is_file():
+        found.append((exp / "errors", "errors", errors))
     for folder, name, make in found:
         table = make(folder)
         write_json(folder / "tables" / f"{name}.json", table.values)

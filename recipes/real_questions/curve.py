@@ -13,8 +13,11 @@ whose corpus `train` is in the order of articles.
 
 import re
 import sys
+from collections import defaultdict
 from itertools import groupby
+from operator import mul
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,16 +38,14 @@ def count_articles(out: Path) -> list[tuple[int, int]]:
     """Count, for every article in order, passages and questions so far. A question counts once,
     however many voices read it."""
     data = load_corpus(out / "train", "train")
-    asked: dict[str, set[tuple[str, str]]] = {}
+    asked: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for question in data.questions:
-        asked.setdefault(question.passage, set()).add(
-            (data.passages[question.passage].text, question.text)
-        )
+        asked[question.passage].add((data.passages[question.passage].text, question.text))
     found, passages, questions = [], 0, 0
     for _, some in groupby(data.passages, key=lambda name: PLACE.search(name)[1]):
         names = list(some)
         passages += len(names)
-        questions += len(set().union(*(asked.get(name, set()) for name in names)))
+        questions += len(set().union(*(asked[name] for name in names)))
         found.append((passages, questions))
     return found
 
@@ -64,40 +65,31 @@ def weigh_scores(xs: np.ndarray, at: float) -> np.ndarray:
 def predict_score(xs: np.ndarray, scores: list[Estimate], at: float) -> Estimate:
     """Return the line's value, with the resamples of the scores it is fitted to. xs: (S,) of S
     scores."""
-    w = weigh_scores(xs, at)
-    return combine_estimates(
-        lambda *values: sum(a * v for a, v in zip(w, values, strict=True)), *scores
-    )
+    weights = weigh_scores(xs, at)
+    return combine_estimates(lambda *values: sum(map(mul, weights, values)), *scores)
 
 
 def read_scores(out: Path, systems: list[str]) -> dict[str, Estimate]:
     """Return the FF1 of every system on clean dev, drawn together."""
-    cells = {
-        scores.system: [
-            ItemScore(
-                name,
-                str(line["passage"]),
-                line["ff1"],
-                1.0,
-                str(line.get("voice", "")),
-                str(line.get("asker", "")),
-            )
-            for name, line in scores.lines.items()
-            if line["ff1"] is not None
-        ]
-        for scores in read_results([out / "parts", out / "on-dev"], systems)
-        if scores.condition == ("clean", None)
-    }
+
+    def item(name: str, line: dict[str, Any]) -> ItemScore:
+        voices = (str(line.get(role, "")) for role in ("voice", "asker"))
+        return ItemScore(name, str(line["passage"]), line["ff1"], 1.0, *voices)
+
+    cells = {}
+    for scores in read_results([out / "parts", out / "on-dev"], systems):
+        if scores.condition == ("clean", None):
+            scored = [
+                (name, line) for name, line in scores.lines.items() if line["ff1"] is not None
+            ]
+            cells[scores.system] = [item(*pair) for pair in scored]
     drawn = resample_cells(cells, unit="passage")
     return {system: drawn[system] for system in systems}
 
 
 def fit(out: Path, systems: list[str]) -> None:
     cards = [read_json(out / "models" / system / "card.json") for system in systems]
-    ends = {
-        passages: (number, questions)
-        for number, (passages, questions) in enumerate(count_articles(out), 1)
-    }
+    ends = {passages: (n, asked) for n, (passages, asked) in enumerate(count_articles(out), 1)}
     sizes = [ends[card["passages"]] for card in cards]
     alike = {(card["training"]["steps"], card.get("start")) for card in cards}
     if len(alike) > 1 or len(set(sizes)) < max(len(sizes), 2):
@@ -109,37 +101,22 @@ def fit(out: Path, systems: list[str]) -> None:
     questions = np.array([number for _, number in sizes])
     xs, whole = np.log2(questions / questions[-1]), int(questions[-1])
     at = {more: predict_score(xs, scores, np.log2(more)) for more in MORE}
-    rows = [
-        (f"measured, {a} articles", f"{n:,}", percent(e))
-        for (a, n), e in zip(sizes, scores, strict=True)
-    ]
-    rows += [
-        (f"predicted, {more} times all", f"{more * whole:,}", percent(e)) for more, e in at.items()
-    ]
-    slope = combine_estimates(
-        lambda a, b: a - b, predict_score(xs, scores, 1.0), predict_score(xs, scores, 0.0)
-    )
-    notes = [
-        f"{cards[0]['training']['steps']} steps each. Twice the questions: "
-        f"{percent(slope, '+')} points."
-    ]
+    rows = []
+    for (articles, n), score in zip(sizes, scores, strict=True):
+        rows.append((f"measured, {articles} articles", f"{n:,}", percent(score)))
+    for more, score in at.items():
+        rows.append((f"predicted, {more} times all", f"{more * whole:,}", percent(score)))
+    ends_of_slope = (predict_score(xs, scores, place) for place in (1.0, 0.0))
+    slope = percent(combine_estimates(lambda a, b: a - b, *ends_of_slope), "+")
+    notes = f"{cards[0]['training']['steps']} steps each. Twice the questions: {slope} points. "
     if len(xs) > 2:  # does the line hold where it can be checked?
-        notes.append(
-            "The line through the smaller parts alone gives "
-            f"{percent(predict_score(xs[:-1], scores[:-1], xs[-1]))} for all."
-        )
-    notes.append(
-        f"{drawn_sentence([('FF1', scores[0].unit, scores[0].groups)])} They do not "
-        "draw the training (one seed) and"
-    )
-    notes.append("take the line for granted.")
-    notes.append(f"Training: {synthetic_note(out / 'train')} Dev: {synthetic_note(out / 'dev')}")
-    table = Table(
-        "What more questions give",
-        ("DUAL on dev", "training questions", "FF1"),
-        tuple(rows),
-        " ".join(notes),
-    )
+        smaller = percent(predict_score(xs[:-1], scores[:-1], xs[-1]))
+        notes += f"The line through the smaller parts alone gives {smaller} for all. "
+    notes += drawn_sentence([("FF1", scores[0].unit, scores[0].groups)])
+    notes += " They do not draw the training (one seed) and take the line for granted."
+    notes += f" Training: {synthetic_note(out / 'train')} Dev: {synthetic_note(out / 'dev')}"
+    columns = ("DUAL on dev", "training questions", "FF1")
+    table = Table("What more questions give", columns, tuple(rows), notes)
     print(table.markdown)
     write_json(out / "curve.json", table.values)
     draw(out / "curve.svg", questions, scores, at)

@@ -17,27 +17,16 @@ from rapidfuzz.distance import Levenshtein
 from speechssl.data.records import Corpus, load_corpus, passage_units
 from speechssl.eval.predict import read_predictions
 from speechssl.metrics import token_f1
-from speechssl.results import Table
-from speechssl.stats import Interval, paired_difference
+from speechssl.results import Table, interval_text
+from speechssl.stats import paired_difference
 from speechssl.text import spell_letters
 
 
 def find_written(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
     """Return the recognised words in the place of the words first..last of the reference; none
     where all of them were missed."""
-    (before, owners), (after, written) = (
-        zip(
-            *(
-                (letters, i)
-                for i, word in enumerate(words)
-                for letters in spell_letters(word).split()
-            ),
-            strict=True,
-        )
-        if words
-        else ((), ())
-        for words in (reference, recognised)
-    )
+    before, owners = spell(reference)
+    after, written = spell(recognised)
     found = [
         written[code.dest_start + place - code.src_start]
         for code in Levenshtein.opcodes(before, after)
@@ -48,45 +37,33 @@ def find_written(reference: list[str], recognised: list[str], first: int, last: 
     return recognised[found[0] : found[-1] + 1] if found else []
 
 
-def shown(loss: Interval) -> str:
-    return f"{loss.value:+.1f}" + (
-        (f" [{loss.low:+.1f}, {loss.high:+.1f}]") if loss.estimated else ""
-    )
+def spell(words: list[str]) -> tuple[list[str], list[int]]:
+    """Spell words in letters, which may make several of one; return these, and whose each is."""
+    spelt = [spell_letters(word).split() for word in words]
+    owners = [number for number, several in enumerate(spelt) for _ in several]
+    return [letters for several in spelt for letters in several], owners
 
 
 def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -> tuple[str, ...]:
     """Make a row of the table. known, cascade: predictions of `text` and of a cascade."""
-    written, respelt, read, passages = [], [], [], []
+    scores: list[tuple[float, ...]] = []  # of the text, the same words as written, what was read
     for question in corpus.answerable:
         answer, passage = known["answers"][question.id], corpus.passages[question.passage]
-        inside = [
-            i
-            for i, w in enumerate(passage.words)
-            if answer["start"] <= (w.start + w.end) / 2 < answer["end"]
-        ]
+        middles = [(w.start + w.end) / 2 for w in passage.words]
+        inside = [i for i, at in enumerate(middles) if answer["start"] <= at < answer["end"]]
         words, gold = [w.text for w in passage.words], [a.text for a in question.answers]
-        spelling = (
-            find_written(
-                words, cascade["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]
-            )
-            if inside
-            else []
-        )
-        texts = (
-            answer["text"],
-            " ".join(spelling),
-            cascade["answers"].get(question.id, {}).get("text", ""),
-        )
-        for scores, text in zip((written, respelt, read), texts, strict=True):
-            scores.append(100 * token_f1(text, gold, corpus.language))
-        passages.append(passage.id)
-    units = passage_units(corpus, passages, [question.id for question in corpus.answerable])
-    means = (f"{sum(scores) / len(scores):.1f}" for scores in (written, respelt, read))
-    losses = (
-        paired_difference(after, before, units)
-        for before, after in ((written, respelt), (respelt, read))
-    )
-    return name, condition, *means, *(shown(i) for i in losses)
+        heard = cascade["transcripts"].get(passage.id, "").split()
+        spelling = find_written(words, heard, inside[0], inside[-1]) if inside else []
+        read = cascade["answers"].get(question.id, {}).get("text", "")
+        texts = (answer["text"], " ".join(spelling), read)
+        scores.append(tuple(100 * token_f1(text, gold, corpus.language) for text in texts))
+    asked = corpus.answerable
+    units = passage_units(corpus, [q.passage for q in asked], [q.id for q in asked])
+    written, respelt, read = map(list, zip(*scores, strict=True))
+    means = (f"{sum(some) / len(some):.1f}" for some in (written, respelt, read))
+    pairs = ((written, respelt), (respelt, read))
+    losses = (paired_difference(after, before, units) for before, after in pairs)
+    return name, condition, *means, *(interval_text(loss, "+") for loss in losses)
 
 
 def main(results: Path, corpus: Path) -> None:
@@ -95,27 +72,13 @@ def main(results: Path, corpus: Path) -> None:
     if not any(p.words for p in data.passages.values()):
         print(f"left out: where cascades lose, since the words of {corpus} have no times")
         return
-    rows = [
-        row(path.parent.name, path.stem, data, known, read_predictions(path))
-        for path in sorted(results.glob("predictions/cascade-*/*.parquet"))
-    ]
-    columns = (
-        "system",
-        "condition",
-        "F1 of text",
-        "the same words, recognised",
-        "F1",
-        "lost by spelling",
-        "lost in reading",
-    )
-    print(
-        Table(
-            "Where cascades lose",
-            columns,
-            tuple(rows),
-            "Of passages and questions both recognised.",
-        ).markdown
-    )
+    rows = []
+    for path in sorted(results.glob("predictions/cascade-*/*.parquet")):
+        rows.append(row(path.parent.name, path.stem, data, known, read_predictions(path)))
+    scores = ("F1 of text", "the same words, recognised", "F1")
+    columns = ("system", "condition", *scores, "lost by spelling", "lost in reading")
+    note = "Of passages and questions both recognised."
+    print(Table("Where cascades lose", columns, tuple(rows), note).markdown)
 
 
 if __name__ == "__main__":

@@ -35,12 +35,7 @@ from speechssl.errors import InputError
 from speechssl.eval.degradation import draw_together
 from speechssl.eval.predict import read_items
 from speechssl.results import Table, drawn_sentence, interval_text
-from speechssl.stats import (
-    Estimate,
-    ItemScore,
-    combine_estimates,
-    mean_estimate,
-)
+from speechssl.stats import Estimate, ItemScore, combine_estimates, mean_estimate
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
 UNITS = "units unit_error"
@@ -99,25 +94,15 @@ def list_tasks(scores: Scores) -> list[str]:
 
 def arm_of(name: str, scores: Scores) -> Arm:
     tasks = list_tasks(scores)
-    clean, noisy = (
-        mean_estimate([scores[name, task, c] for task in tasks]) for c in (CLEAN, NOISY)
-    )
+    both = (CLEAN, NOISY)
+    clean, noisy = (mean_estimate([scores[name, task, c] for task in tasks]) for c in both)
     difference = None
     if name != BASE and (BASE, UNITS, NOISY) in scores:
         base = mean_estimate([scores[BASE, task, NOISY] for task in tasks])
         difference = combine_estimates(lambda a, b: 100 * (a - b), noisy, base)
-    cells = {
-        task: (100 * scores[name, task, CLEAN].value, 100 * scores[name, task, NOISY].value)
-        for task in tasks
-    }
-    return Arm(
-        name,
-        cells,
-        100 * clean.value,
-        100 * noisy.value,
-        100 * scores[name, UNITS, NOISY].value,
-        difference,
-    )
+    cells = {task: tuple(100 * scores[name, task, c].value for c in both) for task in tasks}
+    units = 100 * scores[name, UNITS, NOISY].value
+    return Arm(name, cells, 100 * clean.value, 100 * noisy.value, units, difference)
 
 
 def choose(arms: Sequence[Arm]) -> Arm | None:
@@ -139,31 +124,20 @@ def describe_change(name: str, sections: Mapping[str, Any], exp: Path) -> str:
 
 def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
     chosen = choose(arms)
-    columns = (
-        "arm",
-        "in the place of base's",
-        *arms[0].cells,
-        "mean",
-        "against base, dev noise",
-        "UED",
-    )
     rows = []
     for arm in arms:
-        cells = (
-            f"{clean:.1f} · {noisy:.1f}"
-            for clean, noisy in (*arm.cells.values(), (arm.clean, arm.noisy))
-        )
+        pairs = (*arm.cells.values(), (arm.clean, arm.noisy))
+        cells = (f"{clean:.1f} · {noisy:.1f}" for clean, noisy in pairs)
         name = f"**{arm.name}**" if arm is chosen else arm.name
         difference = interval_text(arm.difference.interval if arm.difference else None, "+")
-        rows.append(
-            (name, describe_change(arm.name, sections, exp), *cells, difference, f"{arm.units:.1f}")
-        )
-    verdict = (
-        f"Chosen: {chosen.name}."
-        if chosen
-        else (f"No arm is at most {WORSE:g} point below the start in clean speech.")
-    )
-    return Table("", columns, tuple(rows), f"Clean · dev noise at 5 dB, dev splits. {verdict}")
+        change = describe_change(arm.name, sections, exp)
+        rows.append((name, change, *cells, difference, f"{arm.units:.1f}"))
+    verdict = f"No arm is at most {WORSE:g} point below the start in clean speech."
+    if chosen:
+        verdict = f"Chosen: {chosen.name}."
+    heads = (*arms[0].cells, "mean", "against base, dev noise", "UED")
+    note = f"Clean · dev noise at 5 dB, dev splits. {verdict}"
+    return Table("", ("arm", "in the place of base's", *heads), tuple(rows), note)
 
 
 def main(exp: Path, config: Path) -> None:

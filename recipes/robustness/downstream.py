@@ -36,14 +36,15 @@ COLUMNS = {  # how the folder of an arm begins -> what it is
 }
 
 
+KEPT = ("corpus", "synthetic", "task", "version")  # of the card of a set
+
+
 def cut_sets(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
     """Copy the sets below `tasks` with so many recordings of each split at most, drawn among those
     that are no longer."""
     for folder in sorted(manifest.parent for manifest in tasks.glob("*/train.jsonl")):
         card = read_json(folder / "card.json")
-        kept = {
-            name: card[name] for name in ("corpus", "synthetic", "task", "version") if name in card
-        }
+        kept = {name: card[name] for name in KEPT if name in card}
         write_json(out / folder.name / "card.json", kept | {"drawn from": card, "longest": longest})
         for split, size in sizes.items():
             lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
@@ -56,19 +57,17 @@ def cut_sets(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> N
 
 def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
     """Return, by task, metric and score on dev, the mean of clean and distorted."""
-    cards = {
-        card.parts[-3]: read_json(card) for card in sorted(arm.glob("heads/*/*/seed-*/card.json"))
-    }
-    return {
-        task: (card["metric"], float(card["dev"][card["metric"]])) for task, card in cards.items()
-    }
+    found = {}
+    for path in sorted(arm.glob("heads/*/*/seed-*/card.json")):
+        card = read_json(path)
+        found[path.parts[-3]] = card["metric"], float(card["dev"][card["metric"]])
+    return found
 
 
 def mean_right(scores: dict[str, tuple[str, float]]) -> float:
     """Return the mean over tasks of what is right, percent: of error rates 100 less the rate."""
-    return fmean(
-        100 - value if metric in LOWER_IS_BETTER else value for metric, value in scores.values()
-    )
+    right = (100 - value if name in LOWER_IS_BETTER else value for name, value in scores.values())
+    return fmean(right)
 
 
 def choose(out: Path) -> None:
@@ -119,12 +118,9 @@ def table(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "few":
-        cut_sets(
-            Path(sys.argv[2]),
-            Path(sys.argv[3]),
-            dict(zip(SPLITS, map(int, sys.argv[4:7]), strict=True)),
-            float(sys.argv[7]),
-        )
+    what, folder, *more = sys.argv[1:]
+    if what == "few":
+        sizes = dict(zip(SPLITS, map(int, more[1:4]), strict=True))
+        cut_sets(Path(folder), Path(more[0]), sizes, float(more[4]))
     else:
-        {"choose": choose, "table": table}[sys.argv[1]](Path(sys.argv[2]))
+        {"choose": choose, "table": table}[what](Path(folder))

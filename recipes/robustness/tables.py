@@ -78,20 +78,12 @@ def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None)
         return what, *(interval_text(intervals.get(encoder), sign) for encoder in clean)
 
     worst = (f"{c['worst']['task']}: {interval_text(c['worst'], '+')}" for c in clean.values())
+    removed, recovered = ({e: a[x] for e, a in at.items()} for x in ("removed", "recovered"))
+    gained = {encoder: c["gain"] for encoder, c in clean.items()}
     rows = [
-        line(
-            f"removes 40 % of the baseline's loss in unseen noise{where}",
-            {encoder: a["removed"] for encoder, a in at.items()},
-        ),
-        line(
-            "the same, against the baseline's clean speech",
-            {encoder: a["recovered"] for encoder, a in at.items()},
-        ),
-        line(
-            "in clean speech at most 1 point worse: mean over tasks",
-            {encoder: c["gain"] for encoder, c in clean.items()},
-            "+",
-        ),
+        line(f"removes 40 % of the baseline's loss in unseen noise{where}", removed),
+        line("the same, against the baseline's clean speech", recovered),
+        line("in clean speech at most 1 point worse: mean over tasks", gained, "+"),
         ("and the worst task", *worst),
     ]
     if control:

@@ -24,24 +24,18 @@ from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.results import Row, append_rows
 from speechssl.synth.minisqa import speak_pairs
 
-LARGE = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-    "feat_extract_norm": "layer",
-    "do_stable_layer_norm": True,
-    "conv_bias": True,
-}
+
+def sizes(width: int, layers: int, heads: int, inner: int, **more: object) -> dict[str, Any]:
+    shape = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    return shape | {"intermediate_size": inner} | more
+
+
+LARGE = sizes(
+    1024, 24, 16, 4096, feat_extract_norm="layer", do_stable_layer_norm=True, conv_bias=True
+)
 # Wide enough for the peers: oneDNN computes narrower bf16 convolutions wrongly on processors with
 # AMX (tests/known_issues).
-TINY = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "conv_dim": (32,) * 7,
-}
+TINY = sizes(64, 2, 2, 64, conv_dim=(32,) * 7)
 SHAPES = {
     "base": {},
     "large": LARGE,
@@ -76,9 +70,10 @@ def folder(shape: str, exp: Path) -> Path:
         shutil.copy(MODELS / SHIPPED / "preprocessor_config.json", path)
     elif not (path / "model.safetensors").is_file():
         torch.manual_seed(0)
-        Wav2Vec2FeatureExtractor(
+        extractor = Wav2Vec2FeatureExtractor(
             sampling_rate=SAMPLE_RATE, do_normalize=shape == "large"
-        ).save_pretrained(path)
+        )
+        extractor.save_pretrained(path)
         HubertModel(HubertConfig(**SHAPES[shape])).save_pretrained(path)
     return path
 
@@ -87,36 +82,25 @@ def flops(config: Any, samples: int, attention: bool = False) -> float:
     """Of a forward pass over one utterance: convolutions and linear maps; with `attention` that of
     positions and attention, too."""
     frames, channels, total = samples, 1, 0.0
-    for width, kernel, stride in zip(
-        config.conv_dim, config.conv_kernel, config.conv_stride, strict=True
-    ):
+    convolutions = config.conv_dim, config.conv_kernel, config.conv_stride
+    for width, kernel, stride in zip(*convolutions, strict=True):
         frames = (frames - kernel) // stride + 1
         total += 2 * frames * kernel * channels * width
         channels = width
     d, layers = config.hidden_size, config.num_hidden_layers
-    total += 2 * frames * channels * d + layers * (
-        8 * frames * d**2 + 4 * frames * d * config.intermediate_size
-    )
+    total += 2 * frames * channels * d
+    total += layers * (8 * frames * d**2 + 4 * frames * d * config.intermediate_size)
     if attention:
         total += layers * 4 * frames**2 * d
-        total += (
-            2
-            * frames
-            * config.num_conv_pos_embeddings
-            * d
-            * d
-            / config.num_conv_pos_embedding_groups
-        )
+        positions = config.num_conv_pos_embeddings / config.num_conv_pos_embedding_groups
+        total += 2 * frames * positions * d**2
     return total
 
 
 def model(shape: str, exp: Path) -> torch.nn.Module:
     """transformers' own model."""
-    return (
-        AutoModel.from_pretrained(folder(shape, exp), dtype=torch.float32)
-        .eval()
-        .requires_grad_(False)
-    )
+    loaded = AutoModel.from_pretrained(folder(shape, exp), dtype=torch.float32)
+    return loaded.eval().requires_grad_(False)
 
 
 def encoder(shape: str, exp: Path, precision: str, engine: str = "torch") -> SpeechEncoder:
@@ -133,30 +117,22 @@ def sentences(count: int) -> Iterator[np.ndarray]:
 
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
-    names = (
-        line.split(":")[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    )
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     compared = "torch torchaudio transformers s3prl openvino onnxruntime".split()
     packages = {name: version(name) for name in compared if find_spec(name)}
     return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
 
 
+Spread = tuple[float, float] | None
+
+
 def row(
-    system: str,
-    shape: str,
-    condition: str,
-    metric: str,
-    value: float,
-    spread: tuple[float, float] | None,
-    n: int,
+    system: str, shape: str, where: str, metric: str, value: float, spread: Spread, n: int
 ) -> Row:
     """spread: least and greatest of the repeats."""
-    low, high = spread or (None, None)
-    return Row(
-        "speed", system, shape, condition, None, metric, float(value), low, high, n, 0, machine()
-    )
+    ends = spread or (None, None)
+    return Row("speed", system, shape, where, None, metric, float(value), *ends, n, 0, machine())
 
 
 def save(exp: Path, rows: list[Row]) -> None:

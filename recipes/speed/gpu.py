@@ -18,9 +18,9 @@ times as many.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -46,13 +46,8 @@ DATASHEET = 989.0  # TFLOP/s in bf16 of an H100 SXM, without sparsity
 # of audio in an update of HuBERT base (arXiv 2106.07447, section IV-B)
 UPDATE_HOURS = 32 * 87.5 / 3600
 UPDATES = {"1": 250_000, "2": 400_000}  # of its iterations
-DROPOUT = {
-    "hidden_dropout": 0.1,
-    "attention_dropout": 0.1,
-    "activation_dropout": 0.0,
-    "feat_proj_dropout": 0.1,
-    "layerdrop": 0.0,
-}
+DROPOUT = dict.fromkeys(("hidden_dropout", "attention_dropout", "feat_proj_dropout"), 0.1)
+DROPOUT |= {"activation_dropout": 0.0, "layerdrop": 0.0}
 # its second iteration
 BASE = apply_size(Hubert(source=Path(), out=Path(), size="base", teacher="first"))
 OURS, THEIRS = "speechssl bf16", "transformers bf16, SDPA"
@@ -220,11 +215,8 @@ def pretraining(bench: Bench) -> None:
     for name, spent in times.items():
         took = median(spent)
         reached = computed / took / 1e12
-        found = {
-            "seconds_a_step": took,
-            "tflops": reached,
-            "share_of_datasheet": 100 * reached / DATASHEET,
-        }
+        found = {"seconds_a_step": took, "tflops": reached}
+        found["share_of_datasheet"] = 100 * reached / DATASHEET
         if bench.rate:
             found["share_of_limit"] = 100 * reached / bench.rate
         for iteration, updates in UPDATES.items():  # of HuBERT base, where this is its size
@@ -265,9 +257,7 @@ PARTS = {"rate": rate, "extraction": extraction, "pretraining": pretraining, "du
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path)
     parser.add_argument("exp", type=Path)
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")

@@ -11,7 +11,7 @@ Queries, keys and values of global attention are copies of those of local attent
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import torch
@@ -20,15 +20,8 @@ from transformers import LongformerConfig, LongformerModel
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import load_text_encoder
 
-SAME = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "layer_norm_eps",
-    "vocab_size",
-)
+SAME = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+SAME += ("hidden_act", "layer_norm_eps", "vocab_size")
 
 
 def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
@@ -36,13 +29,9 @@ def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
     c = bert.config
     # Longformer's begin behind the padding
     positions = c.pad_token_id + 1 + c.max_position_embeddings
-    shape = {name: getattr(c, name) for name in SAME} | {
-        "max_position_embeddings": positions,
-        "pad_token_id": c.pad_token_id,
-    }
-    model = LongformerModel(
-        LongformerConfig(**shape, attention_window=window, type_vocab_size=c.type_vocab_size)
-    )
+    shape = {name: getattr(c, name) for name in (*SAME, "pad_token_id", "type_vocab_size")}
+    shape |= {"max_position_embeddings": positions, "attention_window": window}
+    model = LongformerModel(LongformerConfig(**shape))
     weights = dict(bert.state_dict())
     for name in [name for name in weights if ".attention.self." in name]:
         kind = name.split(".")[-2]
@@ -54,17 +43,11 @@ def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("encoder", help="a BERT: a folder, or minilm")
     parser.add_argument("folder", type=Path, help="where the Longformer goes")
-    parser.add_argument(
-        "--window",
-        type=int,
-        default=512,
-        help=("tokens that a token sees in local attention (512)"),
-    )
+    window = "tokens that a token sees in local attention (512)"
+    parser.add_argument("--window", type=int, default=512, help=window)
     o = parser.parse_args()
     try:
         model, tokenizer = load_text_encoder(o.encoder)

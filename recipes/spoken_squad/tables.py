@@ -9,56 +9,44 @@ import sys
 from pathlib import Path
 
 from speechssl.artifacts import read_json
-from speechssl.results import Table, drawn_sentence, interval_text, read_rows
+from speechssl.results import Row, Table, interval_text, read_rows, rows_sentence
 
 # % as published; where the text is known it is measured
 WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}
-COLUMNS = (
-    "test set",
-    "system",
-    "WER, published",
-    "WER, measured",
-    "answer in transcript",
-    "EM",
-    "F1",
-)
+RATES = ("WER, published", "WER, measured", "answer in transcript")
+
+
+def clean_rows(exp: Path, splits: list[str]) -> dict[str, dict[tuple[str, str], Row]]:
+    """Return, of every split that was evaluated, the rows in clean speech by system and metric."""
+    paths = {split: exp / split / "results.jsonl" for split in splits}
+    found = {split: read_rows(path) for split, path in paths.items() if path.is_file()}
+    return {
+        split: {(r.system, r.metric): r for r in rows if r.condition == "clean"}
+        for split, rows in found.items()
+    }
 
 
 def lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
     found = []
-    for split in (s for s in splits if (exp / s / "results.jsonl").is_file()):
-        rows = {
-            (r.system, r.metric): r
-            for r in read_rows(exp / split / "results.jsonl")
-            if r.condition == "clean"
-        }
+    for split, rows in clean_rows(exp, splits).items():
         ceiling = facts[split].get("answer_in_context")
         inside = "–" if ceiling is None else f"{100 * ceiling:.1f}"
+        published = f"{WER[split]:.1f}" if split in WER else "–"
         for system in dict.fromkeys(name for name, _ in rows):
-            values = [interval_text(rows.get((system, metric))) for metric in ("wer", "em", "f1")]
-            given = system == "cascade-given"  # whose transcripts are those of the corpus
-            recognised = [
-                f"{WER[split]:.1f}" if given and split in WER else "–",
-                values[0],
-                inside if given else "–",
-            ]
-            # text reads no transcript
-            found.append(
-                (split, system, *(["–"] * 3 if system == "text" else recognised), *values[1:])
-            )
+            wer, *scores = (interval_text(rows.get((system, m))) for m in ("wer", "em", "f1"))
+            recognised = ["–", "–" if system == "text" else wer, "–"]  # text reads no transcript
+            if system == "cascade-given":  # whose transcripts are those of the corpus
+                recognised = [published, wer, inside]
+            found.append((split, system, *recognised, *scores))
     return found
 
 
 def main(exp: Path, splits: list[str]) -> None:
-    rows = [
-        row
-        for s in splits
-        if (exp / s / "results.jsonl").is_file()
-        for row in read_rows(exp / s / "results.jsonl")
-    ]
-    drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
-    print(Table("", COLUMNS, tuple(lines(exp, splits)), drawn).markdown)
+    paths = [exp / split / "results.jsonl" for split in splits]
+    rows = [row for path in paths if path.is_file() for row in read_rows(path)]
+    columns = ("test set", "system", *RATES, "EM", "F1")
+    print(Table("", columns, tuple(lines(exp, splits)), rows_sentence(rows)).markdown)
 
 
 if __name__ == "__main__":

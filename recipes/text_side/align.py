@@ -19,15 +19,7 @@ from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, argument, option
 from speechssl.stats import BootstrapUnits
-from textside.languages import (
-    Pair,
-    States,
-    Two,
-    find_room,
-    load_body,
-    mean_states,
-    read_languages,
-)
+from textside.languages import Pair, States, Two, find_room, load_body, mean_states, read_languages
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import ALIGNMENT
 from textside.runs import describe_encoder, keep_decisive, run_folder, run_once, write_scores
@@ -113,11 +105,7 @@ def measure_alignment(two: Two, details: dict[str, Any], o: Align) -> dict[str, 
     guessed = []
     for i in (0, 1):
         guessed += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
-    facts = {
-        "pairs": len(pairs),
-        "chance": float(np.mean(guessed)),
-        "units": o.units is not None,
-    }
+    facts = {"pairs": len(pairs), "chance": float(np.mean(guessed)), "units": o.units is not None}
     deepest = len(read[0].mean) - 1
     about = details | facts | {"curve": [], "layers": deepest}
     layers = []

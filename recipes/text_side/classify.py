@@ -44,18 +44,9 @@ from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, special_ids, symbol_encoder
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.training import Batch, check_share
+from textside import runs
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS
-from textside.runs import (
-    describe_encoder,
-    fit_and_score,
-    keep_decisive,
-    run_folder,
-    run_once,
-    score_columns,
-    score_means,
-    write_scores,
-)
 from textside.starts import find_tokens
 from textside.tasks import TaskExample, TextTask, load_task
 
@@ -111,18 +102,18 @@ def classify(o: Classify) -> None:
     """
     check_share(o.batch)
     task, seed = load_task(o.data), o.training.seed
-    folder = run_folder(o.results, task.name, o.arm, seed)
-    identity = describe_encoder(o.encoder)
-    options = keep_decisive(o) | {"trained": o.trained}
+    folder = runs.run_folder(o.results, task.name, o.arm, seed)
+    identity = runs.describe_encoder(o.encoder)
+    options = runs.keep_decisive(o) | {"trained": o.trained}
 
     def make() -> dict[str, Any]:
         items, details = train_and_answer(task, o, folder)
         details |= identity | {"assignment": o.assignment, "options": options}
         details |= {"note": task.note} if task.note else {}
         details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
-        return write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
+        return runs.write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
 
-    card = run_once(folder, {"task": task.hash} | identity, options, make)
+    card = runs.run_once(folder, {"task": task.hash} | identity, options, make)
     scored = f"{task.name} {card['metric']} {card['value']:.1f} %"
     print(f"{folder}: {scored} ({o.arm}, seed {seed})")
 
@@ -160,10 +151,10 @@ def train_and_answer(
         return chosen.astype(np.float64)
 
     def score() -> float:
-        means = score_columns(task.metric, test_labels, answers()).mean(0)
-        return float(score_means(task.metric, means))
+        means = runs.score_columns(task.metric, test_labels, answers()).mean(0)
+        return float(runs.score_means(task.metric, means))
 
-    training, curve = fit_and_score(
+    training, curve = runs.fit_and_score(
         model, batches, o.training, folder / "checkpoints", score, o.eval_every
     )
     pairs = zip(test_labels, answers(), strict=True)

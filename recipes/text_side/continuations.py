@@ -119,12 +119,8 @@ def continue_prompt(
         by_temperature[f"{temperature:g}"] = drawn.tolist()
         if len(drawn):
             measured[f"{temperature:g}"] = measure_continuation(lm, prompt, drawn, seen)
-    return {
-        "prompt": prompt.tolist(),
-        "followed": followed.tolist(),
-        "drawn": by_temperature,
-        "measures": measured,
-    }
+    said = {"prompt": prompt.tolist(), "followed": followed.tolist()}
+    return said | {"drawn": by_temperature, "measures": measured}
 
 
 def measure_continuation(

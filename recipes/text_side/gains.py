@@ -10,24 +10,11 @@ from speechssl.artifacts import write_json
 from speechssl.cli import script
 from speechssl.options import Whole, argument, option
 from speechssl.results import HEAD, Row, Table, append_rows
+from textside import tables
 from textside.claims import agreement
 from textside.options import RESULTS
 from textside.published import GAIN, is_of_languages
 from textside.runs import CONDITION, DECIMALS, read_answers, read_runs
-from textside.tables import (
-    depth_table,
-    equal_loss_tables,
-    frozen_table,
-    gain_table,
-    gains_of,
-    language_tables,
-    plateau_tables,
-    read_continuations,
-    score_table,
-    surface_tables,
-    symbol_table,
-    unit_lm_table,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,39 +46,34 @@ def gains_tables(o: Gains) -> list[Table]:
     there is nothing."""
     every = read_runs(o.results, o.answers)
     runs = [run for run in every if not is_of_languages(run.task)]
-    scored = gains_of(runs, o.baseline, o.seed)
-    rows = [
-        Row.from_interval(
-            e.interval, task, HEAD, arm, CONDITION, None, GAIN, o.seed, f"over {o.baseline}"
-        )
-        for (task, arm), e in scored.gains.items()
-        if scored.metrics.get(task) not in DECIMALS
-    ]
-    append_rows(
-        o.results / "results.jsonl",
-        rows,
-        True,
-        outdated=lambda row: row.metric == GAIN and row.card != f"over {o.baseline}",
-    )
-    tables = [
+    scored = tables.gains_of(runs, o.baseline, o.seed)
+    card, rows = f"over {o.baseline}", []
+    for (task, arm), e in scored.gains.items():
+        if scored.metrics.get(task) not in DECIMALS:
+            place = (task, HEAD, arm, CONDITION, None, GAIN, o.seed, card)
+            rows.append(Row.from_interval(e.interval, *place))
+
+    def outdated(row: Row) -> bool:
+        return row.metric == GAIN and row.card != card
+
+    append_rows(o.results / "results.jsonl", rows, True, outdated=outdated)
+    made = [
         *agreement(every, o.seed),
-        *score_table(scored),
-        *gain_table(scored, o.baseline),
-        *symbol_table(scored),
-        *equal_loss_tables(runs),
-        *frozen_table(scored, runs),
-        *depth_table(runs, o.seed),
-        *plateau_tables(runs),
-        *unit_lm_table(scored, o.baseline),
-        *read_continuations(o.results),
-        *surface_tables(scored, o.baseline),
-        *language_tables(o.results, every, list(read_answers(o.answers, "em")), o.seed),
+        *tables.score_table(scored),
+        *tables.gain_table(scored, o.baseline),
+        *tables.symbol_table(scored),
+        *tables.equal_loss_tables(runs),
+        *tables.frozen_table(scored, runs),
+        *tables.depth_table(runs, o.seed),
+        *tables.plateau_tables(runs),
+        *tables.unit_lm_table(scored, o.baseline),
+        *tables.read_continuations(o.results),
+        *tables.surface_tables(scored, o.baseline),
+        *tables.language_tables(o.results, every, list(read_answers(o.answers, "em")), o.seed),
     ]
-    write_json(
-        o.results / "tables" / "text_side.json",
-        {"tables": [table.values for table in tables]},
-    )
-    return tables
+    path = o.results / "tables" / "text_side.json"
+    write_json(path, {"tables": [table.values for table in made]})
+    return made
 
 
 if __name__ == "__main__":

@@ -21,15 +21,7 @@ from speechssl.dual.train import check_positions, make_layout, unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.metrics import frame_f1
-from speechssl.options import (
-    DEVICE,
-    PLAIN,
-    Count,
-    TrainingOptions,
-    argument,
-    group,
-    option,
-)
+from speechssl.options import DEVICE, PLAIN, Count, TrainingOptions, argument, group, option
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm.encoders import remove_dropout
 from speechssl.textlm.symbols import special_ids

@@ -26,30 +26,14 @@ from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, DROPOUT
 from speechssl.errors import InputError
-from speechssl.options import (
-    BERT,
-    DEVICE,
-    Count,
-    Portion,
-    TrainingOptions,
-    argument,
-    group,
-    option,
-)
+from speechssl.options import BERT, DEVICE, Count, Portion, TrainingOptions, argument, group, option
 from speechssl.processes import is_main, main_first
-from speechssl.textlm.encoders import (
-    encoder_half,
-    load_text_encoder,
-    make_encoder,
-    reason_of,
-    remove_dropout,
-    text_config,
-    why_unfit,
-)
+from speechssl.textlm import encoders
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.training import check_share, fit
 from speechssl.units.storage import load_units, units_card
+from textside import objectives
 from textside.data import (
     OF_TEXT,
     Text,
@@ -60,21 +44,6 @@ from textside.data import (
     symbol_vocabulary,
     tokenise,
     train_vocabulary,
-)
-from textside.objectives import (
-    CAUSAL,
-    MLM_HEAD,
-    CausalBatches,
-    CausalModel,
-    Pretraining,
-    PretrainingBatches,
-    Source,
-    as_words,
-    check_length,
-    keep_filled,
-    make_gpt2,
-    save_causal,
-    set_rows,
 )
 from textside.options import LETTERS, Init, Letters, Objective
 from textside.runs import describe_encoder, keep_decisive
@@ -167,7 +136,7 @@ class PretrainText:
     def __post_init__(self) -> None:
         if self.data in (TEXT, UNITS, SYMBOLS) and getattr(self, self.data) is None:
             raise InputError(f"pre-training on {self.data} reads --{self.data}; give it")
-        if self.start and (self.tokenizer or self.like or self.objective == CAUSAL):
+        if self.start and (self.tokenizer or self.like or self.objective == objectives.CAUSAL):
             raise InputError(
                 "a text encoder that training starts from has its own vocabulary and size; leave "
                 "out --start, or --tokenizer, --like and --objective causal"
@@ -199,7 +168,7 @@ def pretrain_text(o: PretrainText) -> None:
     with stage(o.out, data.inputs, options, grows="options.training.steps") as step:
         if not step.done:
             torch.manual_seed(o.training.seed)
-            causal = o.objective == CAUSAL
+            causal = o.objective == objectives.CAUSAL
             training = train_causal(o, data) if causal else train_encoder(o, data)
             with main_first():
                 if is_main():
@@ -216,7 +185,7 @@ def pretrain_text(o: PretrainText) -> None:
 def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
     """Train a text encoder and write it with its head and tokeniser; how training went."""
     if o.start:
-        encoder, tokenizer = load_text_encoder(o.start)
+        encoder, tokenizer = encoders.load_text_encoder(o.start)
         encoder = begin(encoder, o.init, o.training.seed).train().requires_grad_(True)
     else:
         tokenizer = choose_vocabulary(o, data)
@@ -228,16 +197,16 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
         )
     # specials, and a token of every piece
     fewest = 5 if o.objective == "sentence-order" else 3
-    check_length(o.length, encoder, "tokens", "the encoder", fewest)
+    objectives.check_length(o.length, encoder, "tokens", "the encoder", fewest)
     config = deepcopy(encoder.config)  # with its dropout, for whoever fine-tunes
     if not o.dropout:
-        remove_dropout(encoder)
+        encoders.remove_dropout(encoder)
     rows = encoder.get_input_embeddings().weight.detach()
     table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
-    model = Pretraining(encoder, table, o.objective)
+    model = objectives.Pretraining(encoder, table, o.objective)
     training: dict[str, Any] = {"steps": 0}
     if o.data != NONE:
-        batches = PretrainingBatches(
+        batches = objectives.PretrainingBatches(
             source_of(o, data, tokenizer),
             o.objective,
             (*special_tokens(tokenizer), tokenizer.mask_token_id),
@@ -253,7 +222,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
             folder = o.out / "encoder"
             encoder.config = config
             save_encoder(encoder, model.table, tokenizer, folder)
-            save_head(model.head, folder / MLM_HEAD)
+            save_head(model.head, folder / objectives.MLM_HEAD)
     return training
 
 
@@ -262,20 +231,22 @@ def train_causal(o: PretrainText, data: Data) -> dict[str, Any]:
     tokenizer = choose_vocabulary(o, data)
     cls, sep, pad = special_tokens(tokenizer)
     sizes = o.layers, o.width, o.heads, max(o.positions, o.length)
-    encoder = make_gpt2(len(tokenizer), *sizes)
-    set_rows(encoder, torch.randn(len(tokenizer), o.width) * encoder.config.initializer_range, sep)
-    check_length(o.length, encoder, "tokens", "the encoder", 2)
+    encoder = objectives.make_gpt2(len(tokenizer), *sizes)
+    objectives.set_rows(
+        encoder, torch.randn(len(tokenizer), o.width) * encoder.config.initializer_range, sep
+    )
+    objectives.check_length(o.length, encoder, "tokens", "the encoder", 2)
     config = deepcopy(encoder.config)
     if not o.dropout:
-        remove_dropout(encoder)
+        encoders.remove_dropout(encoder)
     source = source_of(o, data, tokenizer)
-    batches = CausalBatches(source, cls, pad, o.batch, o.length, o.training.seed)
-    model = CausalModel(encoder.train())
+    batches = objectives.CausalBatches(source, cls, pad, o.batch, o.length, o.training.seed)
+    model = objectives.CausalModel(encoder.train())
     training = fit(model, batches, o.training, o.out / "checkpoints")
     with main_first():
         if is_main():
             encoder.config = config
-            save_causal(encoder, model, o.out / "encoder")
+            objectives.save_causal(encoder, model, o.out / "encoder")
             tokenizer.save_pretrained(o.out / "encoder")
     return training
 
@@ -316,7 +287,7 @@ def read_data(o: PretrainText) -> Data:
     return Data(texts, symbols, inputs)
 
 
-def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -> Source:
+def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -> objectives.Source:
     """Return the source of the sequences. Raises InputError for data that there are not."""
     seed = o.training.seed
     if o.data == TEXT:
@@ -328,7 +299,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         sources = []
         for folder in folders:
             spoken = [runs.units for runs in load_units(folder).values()]
-            sources.append(as_words(RandomCrops(spoken, tokens, folder)))
+            sources.append(objectives.as_words(RandomCrops(spoken, tokens, folder)))
         return by_turns(sources)
     if data.symbols is not None and o.symbols:
         vocabulary = data.symbols.vocabulary
@@ -336,16 +307,18 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         examples = data.symbols.splits["train"]
         sequences = [np.array([numbers[s] for s in e.symbols], np.int64) for e in examples]
         tokens = np.array(find_tokens(tokenizer, vocabulary), np.int64)
-        return as_words(RandomCrops(sequences, tokens, o.symbols))
+        return objectives.as_words(RandomCrops(sequences, tokens, o.symbols))
     plain = list_plain_ids(tokenizer)
     if o.data in OF_TEXT and data.texts:
-        return as_words(make_stream(o.data, len(plain), tokenise(data.texts[0], tokenizer).ids))
+        return objectives.as_words(
+            make_stream(o.data, len(plain), tokenise(data.texts[0], tokenizer).ids)
+        )
     plain = np.random.default_rng(seed).permutation(plain)
     stream = make_stream(o.data, len(plain))
-    return as_words(lambda rng, length: plain[stream(rng, length)])
+    return objectives.as_words(lambda rng, length: plain[stream(rng, length)])
 
 
-def by_turns(sources: Sequence[Source]) -> Source:
+def by_turns(sources: Sequence[objectives.Source]) -> objectives.Source:
     """Draw each sequence from one of the sources, all alike often."""
     if len(sources) == 1:
         return sources[0]
@@ -359,7 +332,7 @@ class RandomCrops:
     def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
         """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,).
         Raises InputError where there are none."""
-        self.sequences, self.tokens = keep_filled(sequences, place), tokens
+        self.sequences, self.tokens = objectives.keep_filled(sequences, place), tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
@@ -378,7 +351,7 @@ def new_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrain
     size, pad = len(tokenizer), special_tokens(tokenizer)[2]
     try:
         if o.like:
-            values = text_config(checkpoint_folder(o.like, "text encoder")).to_dict()
+            values = encoders.text_config(checkpoint_folder(o.like, "text encoder")).to_dict()
             values |= {"vocab_size": size, "pad_token_id": pad}
             values.pop("_name_or_path", None)
         else:
@@ -391,10 +364,10 @@ def new_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrain
                 max_position_embeddings=max(o.positions, o.length),
                 pad_token_id=pad,
             ).to_dict()
-        encoder = make_encoder(values)
-        reason = why_unfit(encoder.eval())
+        encoder = encoders.make_encoder(values)
+        reason = encoders.why_unfit(encoder.eval())
     except Exception as error:  # every kind has its own for sizes that do not fit
-        reason = reason_of(error)
+        reason = encoders.reason_of(error)
     if reason:
         raise InputError(
             f"cannot make the text encoder ({reason}); give another --like, or other sizes"
@@ -422,7 +395,7 @@ def save_encoder(
     embeddings.weight = nn.Parameter(table.weight.detach().clone())
     encoder.set_input_embeddings(embeddings)
     encoder.config.vocab_size = table.num_embeddings
-    half = encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
+    half = encoders.encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
     if half is not None:  # of T5 and its kin
         model = half(encoder.config)
         model.get_encoder().load_state_dict(encoder.state_dict())

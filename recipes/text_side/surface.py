@@ -100,31 +100,22 @@ def surface(o: Surface) -> None:
     kind = read_kind(o, card)
     split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
     splits = (split, o.eval_split)
-    inputs: dict[str, Any] = {
-        "reader": card["weights"],
-        "data": [data_hash(o.corpus, name) for name in splits],
-    }
+    inputs: dict[str, Any] = {"reader": card["weights"]}
+    inputs["data"] = [data_hash(o.corpus, name) for name in splits]
     if o.units is not None:
         inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
     folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)
     options = keep_decisive(o)
 
     def make() -> dict[str, Any]:
-        windows = {
-            name: read_windows(name, model, layout, card, o) for name in dict.fromkeys(splits)
-        }
+        windows = {s: read_windows(s, model, layout, card, o) for s in dict.fromkeys(splits)}
         first = remake_start(o.corpus, o.reader, card, model)
         place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model.to(place)
         losses = Losses(model, windows, folder / "points.jsonl", place)
         lines, planes = take_losses(losses, first, o)
-        details = {
-            "kind": kind,
-            "arm": o.arm,
-            "seed": seed,
-            "splits": list(splits),
-            "directions": o.seed,
-        }
+        details = {"kind": kind, "arm": o.arm, "seed": seed, "splits": list(splits)}
+        details |= {"directions": o.seed}
         write_surface(folder, lines | planes, windows, details)
         for task, items in measure_lines(lines, kind, *splits).items():
             facts = {"reader": card["weights"], "options": options, "curve": []}
@@ -148,21 +139,18 @@ def read_kind(o: Surface, card: Mapping[str, Any]) -> str:
     return kind
 
 
+Parts = Mapping[str, Mapping[str, np.ndarray]]
+
+
 def write_surface(
-    folder: Path,
-    parts: Mapping[str, Mapping[str, np.ndarray]],
-    splits: Collection[str],
-    details: Mapping[str, Any],
+    folder: Path, parts: Parts, splits: Collection[str], details: Mapping[str, Any]
 ) -> None:
     """Write the means over windows to surface.json.
 
     parts: lines and planes as `take` gives them; splits: the names in them that are losses.
     """
     means = {
-        part: {
-            name: (array.mean(-1) if name in splits else array).tolist()
-            for name, array in by_name.items()
-        }
+        part: {name: (x.mean(-1) if name in splits else x).tolist() for name, x in by_name.items()}
         for part, by_name in parts.items()
     }
     write_json(folder / "surface.json", {**details, "parts": means})
@@ -325,7 +313,7 @@ def take_losses(
 
 
 def measure_lines(
-    lines: Mapping[str, Mapping[str, np.ndarray]], kind: str, train: str, dev: str
+    lines: Parts, kind: str, train: str, dev: str
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """Return the task of every measure, and (0, value in nats) of every window."""
     path, random = lines[PATH], lines[RANDOM]
@@ -336,12 +324,8 @@ def measure_lines(
     hill = (path[train] - chord)[inside].mean(0) if inside.any() else np.zeros(path[train].shape[1])
     middle = random[train][int(np.flatnonzero(random["at"] == 0)[0])]
     rise = (random[train] - middle)[random["at"] != 0].mean(0)
-    measures = {
-        END_TRAIN: ends[1.0],
-        END_DEV: path[dev][int(np.flatnonzero(at == 1.0)[0])],
-        HILL: hill,
-        RISE: rise,
-    }
+    end_dev = path[dev][int(np.flatnonzero(at == 1.0)[0])]
+    measures = {END_TRAIN: ends[1.0], END_DEV: end_dev, HILL: hill, RISE: rise}
     return {
         f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)}
         for name, values in measures.items()

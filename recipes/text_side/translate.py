@@ -29,16 +29,7 @@ from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm.encoders import load_text_encoder, reason_of
 from speechssl.textlm.layers import check_layer, hook_layer
-from textside.languages import (
-    Body,
-    Sequence_,
-    Two,
-    find_room,
-    frame_pieces,
-    load_body,
-    mean_states,
-    read_languages,
-)
+from textside import languages
 from textside.objectives import MLM_HEAD, TokenHead
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import CONVERTED, PRECISION
@@ -73,11 +64,11 @@ EXAMPLES = 4
 Predict = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # ids, mask (B, S) -> (B, S, V)
 
 
-def load_predictor(name: str) -> tuple[Body, Predict]:
+def load_predictor(name: str) -> tuple[languages.Body, Predict]:
     """Return an encoder and what predicts tokens of its outputs. Raises InputError for an encoder
     that has no such head."""
     if (path := Path(name) / MLM_HEAD).is_file():
-        body = load_body(name)
+        body = languages.load_body(name)
         head = TokenHead(
             body.encoder.config.hidden_size, body.table.embedding_dim, body.table.num_embeddings
         )
@@ -101,21 +92,21 @@ def load_predictor(name: str) -> tuple[Body, Predict]:
             "`pretrain.py`"
         )
     table = nn.Embedding.from_pretrained(whole.get_input_embeddings().weight.detach().clone())
-    body = Body(whole.base_model, table, tokenizer)
+    body = languages.Body(whole.base_model, table, tokenizer)
     whole.eval().to(body.device)
     return body, lambda ids, mask: whole(**body.inputs(table(ids), mask, None)).logits
 
 
 @torch.inference_mode()
 def predict_tokens(
-    body: Body, predict: Predict, sequences: Sequence[Sequence_], batch: int
+    body: languages.Body, predict: Predict, sequences: Sequence[languages.Sequence_], batch: int
 ) -> list[np.ndarray]:
     """Return the likeliest token at every place of each sequence, (S,); never a special."""
     special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
     guesses = []
     for start in range(0, len(sequences), batch):
         pieces = sequences[start : start + batch]
-        logits = predict(*frame_pieces(body, pieces)).index_fill(2, special, -torch.inf)
+        logits = predict(*languages.frame_pieces(body, pieces)).index_fill(2, special, -torch.inf)
         tokens = logits.argmax(2).cpu().numpy()
         guesses += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, pieces, strict=True)]
     return guesses
@@ -128,7 +119,7 @@ def translate(o: Translate) -> None:
     lexicon without words of the text.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
-    two, identity = read_languages(o), describe_encoder(o.encoder)
+    two, identity = languages.read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
     details = identity | {"options": options, "curve": []}
     inputs = {**two.inputs, **identity}
@@ -141,15 +132,15 @@ def translate(o: Translate) -> None:
     )
 
 
-def translate_text(two: Two, details: dict[str, Any], o: Translate) -> dict[str, Any]:
+def translate_text(two: languages.Two, details: dict[str, Any], o: Translate) -> dict[str, Any]:
     """Translate, write the scores of every layer and alpha, and return the card. details: of every
     run's card."""
     body, predict = load_predictor(o.encoder)
     for layer in o.layers:
         check_layer(body.encoder, layer)
-    room = find_room(body, o.length)
+    room = languages.find_room(body, o.length)
     whole = [two.sequences(i, (), body, room) for i in (0, 1)]
-    means = [mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
+    means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
     of_second = find_second_tokens(whole, body.table.num_embeddings)
     pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
     if not pieces:
@@ -189,7 +180,9 @@ def score_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float
     return max(float(np.mean([min(counts[t], n) / n for counts, n in pairs])) for t in tokens)
 
 
-def find_second_tokens(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
+def find_second_tokens(
+    whole: Sequence[Sequence[languages.Sequence_]], vocabulary: int
+) -> np.ndarray:
     """Mark the tokens of the second language, (V,): its text has them more often."""
     shares = []
     for pieces in whole:
@@ -199,8 +192,8 @@ def find_second_tokens(whole: Sequence[Sequence[Sequence_]], vocabulary: int) ->
 
 
 def find_pieces(
-    two: Two, body: Body, room: int
-) -> tuple[list[Sequence_], list[Counter[int]], list[int]]:
+    two: languages.Two, body: languages.Body, room: int
+) -> tuple[list[languages.Sequence_], list[Counter[int]], list[int]]:
     """Return the pieces of the first text that have words of the lexicon, and of each the tokens of
     these words' translations, and at how many places words stood. room: tokens of a piece."""
     words = sorted({a for a, _ in two.pairs})

@@ -7,7 +7,7 @@ cluster of the frame, and their mutual information in bits. Both readings are of
 better times raise both.
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import defaultdict
 from pathlib import Path
 
@@ -30,9 +30,7 @@ def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path)
     parser.add_argument("teacher", help="encoder")
     parser.add_argument("codebook", help="clusters of the encoder")

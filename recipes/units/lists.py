@@ -14,10 +14,10 @@ synthesisers differ in what they stretch. Folders and lists that do not exist ar
 `repeat` copies such a list, in which the recordings of a corpus then occur N times.
 """
 
-import argparse
 import csv
 import json
 import random
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,45 +30,30 @@ from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus, read_lines
 from speechssl.units.features import Features, load_features
 
-parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-)
+CORPORA = "corpora, whose training passages are listed, and lists"
+MATCHED = "encoder whose features are matched; default: times of words alone"
+COPIES = "folder of a corpus, and how often it occurs"
+OTHERS = "MiniSQA of the same seed by other synthesisers"
+QUESTIONS = "of a split of MiniSQA, the first of a passage each"
+parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 commands = parser.add_subparsers(dest="command", required=True)
-speech = commands.add_parser("speech")
-speech.add_argument("out", type=Path)
-speech.add_argument(
-    "corpora", type=Path, nargs="+", help=("corpora, whose training passages are listed, and lists")
-)
-speech.add_argument(
-    "--passages", type=int, default=260, help=("most passages of a corpus, drawn at random")
-)
-speech.add_argument(
-    "--dtw",
-    metavar="ENCODER",
-    help=("encoder whose features are matched; default: times of words alone"),
-)
-speech.add_argument("--layer", type=int, help="layer of that encoder")
-repeat = commands.add_parser("repeat")
-repeat.add_argument("out", type=Path)
-repeat.add_argument("speech", type=Path, help="list that `speech` made")
-repeat.add_argument(
-    "copies",
-    type=copies_of,
-    nargs="+",
-    metavar="NAME=N",
-    help=("folder of a corpus, and how often it occurs"),
-)
-measure = commands.add_parser("measure")
-measure.add_argument("out", type=Path)
-measure.add_argument("corpus", type=Path, help="MiniSQA by espeak-ng")
-measure.add_argument(
-    "--others", type=Path, nargs="+", help=("MiniSQA of the same seed by other synthesisers")
-)
-measure.add_argument("--fsdd", type=Path)
-measure.add_argument("--precise", type=Path)
-measure.add_argument(
-    "--questions", type=int, default=70, help=("of a split of MiniSQA, the first of a passage each")
-)
+add = commands.add_parser("speech").add_argument
+add("out", type=Path)
+add("corpora", type=Path, nargs="+", help=CORPORA)
+add("--passages", type=int, default=260, help="most passages of a corpus, drawn at random")
+add("--dtw", metavar="ENCODER", help=MATCHED)
+add("--layer", type=int, help="layer of that encoder")
+add = commands.add_parser("repeat").add_argument
+add("out", type=Path)
+add("speech", type=Path, help="list that `speech` made")
+add("copies", type=copies_of, nargs="+", metavar="NAME=N", help=COPIES)
+add = commands.add_parser("measure").add_argument
+add("out", type=Path)
+add("corpus", type=Path, help="MiniSQA by espeak-ng")
+add("--others", type=Path, nargs="+", help=OTHERS)
+add("--fsdd", type=Path)
+add("--precise", type=Path)
+add("--questions", type=int, default=70, help=QUESTIONS)
 options = parser.parse_args()
 
 WORDS = 3  # that are matched at a time
@@ -104,6 +89,14 @@ def matched(anchors: np.ndarray, ours: np.ndarray, theirs: np.ndarray, rate: flo
     return np.stack([np.arange(len(ours)) + 0.5, np.maximum.accumulate(found) + 0.5], axis=1) / rate
 
 
+def write(out: Path, paths: list, lines: list[dict]) -> None:
+    """Write a list of recordings, and of some the readings that they are parallel to."""
+    out.write_text("".join(f"{path}\n" for path in paths))
+    reference = "".join(f"{json.dumps(line)}\n" for line in lines)
+    out.with_suffix(".reference.jsonl").write_text(reference)
+    print(f"{out}: {len(paths)} recordings, {len(lines)} of them with a reference reading")
+
+
 if options.command == "speech":
     paths, lines = [], []
     features = load_features(options.dtw, options.layer) if options.dtw else None
@@ -113,14 +106,9 @@ if options.command == "speech":
     for source in options.corpora:
         if source.is_dir():
             data = load_corpus(source, "train")
-            drawn = random.Random(0).sample(
-                sorted(data.passages), min(options.passages, len(data.passages))
-            )
-            for passage in tqdm(
-                [data.passages[name] for name in drawn],
-                desc=f"times of {source.name}",
-                disable=features is None,
-            ):
+            most = min(options.passages, len(data.passages))
+            drawn = [data.passages[p] for p in random.Random(0).sample(sorted(data.passages), most)]
+            for passage in tqdm(drawn, f"times of {source.name}", disable=features is None):
                 paths.append(data.path(passage).resolve())
                 same = ours.get(passage.id)
                 if passage.id not in known or same is None or same.text != passage.text:
@@ -141,34 +129,19 @@ if options.command == "speech":
                     times = np.maximum.accumulate(np.array(pairs), axis=0)
                     anchors = np.stack([times[:, 0], np.interp(times[:, 1], *neutral.T)], axis=1)
                     if features:
-                        rate = features.grid.frame_rate
-                        anchors = matched(
-                            anchors,
-                            of_frames(paths[-1], features),
-                            of_frames(audio, features),
-                            rate,
-                        )
-                lines.append(
-                    {
-                        "id": str(paths[-1].with_suffix("")),
-                        "audio": str(audio),
-                        "anchors": anchors.round(5).tolist(),
-                    }
-                )
+                        both = (of_frames(path, features) for path in (paths[-1], audio))
+                        anchors = matched(anchors, *both, features.grid.frame_rate)
+                line = {"id": str(paths[-1].with_suffix("")), "audio": str(audio)}
+                lines.append(line | {"anchors": anchors.round(5).tolist()})
         elif source.is_file():
             paths += source.read_text().split("\n")[:-1]
-    options.out.write_text("".join(f"{Path(p).resolve()}\n" for p in paths))
-    options.out.with_suffix(".reference.jsonl").write_text(
-        "".join(f"{json.dumps(line)}\n" for line in lines)
-    )
-    print(f"{options.out}: {len(paths)} recordings, {len(lines)} of them with a reference reading")
+    write(options.out, [Path(path).resolve() for path in paths], lines)
     raise SystemExit
 
 if options.command == "repeat":
     paths = options.speech.read_text().split("\n")[:-1]
-    readings = {
-        line["id"]: line for _, line in read_lines(options.speech.with_suffix(".reference.jsonl"))
-    }
+    reference = read_lines(options.speech.with_suffix(".reference.jsonl"))
+    readings = {line["id"]: line for _, line in reference}
     for name, copies in options.copies:
         for path in [Path(p) for p in paths if f"/{name}/" in p]:
             for number in range(2, copies + 1):  # ids are paths, and each occurs once
@@ -178,51 +151,33 @@ if options.command == "repeat":
                 link.symlink_to(path)
                 paths.append(str(link))
                 if reading := readings.get(str(path.with_suffix(""))):
-                    readings[str(link.with_suffix(""))] = reading | {
-                        "id": str(link.with_suffix(""))
-                    }
-    options.out.write_text("".join(f"{path}\n" for path in paths))
-    options.out.with_suffix(".reference.jsonl").write_text(
-        "".join(f"{json.dumps(line)}\n" for line in readings.values())
-    )
-    print(
-        f"{options.out}: {len(paths)} recordings, {len(readings)} of them with a reference reading"
-    )
+                    new = str(link.with_suffix(""))
+                    readings[new] = reading | {"id": new}
+    write(options.out, paths, list(readings.values()))
     raise SystemExit
 
 lists: dict[str, list[tuple[str, Path, str, str, str]]] = {}
 for other in options.others:
-    splits = [
-        s
-        for s in ("dev", "test")
-        if (other / s / "questions.jsonl").is_file() and load_corpus(other, s).questions
-    ]
-    for split in splits:
+    for split in (s for s in ("dev", "test") if (other / s / "questions.jsonl").is_file()):
         ours, theirs = (load_corpus(c, split) for c in (options.corpus, other))
-        by = {q.id: q for q in ours.questions}
-        asked = [
-            q
-            for q in theirs.questions
-            if q.id.endswith("-0") and q.id in by and by[q.id].text == q.text
-        ]
+        if not theirs.questions:
+            continue
+        known = {q.id: q for q in ours.questions if q.id.endswith("-0")}
+        asked = [q for q in theirs.questions if q.id in known and known[q.id].text == q.text]
         rows = lists.setdefault(f"{split}-{other.name}", [])
         for q in asked[: options.questions]:
-            rows.append(
-                (f"espeak-ng-{q.id}", ours.path(by[q.id]), q.text, by[q.id].speaker, "espeak-ng")
-            )
-            rows.append((f"{other.name}-{q.id}", theirs.path(q), q.text, q.speaker, other.name))
+            for data, of, group in ((ours, known[q.id], "espeak-ng"), (theirs, q, other.name)):
+                rows.append((f"{group}-{q.id}", data.path(of), q.text, of.speaker, group))
 for split, numbers in (("dev", range(5, 10)), ("test", range(5))):
     for path in sorted(options.fsdd.rglob("*.wav")) if options.fsdd else []:
         digit, speaker, number = path.stem.split("_")
         if int(number) in numbers:
-            lists.setdefault(f"{split}-fsdd", []).append(
-                (path.stem, path, digit, speaker, "people: digits")
-            )
+            found = (path.stem, path, digit, speaker, "people: digits")
+            lists.setdefault(f"{split}-fsdd", []).append(found)
 for word in ("computer", "heychatterbox") if options.precise else ():  # who speaks is not known
     for path in sorted((options.precise / word).rglob("*.wav")):
-        lists.setdefault("test-precise", []).append(
-            (path.stem, path, word, path.stem, "people, who is not known: two words")
-        )
+        found = (path.stem, path, word, path.stem, "people, who is not known: two words")
+        lists.setdefault("test-precise", []).append(found)
 options.out.mkdir(parents=True, exist_ok=True)
 for name, rows in lists.items():
     with (options.out / f"{name}.csv").open("w", newline="") as file:

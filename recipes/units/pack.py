@@ -7,8 +7,8 @@ Recordings are shuffled, brought to one level, and joined with pauses of 0.1 to 
 the files, which are in OUT/.
 """
 
-import argparse
 import re
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,7 @@ from speechssl.data.recordings import list_recordings
 from speechssl.errors import InputError, report_set_aside
 from speechssl.signal import speech_level
 
-parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-)
+parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 parser.add_argument(
     "out", type=Path, help=("list to write (.txt); the files are in the folder of the same name")
 )

@@ -6,21 +6,18 @@ For the codebooks that `pretrain spin` learns, which read single frames of a rec
 both numbers are chosen on dev.
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
 
 from speechssl.units.codebook import load_codebook
 
-parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-)
+parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 parser.add_argument("source", metavar="IN")
 parser.add_argument("out", type=Path)
 parser.add_argument("smooth", type=int)
 parser.add_argument("margin", type=int)
 given = parser.parse_args()
 codebook = load_codebook(given.source)
-replace(codebook, card=codebook.card | {"smooth": given.smooth, "margin": given.margin}).save(
-    given.out
-)
+card = codebook.card | {"smooth": given.smooth, "margin": given.margin}
+replace(codebook, card=card).save(given.out)

@@ -23,13 +23,8 @@ from speechssl.checkpoints import dequantise, quantise
 from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.units.codebook import load_codebook
 
-exp, arm, read, out, file = (
-    Path(sys.argv[1]),
-    sys.argv[2],
-    sys.argv[3],
-    Path(sys.argv[4]),
-    sys.argv[5],
-)
+_, exp, arm, read, out, file = sys.argv
+exp, out = Path(exp), Path(out)
 kokoro = (exp / "kokoro").is_dir()  # trained on, too
 LICENCE = {
     "license": "Apache-2.0",
@@ -48,6 +43,7 @@ SPEECH = {
     "the names Amelia and Athena spoken by people (Precise-Community-Data)",
 }
 
+SAME = ("same_text_auc", "same_text_distance")
 (out / "encoder").mkdir(parents=True, exist_ok=True)
 for name in ("config.json", "preprocessor_config.json", "card.json"):
     shutil.copyfile(exp / arm / "encoder" / name, out / "encoder" / name)
@@ -55,10 +51,8 @@ with replacing(out / "encoder" / "model.safetensors") as temporary:
     weights = dequantise(load_file(exp / arm / "encoder" / "model.safetensors"))
     save_file(quantise(weights, kernels=True), temporary, {"format": "pt"})
 recipe = {"recipe": f"recipes/units/run.sh, {file}: {arm}"}
-write_json(
-    out / "encoder" / "card.json",
-    read_json(out / "encoder" / "card.json") | {"files": file_hashes(out / "encoder")},
-)
+card = read_json(out / "encoder" / "card.json") | {"files": file_hashes(out / "encoder")}
+write_json(out / "encoder" / "card.json", card | recipe | LICENCE | {"corpus": SPEECH})
 rounded = load_encoder(out / "encoder").hash
 for name, source in {"words": read, "units": "known"}.items():
     if not (exp / arm / f"{source}-out.safetensors").is_file():
@@ -66,37 +60,18 @@ for name, source in {"words": read, "units": "known"}.items():
     scores = {}
     for path in sorted((exp / "quality").glob(f"{arm}-{source}-*.json")):
         found = json.loads(path.read_text())
-        rows = {
-            row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")}
-            for row in found.get("same_text", [])
-        }
+        rows = {row["groups"]: {k: row[k] for k in SAME} for row in found.get("same_text", [])}
         # of espeak-ng's voices
-        rows = rows or {
-            k: found[k] for k in ("same_text_auc", "same_text_distance", "pnmi") if k in found
-        }
-        noise = {
-            row["condition"]
-            + (f" {row['snr_db']:g} dB" if row.get("snr_db") is not None else ""): row[
-                "unit_edit_distance"
-            ]
-            for row in found.get("stability", [])
-        }
-        scores[path.stem.removeprefix(f"{arm}-{source}-")] = {
-            "same_text": rows,
-            "unit_edit_distance": noise,
-        }
+        rows = rows or {k: found[k] for k in (*SAME, "pnmi") if k in found}
+        noise = {}
+        for row in found.get("stability", []):
+            snr = f" {row['snr_db']:g} dB" if row.get("snr_db") is not None else ""
+            noise[row["condition"] + snr] = row["unit_edit_distance"]
+        of = path.stem.removeprefix(f"{arm}-{source}-")
+        scores[of] = {"same_text": rows, "unit_edit_distance": noise}
     codebook = load_codebook(exp / arm / f"{source}-out.safetensors")
-    card = (
-        codebook.card
-        | recipe
-        | LICENCE
-        | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
-    )
+    made = {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
+    card = codebook.card | recipe | LICENCE | made
     replace(codebook, card=card).save(out / f"{name}.safetensors")
-write_json(
-    out / "encoder" / "card.json",
-    read_json(out / "encoder" / "card.json") | recipe | LICENCE | {"corpus": SPEECH},
-)
-print(
-    f"{out}: {sum(path.stat().st_size for path in out.rglob('*') if path.is_file()) / 1e6:.1f} MB"
-)
+size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+print(f"{out}: {size / 1e6:.1f} MB")

@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from speechssl.results import read_rows
+from speechssl.results import interval_text, read_rows
 
 exp = Path(sys.argv[1])
 lists = [*sorted(p.stem for p in (exp / "lists").glob("*.csv")), "test-voices"]
@@ -45,73 +45,49 @@ def noise(values):
 
 def ratios(lists_of):
     """ " at 20 10 dB": the SNRs that were measured; "" where none was."""
-    rows = (
-        r["snr_db"]
-        for values in found.values()
-        for r in values.get(lists_of, {}).get("stability", [])
-    )
-    text = " ".join(f"{snr:g}" for snr in dict.fromkeys(snr for snr in rows if snr is not None))
+    measured = (values.get(lists_of, {}).get("stability", []) for values in found.values())
+    ratios = dict.fromkeys(row["snr_db"] for rows in measured for row in rows)
+    text = " ".join(f"{snr:g}" for snr in ratios if snr is not None)
     return f" at {text} dB" if text else ""
+
+
+def head(title, *heads):
+    print(f"\n**{title}**\n\n| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
 
 
 for split in ("dev", "test"):
     names = [name for name in lists if name.startswith(split)]
     fsdd = f"{split}-fsdd"
     unknown = {"test-precise": ", speakers not known"}  # pairs may be of one person
-    heads = [
-        (f"{name.removeprefix(split + '-')}{unknown.get(name, '')}: AUC / same-text distance")
-        for name in names
-    ]
-    heads += [
-        f"{fsdd.removeprefix(split + '-')}: UED{ratios(fsdd)}",
-        "ABX within / across",
-        "speaker probe",
-        "bits a second",
-        *["PNMI, voices"] * ("test-voices" in names),
-        "words used",
-    ]
-    print(
-        f"\n**{split}**\n\n| encoder, read-out | K | "
-        + " | ".join(heads)
-        + " |\n|---"
-        + "|---" * (len(heads) + 1)
-        + "|"
-    )
+    heads = ["encoder, read-out", "K"]
+    for name in names:
+        called = f"{name.removeprefix(split + '-')}{unknown.get(name, '')}"
+        heads.append(f"{called}: AUC / same-text distance")
+    heads += [f"fsdd: UED{ratios(fsdd)}", "ABX within / across", "speaker probe", "bits a second"]
+    head(split, *heads, *["PNMI, voices"] * ("test-voices" in names), "words used")
     for arm, values in found.items():
         if not any(name in values for name in names):
             continue
-        groups = [
-            " - " if name.split("-")[1] in ("piper", "festival") else "people" for name in names
-        ]
-        cells = [
-            pair(values.get(name, {}), group) for name, group in zip(names, groups, strict=True)
-        ]
+        cells = []
+        for name in names:
+            group = " - " if name.split("-")[1] in ("piper", "festival") else "people"
+            cells.append(pair(values.get(name, {}), group))
         # of this split
         of = values.get(fsdd) or next(values[name] for name in names if name in values)
-        cells += [
-            noise(values.get(fsdd, {})),
-            f"{shown(of, 'abx_within')} / {shown(of, 'abx_across')}",
-        ]
+        cells.append(noise(values.get(fsdd, {})))
+        cells.append(f"{shown(of, 'abx_within')} / {shown(of, 'abx_across')}")
         cells += [shown(of, "speaker_accuracy"), shown(of, "bits_a_second", 0)]
-        cells += [
-            shown(values.get(name, {}), "pnmi") for name in names if name == "test-voices"
-        ] + [used(arm)]
-        print(f"| {arm} | {of['K']} | " + " | ".join(cells) + " |")
+        if "test-voices" in names:
+            cells.append(shown(values.get("test-voices", {}), "pnmi"))
+        print(f"| {arm} | {of['K']} | " + " | ".join([*cells, used(arm)]) + " |")
 
 answers: dict[str, dict[str, str]] = {}
 for path in sorted(exp.glob("answers*/*/results.jsonl")):
     for row in (row for row in read_rows(path) if row.metric == "ff1"):
         name = row.condition + ("" if row.snr_db is None else f", {row.snr_db:g} dB")
         name = "festival" if path.parts[-3] == "answers-festival" else name
-        interval = "" if row.low is None else f" [{row.low:.1f}, {row.high:.1f}]"
-        answers.setdefault(path.parts[-2], {})[name] = f"{row.value:.1f}{interval}"
+        answers.setdefault(path.parts[-2], {})[name] = interval_text(row)
 heads = list(dict.fromkeys(name for row in answers.values() for name in row))
-print(
-    "\n**DUAL, FF1 on test**\n\n| encoder | "
-    + " | ".join([*heads, "words used"])
-    + " |\n|---"
-    + "|---" * (len(heads) + 1)
-    + "|"
-)
+head("DUAL, FF1 on test", "encoder", *heads, "words used")
 for arm, row in answers.items():
     print(f"| {arm} | " + " | ".join([*(row.get(name, "–") for name in heads), used(arm)]) + " |")

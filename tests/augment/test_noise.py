@@ -2,17 +2,13 @@
 its level is known.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.sounds import DEV, HELD_OUT, LEVEL, SEEN, Family, draw_clip
+from speechssl.augment.sounds import DEV, HELD_OUT, LEVEL, SEEN, draw_clip
 from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
 
@@ -20,11 +16,11 @@ from ..files import refused
 from .conftest import steady
 
 
-def rms_db(samples: np.ndarray) -> float:
+def rms_db(samples):
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
 
 
-def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
+def test_musan_is_noise_music_and_babble(tmp_path):
     for kind, count in (("noise", 1), ("music", 1), ("speech", 4)):
         for i in range(count):
             sound = steady(12_000, 10 * len(kind) + i)
@@ -38,7 +34,7 @@ def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pinkish", "{}", "name={}/none", "babble"])
-def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str) -> None:
+def test_noise_that_cannot_be_had_is_one_sentence(tmp_path, kind):
     condition = parse_condition(f"{kind.format(tmp_path)}@5")
     refused(kind.format(tmp_path).removeprefix("name="), Distorter().check, condition)
 
@@ -46,7 +42,7 @@ def test_noise_that_cannot_be_had_is_one_sentence(tmp_path: Path, kind: str) -> 
 @pytest.mark.parametrize(
     ("kind", "slope"), [("pink", -3.01), *((f"coloured:{s}", s) for s in (-6.0, 0.0, 6.0))]
 )
-def test_generated_noise_has_its_slope_and_power(kind: str, slope: float) -> None:
+def test_generated_noise_has_its_slope_and_power(kind, slope):
     noise = NoiseBank.open(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)
     frequency, density = signal.welch(noise, SAMPLE_RATE, "blackmanharris", 4096)
     band = (frequency > 100) & (frequency < 7000)
@@ -56,7 +52,7 @@ def test_generated_noise_has_its_slope_and_power(kind: str, slope: float) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_babble_mixes_every_talker_at_one_level(tmp_path: Path, count: int) -> None:
+def test_babble_mixes_every_talker_at_one_level(tmp_path, count):
     time = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     for i in range(count):
         write_flac(tmp_path / f"{i}.flac", 0.9 * 3.0**-i * np.sin(2 * np.pi * 100 * (i + 1) * time))
@@ -75,7 +71,7 @@ EVERY = [family for some in SETS.values() for family in some]
 
 
 @pytest.mark.parametrize("family", EVERY, ids=[family.__name__ for family in EVERY])
-def test_every_family_makes_a_sound_and_no_two_alike(family: Family) -> None:
+def test_every_family_makes_a_sound_and_no_two_alike(family):
     sounds = [family(2 * SAMPLE_RATE, generator(seed, family.__name__)) for seed in (0, 0, 1)]
     for sound in sounds:
         assert sound.shape == (2 * SAMPLE_RATE,) and np.isfinite(sound).all() and np.std(sound) > 0
@@ -84,7 +80,7 @@ def test_every_family_makes_a_sound_and_no_two_alike(family: Family) -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_clips_have_a_level_and_do_not_clip(name: str) -> None:
+def test_clips_have_a_level_and_do_not_clip(name):
     for number in range(12):
         made = draw_clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
         assert made.dtype == np.int16 and made.shape == (2 * SAMPLE_RATE,)
@@ -92,7 +88,7 @@ def test_clips_have_a_level_and_do_not_clip(name: str) -> None:
         assert np.abs(made.astype(int)).max() < 32767
 
 
-def test_training_cannot_name_noise_of_evaluation() -> None:
+def test_training_cannot_name_noise_of_evaluation():
     assert len(set(EVERY)) == 11 + 6 + 6
     for name in ("dev", "held-out"):
         refused("is not a list of distortions", parse_distortions, name)

@@ -3,7 +3,6 @@ and say."""
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ RATE = 16_000
 TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]
 
 
-def noise(seconds: float) -> np.ndarray:
+def noise(seconds):
     return np.random.default_rng(0).normal(scale=0.1, size=int(seconds * RATE)).astype(np.float32)
 
 
-def transcript(words: str | list[str], separator: str = " ", step: float = 0.5) -> Transcript:
+def transcript(words, separator=" ", step=0.5):
     """Words of 0.4 s, one every `step` seconds. words: a text of such, or a list."""
     words = words.split() if isinstance(words, str) and separator else list(words)
     return Transcript(
@@ -30,77 +29,49 @@ def transcript(words: str | list[str], separator: str = " ", step: float = 0.5) 
 
 
 @pytest.fixture(scope="session")
-def ctc_folder(tmp_path_factory) -> Path:
+def ctc_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny-ctc"
     folder.mkdir()
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}))
     transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
     transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE).save_pretrained(folder)
     torch.manual_seed(0)
-    config = transformers.Wav2Vec2Config(
-        vocab_size=len(TOKENS),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        conv_dim=(8,) * 7,
-        num_conv_pos_embeddings=8,
-        num_conv_pos_embedding_groups=2,
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "conv_dim": (8,) * 7, "vocab_size": len(TOKENS)}
+    places = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
+    config = transformers.Wav2Vec2Config(**sizes, **places)
     transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def whisper_folder(tmp_path_factory) -> Path:
+def whisper_folder(tmp_path_factory):
     """One byte is one token; two languages; the real Whisper's special tokens in its order."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny-whisper"
-    tokenizer = transformers.WhisperTokenizer(
-        vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[]
-    )
-    names = (
-        "endoftext",
-        "startoftranscript",
-        "en",
-        "zh",
-        "translate",
-        "transcribe",
-        "startoflm",
-        "startofprev",
-    )
-    names += ("nospeech", "notimestamps")
+    vocabulary = {c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = transformers.WhisperTokenizer(vocab=vocabulary, merges=[])
+    names = "endoftext startoftranscript en zh translate transcribe startoflm startofprev"
+    names = [*names.split(), "nospeech", "notimestamps"]
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{n}|>" for n in names]})
     tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(1501)])
     ids = {n: tokenizer.convert_tokens_to_ids(f"<|{n}|>") for n in names}
-    end, begin = ids["endoftext"], ids["startoftranscript"]
-    common = {
-        "pad_token_id": end,
-        "bos_token_id": end,
-        "eos_token_id": end,
-        "decoder_start_token_id": begin,
-    }
+    common = {f"{part}_token_id": ids["endoftext"] for part in ("pad", "bos", "eos")}
+    common["decoder_start_token_id"] = ids["startoftranscript"]
+    sizes = {"layers": 1, "attention_heads": 2, "ffn_dim": 16}
+    sizes = {f"{half}_{k}": v for half in ("encoder", "decoder") for k, v in sizes.items()}
+    sizes |= {"d_model": 16, "max_target_positions": 64, "vocab_size": len(tokenizer)}
     torch.manual_seed(0)
-    config = transformers.WhisperConfig(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        max_target_positions=64,
-        **common,
+    model = transformers.WhisperForConditionalGeneration(
+        transformers.WhisperConfig(**sizes, **common)
     )
-    model = transformers.WhisperForConditionalGeneration(config)
     model.generation_config = transformers.GenerationConfig(
         **common,
         is_multilingual=True,
-        lang_to_id={"<|en|>": ids["en"], "<|zh|>": ids["zh"]},
+        lang_to_id={f"<|{name}|>": ids[name] for name in ("en", "zh")},
         max_length=24,
-        task_to_id={"transcribe": ids["transcribe"], "translate": ids["translate"]},
+        task_to_id={name: ids[name] for name in ("transcribe", "translate")},
         suppress_tokens=[],
         begin_suppress_tokens=[],
         no_timestamps_token_id=ids["notimestamps"],

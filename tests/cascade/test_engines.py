@@ -4,7 +4,6 @@ import json
 import shutil
 import zlib
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,7 +18,7 @@ transformers = pytest.importorskip("transformers")
 GRID = FrameGrid(RATE, 320, 400)
 
 
-def say(recogniser: HuggingFaceRecogniser, path: str) -> np.ndarray:
+def say(recogniser, path):
     """Make the model emit this path ("_" is blank), whatever it hears; audio of that many
     frames."""
     ids = [0 if c == "_" else 3 if c == "?" else TOKENS.index(c) for c in path]
@@ -61,11 +60,10 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     ours = recogniser.transcribe(noise(4))
     assert len(ours.words) > 3
     assert ours.text == " ".join(theirs["text"].split())
-    expected = [
-        (o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"]))
-        for o in theirs["word_offsets"]
-    ]
-    assert [(w.text, w.start, w.end) for w in ours.words] == expected
+    for word, offset in zip(ours.words, theirs["word_offsets"], strict=True):
+        assert word.text == offset["word"]
+        assert word.start == GRID.seconds(offset["start_offset"])
+        assert word.end == GRID.seconds(offset["end_offset"])
 
 
 def test_a_delimiter_of_words_may_be_a_space(ctc_folder, tmp_path):
@@ -80,7 +78,7 @@ def test_a_delimiter_of_words_may_be_a_space(ctc_folder, tmp_path):
 
 
 @pytest.fixture
-def whisper(whisper_folder) -> HuggingFaceRecogniser:
+def whisper(whisper_folder):
     return HuggingFaceRecogniser(whisper_folder, language="en")
 
 

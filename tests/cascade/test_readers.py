@@ -13,7 +13,7 @@ from speechssl.cascade.options import ReaderOptions, TrainTextQa
 from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.checkpoints import MODELS, model_folder
-from speechssl.data.records import Answer, Passage, Question, Span, write_records
+from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.options import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval.options import Qa
@@ -24,7 +24,7 @@ from speechssl.results import read_rows
 from speechssl.systems import load_systems
 from speechssl.textlm.layers import Shift
 
-from ..files import change_json, refused, same_files
+from ..files import change_json, refused, same_files, write_corpus
 from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
@@ -39,10 +39,8 @@ LENGTHS = {"max_seq_length": 40, "doc_stride": 10, "max_answer_length": 6}
 def by_transformers(folder, question, passage, length, stride, longest):
     """As transformers' run_qa.py, every pair of a start and an end for its n best. Returns text,
     score and that of "no answer"."""
-    model, tokenizer = (
-        AutoModelForQuestionAnswering.from_pretrained(folder).eval(),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    model = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     last = tokenizer.padding_side == "right"
     cut = tokenizer(
         *((question, passage) if last else (passage, question)),
@@ -52,24 +50,19 @@ def by_transformers(folder, question, passage, length, stride, longest):
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
     )
+    names = [name for name in tokenizer.model_input_names if name in cut]
     best, null = (-math.inf, ""), math.inf
     for n, ids in enumerate(cut["input_ids"]):
         with torch.inference_mode():
-            out = model(
-                **{
-                    name: torch.tensor(cut[name][n])[None]
-                    for name in tokenizer.model_input_names
-                    if name in cut
-                }
-            )
+            out = model(**{name: torch.tensor(cut[name][n])[None] for name in names})
         starts, ends = out.start_logits[0].tolist(), out.end_logits[0].tolist()
         cls = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
         null = min(null, starts[cls] + ends[cls])
         places = [i for i, part in enumerate(cut.sequence_ids(n)) if part == int(last)]
         for i in places:
             for j in (j for j in places if i <= j < i + longest):
-                text = passage[cut["offset_mapping"][n][i][0] : cut["offset_mapping"][n][j][1]]
-                best = max(best, (starts[i] + ends[j], text))
+                offsets = cut["offset_mapping"][n]
+                best = max(best, (starts[i] + ends[j], passage[offsets[i][0] : offsets[j][1]]))
     return best[1].strip(), best[0], null, len(cut["input_ids"])
 
 
@@ -86,11 +79,9 @@ def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
     (found,) = load_huggingface(folder, ReaderOptions(**LENGTHS)).read(
         [(transcript(QUESTION), story)]
     )
-    assert (
-        count > 1
-        and found.score == pytest.approx(score, abs=1e-4)
-        and found.null == pytest.approx(null, abs=1e-4)
-    )
+    assert count > 1
+    assert found.score == pytest.approx(score, abs=1e-4)
+    assert found.null == pytest.approx(null, abs=1e-4)
     assert text in found.text  # with the rest of its first and last word
     assert re.search(rf"\b{re.escape(found.text)}(?!\w)", story.text)
     assert found.text in story.separator.join(
@@ -120,18 +111,17 @@ def test_an_answer_begins_as_its_word_does_where_offsets_begin_one_letter_late(
 @pytest.mark.parametrize("family", ["BERT", "T5"])
 def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family):
     reader = load_huggingface(checkpoint(family, QA), ReaderOptions(**LENGTHS))
-    passages = [STORY, "anna", "", f"{STORY} {STORY} {STORY}", "in paris"]
+    passages = [STORY, "anna", f"{STORY} {STORY} {STORY}", "in paris", ""]
     items = [(transcript(QUESTION), transcript(p)) for p in passages]
-    many, single = reader.read(items), [reader.read([item])[0] for item in items]
-    for a, b, passage in zip(many, single, passages, strict=True):
-        assert (a is None) == (b is None) == (not passage)
-        if a is not None:
-            assert (a.first, a.last, a.text) == (
-                b.first,
-                b.last,
-                b.text,
-            ) and a.score == pytest.approx(b.score, abs=1e-4)
-            assert 0 <= a.first <= a.last < len(passage.split()) and 0 < a.confidence <= 1
+    *many, nothing = reader.read(items)
+    assert nothing is None
+    assert reader.read(items[-1:]) == [None]
+    for found, item, passage in zip(many, items, passages, strict=False):
+        (alone,) = reader.read([item])
+        assert (found.first, found.last, found.text) == (alone.first, alone.last, alone.text)
+        assert found.score == pytest.approx(alone.score, abs=1e-4)
+        assert 0 <= found.first <= found.last < len(passage.split())
+        assert 0 < found.confidence <= 1
     with pytest.warns(UserWarning, match="1 of 1 questions lost what is beyond half of 40"):
         assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
 
@@ -142,32 +132,17 @@ def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family)
 @pytest.fixture
 def corpus(tmp_path):
     """A question about a passage with times, asked and answered in writing."""
-    words = tuple(Span(w, i / 2, i / 2 + 0.4) for i, w in enumerate(STORY.split()))
-    write_records(
-        tmp_path / "corpus/test/passages.jsonl", [Passage("p", "", 11.0, STORY, "s", "en", words)]
-    )
-    answer = Answer("the silver lantern", 3.5, 4.9)
-    write_records(
-        tmp_path / "corpus/test/questions.jsonl",
-        [Question("q", "p", "", 0.0, "what was lost", "s", "en", (answer,))],
-    )
-    (tmp_path / "corpus/card.json").write_text("{}")
-    return tmp_path / "corpus"
+    words = [[w, i / 2, i / 2 + 0.4] for i, w in enumerate(STORY.split())]
+    answer = {"text": "the silver lantern", "start": 3.5, "end": 4.9}
+    passage = {"id": "p", "text": STORY, "words": words, "seconds": 11.0}
+    asked = {"id": "q", "passage": "p", "text": "what was lost", "answers": [answer]}
+    return write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=[asked])
 
 
-def evaluated(corpus, out, models="people-en", **options):
+def evaluated(corpus, out, **options):
     """(system, metric) -> value, after the system `text` has been evaluated."""
-    reading = ReaderOptions(**options)
-    run_evaluation(
-        Qa(
-            corpus=corpus,
-            out=out,
-            systems=("text",),
-            conditions=("clean",),
-            models=str(models),
-            reading=reading,
-        )
-    )
+    what = {"systems": ("text",), "conditions": ("clean",), "models": "people-en"}
+    run_evaluation(Qa(corpus=corpus, out=out, reading=ReaderOptions(**options), **what))
     return {(r.system, r.metric): r.value for r in read_rows(out / "results.jsonl")}
 
 
@@ -188,11 +163,9 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
     expected, *_ = by_transformers(folder, QUESTION, STORY, 100, 32, 30)
     assert found.text == expected
     inside = [w for w in words if found.start <= w.start and w.end <= found.end]
-    assert (
-        found.text in " ".join(w.text for w in inside)
-        and inside[0].start == found.start
-        and inside[-1].end == found.end
-    )
+    assert found.text in " ".join(w.text for w in inside)
+    assert inside[0].start == found.start
+    assert inside[-1].end == found.end
 
     evaluated(corpus, tmp_path / "out", reader="someone/tiny-squad2")
     rows = evaluated(corpus, tmp_path / "out")  # beside the models' own
@@ -207,17 +180,12 @@ def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_
 ):
     folder = checkpoint("T5", QA)
     _, score, null, _ = by_transformers(folder, "what was lost", STORY, 384, 128, 30)
-    for threshold, answers in (
-        (None, True),
-        (null - score + 0.01, True),
-        (null - score - 0.01, False),
-    ):
+    thresholds = {None: True, null - score + 0.01: True, null - score - 0.01: False}
+    for threshold, answers in thresholds.items():
         out = tmp_path / str(threshold)
         rows = evaluated(corpus, out, reader=str(folder), null_threshold=threshold)
-        saved = next(
-            iter(read_predictions(next(out.glob("predictions/*/*.parquet")))["answers"].values())
-        )
-        assert bool(saved["text"]) == answers
+        predictions = read_predictions(next(out.glob("predictions/*/*.parquet")))
+        assert bool(predictions["answers"]["q"]["text"]) == answers
         assert {metric for _, metric in rows} == {"em", "f1", "ff1", "aos", "wer"}
         if not answers:  # it counts as wrong, in text and in time
             assert all(value == 0 for (_, metric), value in rows.items() if metric != "wer")

@@ -1,13 +1,13 @@
 """Training of a CTC head: features once, bad recordings set aside, other inputs refused, letters of
 the language."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
 
+from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
 from speechssl.cascade.ngrams import SPECIAL
@@ -24,13 +24,9 @@ from ..files import change_lines, read_lines, refused, same_files, untouched
 
 
 def options(**changes):
-    training = TrainingOptions(
-        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False
-    )
-    return CtcOptions(
-        **{"training": training, "layer": "1", "batch": 2, "lstm_width": 8, "projection": 8}
-        | changes
-    )
+    training = TrainingOptions(2, 1e-3, 1, save_every=1, bf16=False)
+    few = {"training": training, "layer": "1", "batch": 2, "lstm_width": 8, "projection": 8}
+    return CtcOptions(**few | changes)
 
 
 def train_head(corpus, encoder, out, head):
@@ -56,10 +52,8 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(
     train_head(corpus, encoder, tmp_path / "whole", options(training=five))
     with dies_at(CropBatches, 3):
         train_head(corpus, encoder, tmp_path / "killed", options(training=five))
-    assert (
-        not (tmp_path / "killed/card.json").exists()
-        and (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
-    )
+    assert not (tmp_path / "killed/card.json").exists()
+    assert (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
     train_head(corpus, encoder, tmp_path / "killed", options(training=five))
     assert same_files(tmp_path / "whole", tmp_path / "killed", "head.safetensors")
     logs = (read_lines(tmp_path / name / "checkpoints/log.jsonl") for name in ("whole", "killed"))
@@ -93,43 +87,35 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
 def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     mini_corpus, encoder, tmp_path
 ):
-    language, metric, layer = "zh", "cer", "all"
-    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], language)
+    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], "zh")
     shutil.copytree(root / "train", root / "dev")
     change_lines(root / "dev/passages.jsonl", {"text": "你好"})
     eight = TrainingOptions(8, 3e-2, 1, save_every=3, log_every=1, bf16=False)
-    made = options(training=eight, layer=layer, evaluation=EvalOptions(2, "dev", 4))
-    best = train_head(root, encoder, tmp_path / "ctc", made)
-    card = json.loads((tmp_path / "ctc/card.json").read_text())["training"]
+    made = options(training=eight, layer="all", evaluation=EvalOptions(2, "dev", 4))
+    head = train_head(root, encoder, tmp_path / "ctc", made)
+    best = read_json(tmp_path / "ctc/card.json")["training"]["best"]
     rows = read_lines(tmp_path / "ctc/checkpoints/log.jsonl")
-    found = {row["step"]: row[f"eval_{metric}"] for row in rows if f"eval_{metric}" in row}
-    assert (
-        list(found) == [2, 4, 6, 8]
-        and card["best"]["items"] == 4
-        and card["best"]["metric"] == metric
-    )
-    assert card["best"]["step"] == min(found, key=found.get)
-    assert card["best"]["score"] == pytest.approx(min(found.values()), abs=1e-5)
+    found = {row["step"]: row["eval_cer"] for row in rows if "eval_cer" in row}
+    assert list(found) == [2, 4, 6, 8]
+    assert (best["items"], best["metric"]) == (4, "cer")
+    assert best["step"] == min(found, key=found.get)
+    assert best["score"] == pytest.approx(min(found.values()), abs=1e-5)
     data = load_corpus(root, "dev")
     records = [*data.passages.values(), *data.questions]
     drawn = [records[i] for i in sorted(np.random.default_rng(0).permutation(len(records))[:4])]
-    texts = [best.transcribe(read_audio(data.path(r))).text for r in drawn]
-    assert word_error_rate([r.text for r in drawn], texts, language).rate == pytest.approx(
-        card["best"]["score"], abs=1e-5
-    )
-    assert (
-        f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev"
-    ) in describe_best(tmp_path / "ctc")
+    texts = [head.transcribe(read_audio(data.path(r))).text for r in drawn]
+    rate = word_error_rate([r.text for r in drawn], texts, "zh").rate
+    assert rate == pytest.approx(best["score"], abs=1e-5)
+    said = f"CER {100 * best['score']:.1f} on 4 items of dev"
+    assert said in describe_best(tmp_path / "ctc")
 
 
 # ---- the n-gram of a head
 
 
 def ngram_options(corpus, out, **changes):
-    return TrainNgram(
-        **{"corpus": corpus, "encoder": "", "ctc": out, "dev_split": "train", "dev_passages": 2}
-        | changes
-    )
+    where = {"corpus": corpus, "encoder": "", "ctc": out, "dev_split": "train", "dev_passages": 2}
+    return TrainNgram(**where | changes)
 
 
 @pytest.mark.slow
@@ -146,18 +132,11 @@ def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
     assert chosen | {"wer": made["wer"]} in made["tried"]
     with untouched(tmp_path / "ctc"):
         choose_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
-
-    recogniser, greedy = (
-        load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy")
-    )
-    known = {
-        word
-        for record in load_corpus(corpus, "train").records
-        for word in spell(record.text, recogniser.vocabulary).split()
-    }
-    assert set(recogniser.decoder.model.words) - set(SPECIAL) == known
+    beam, greedy = (load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy"))
+    texts = [spell(r.text, beam.vocabulary) for r in load_corpus(corpus, "train").records]
+    assert set(beam.decoder.model.words) - set(SPECIAL) == set(" ".join(texts).split())
     assert greedy.decoder is None
-    assert recogniser.card["decoding"] == made["decoding"]
+    assert beam.card["decoding"] == made["decoding"]
 
 
 def test_texts_are_spelt_with_what_a_head_can_write():

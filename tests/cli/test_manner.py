@@ -27,7 +27,7 @@ class Verb:
     failed: int = 0
     error: BaseException | None = None
 
-    def run(self) -> Any:
+    def run(self):
         print("a table")
         warnings.warn("a library minds", stacklevel=1)
         report_set_aside({f"r{i}": "silent" for i in range(self.failed)}, "units")
@@ -37,8 +37,8 @@ class Verb:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(verb: Any, *words: str) -> tuple[int, str, str]:
+def call(monkeypatch, capsys):
+    def run(verb, *words):
         named = {name: f"--{name}" in words for name in ("json", "quiet", "verbose", "strict")}
         monkeypatch.setattr("speechssl.cli.parse_arguments", lambda _: (verb, Namespace(**named)))
         monkeypatch.setattr("speechssl.cli.function_of", lambda options: type(options).run)
@@ -48,14 +48,14 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
-def test_json_is_all_there_is_on_stdout(call: Any, tmp_path: Path) -> None:
+def test_json_is_all_there_is_on_stdout(call, tmp_path):
     code, out, err = call(Verb(tmp_path, [{"value": 1.5}]), "--json")
     assert code == 0
     assert json.loads(out) == [{"value": 1.5}]
     assert "a table" in err
 
 
-def test_a_verb_that_makes_something_gives_its_card_as_json(call: Any, tmp_path: Path) -> None:
+def test_a_verb_that_makes_something_gives_its_card_as_json(call, tmp_path):
     write_json(tmp_path / "card.json", {"what": "reader"})
     write_json(tmp_path / "run/encoder/card.json", {"what": "encoder"})  # of `pretrain`
     write_json(tmp_path / "enc.card.json", {"what": "conversion"})  # of `convert`
@@ -65,15 +65,14 @@ def test_a_verb_that_makes_something_gives_its_card_as_json(call: Any, tmp_path:
     assert json.loads(call(Verb(tmp_path / "none"), "--json")[1]) == {"out": str(tmp_path / "none")}
 
 
-def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_path: Path) -> None:
+def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call, tmp_path):
     @dataclass(frozen=True)
     class Adds:
         results: Path
 
-        def run(self) -> None:
-            row = Row(
-                "order", "head", "bert", "clean", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, ""
-            )
+        def run(self):
+            estimate = ("accuracy", 50.0, 40.0, 60.0, 9, 0, "")
+            row = Row("order", "head", "bert", "clean", None, *estimate)
             append_rows(self.results / "results.jsonl", [row])
 
     code, out, _ = call(Adds(tmp_path), "--json")
@@ -82,7 +81,7 @@ def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_pat
     assert (row["task"], row["encoder"], row["value"]) == ("order", "bert", 50.0)
 
 
-def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call: Any, tmp_path: Path) -> None:
+def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call, tmp_path):
     _, out, err = call(Verb(tmp_path, failed=1))
     assert out == "a table\n"
     assert err.splitlines()[0] == "warning: a library minds"
@@ -98,9 +97,7 @@ def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call: Any, tmp_p
         (KeyboardInterrupt(), 130, "stopped"),
     ],
 )
-def test_an_error_is_a_sentence_with_a_code(
-    error: BaseException, code: int, sentence: str, call: Any, tmp_path: Path
-) -> None:
+def test_an_error_is_a_sentence_with_a_code(error, code, sentence, call, tmp_path):
     ended, _, err = call(Verb(tmp_path, error=error), "--quiet")
     assert ended == code
     assert err.startswith("speechssl: ")
@@ -108,7 +105,7 @@ def test_an_error_is_a_sentence_with_a_code(
     assert sentence in err
 
 
-def test_strict_ends_with_3_where_items_were_set_aside(call: Any, tmp_path: Path) -> None:
+def test_strict_ends_with_3_where_items_were_set_aside(call, tmp_path):
     code, out, err = call(Verb(tmp_path, failed=5), "--strict")
     assert (code, out) == (3, "a table\n")
     assert err.endswith("speechssl: 5 set aside (--strict)\n")

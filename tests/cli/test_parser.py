@@ -3,28 +3,18 @@ what does not fit."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import yaml
 
+from speechssl import options
 from speechssl.cli import parse_arguments
 from speechssl.cli.parser import parse
 from speechssl.errors import InputError
-from speechssl.options import (
-    Amount,
-    Count,
-    Portion,
-    Share,
-    TrainingOptions,
-    Weight,
-    Whole,
-    argument,
-    group,
-    option,
-)
 
 from ..files import refused
 
@@ -33,10 +23,10 @@ from ..files import refused
 class Inner:
     """Options of a group."""
 
-    pull: Weight = option(1.0, "weight")
-    noise: Share = option(0.0, "share", name="random_units")
+    pull: options.Weight = options.option(1.0, "weight")
+    noise: options.Share = options.option(0.0, "share", name="random_units")
     hidden: int = 3
-    left_out: Count = option(7, "not here")
+    left_out: options.Count = options.option(7, "not here")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,57 +36,50 @@ class Example:
     speechssl example a b
     """
 
-    source: Path = argument("source")
-    more: Path | None = argument("more", optional=True)
-    need: str = option(MISSING, "must be given")
-    count: Count = option(2, "count")
-    whole: Whole | None = option(None, "whole")
-    portion: Portion | None = option(None, "portion")
-    rate: Amount = option(1e-3, "rate")
-    kind: Literal["a", "b"] = option("a", "kind")
-    names: tuple[str, ...] = option(("x", "y"), "names", least=1)
-    files: tuple[Path, ...] = option((), "files")
-    span: tuple[float, float] | None = option(None, "span", metavar=("FROM", "TO"))
-    fast: bool = option(False, "fast")
-    audio: bool = option(True, "audio")
-    same: bool | None = option(None, "same")
-    bf16: bool = option(True, "precision", name="precision", values={"fp32": False, "bf16": True})
-    inner: Inner = group(Inner(pull=2.0, hidden=5, left_out=9), "a group", without=("left_out",))
+    source: Path = options.argument("source")
+    more: Path | None = options.argument("more", optional=True)
+    need: str = options.option(MISSING, "must be given")
+    count: options.Count = options.option(2, "count")
+    whole: options.Whole | None = options.option(None, "whole")
+    portion: options.Portion | None = options.option(None, "portion")
+    rate: options.Amount = options.option(1e-3, "rate")
+    kind: Literal["a", "b"] = options.option("a", "kind")
+    names: tuple[str, ...] = options.option(("x", "y"), "names", least=1)
+    files: tuple[Path, ...] = options.option((), "files")
+    span: tuple[float, float] | None = options.option(None, "span", metavar=("FROM", "TO"))
+    fast: bool = options.option(False, "fast")
+    audio: bool = options.option(True, "audio")
+    same: bool | None = options.option(None, "same")
+    bf16: bool = options.option(
+        True, "precision", name="precision", values={"fp32": False, "bf16": True}
+    )
+    inner: Inner = options.group(
+        Inner(pull=2.0, hidden=5, left_out=9), "a group", without=("left_out",)
+    )
 
 
-def parsed(*arguments: str) -> Example:
+def parsed(*arguments):
     words = [word for word in arguments[:1] if not word.startswith("-")]
     call = parse("example", Example, ["a", *words, "--need", "n", *arguments[len(words) :]])
     assert call
     return call[0]
 
 
-def test_types_defaults_and_groups() -> None:
+def test_types_defaults_and_groups():
     assert parsed() == Example(source=Path("a"), need="n", inner=Inner(2.0, 0.0, 5, 9))
     typed = (
         "b --count 3 --whole 0 --rate 3e-4 --kind b --names q --files f g --span -1 2.5 "
         "--fast --no-audio --no-same --precision fp32 --pull 0 --random-units 0.5"
     )
-    assert parsed(*typed.split()) == Example(
-        source=Path("a"),
-        more=Path("b"),
-        need="n",
-        count=3,
-        whole=0,
-        rate=3e-4,
-        kind="b",
-        names=("q",),
-        same=False,
-        files=(Path("f"), Path("g")),
-        span=(-1.0, 2.5),
-        fast=True,
-        audio=False,
-        bf16=False,
-        inner=Inner(0.0, 0.5, 5, 9),
-    )
+    numbers = {"count": 3, "whole": 0, "rate": 3e-4, "span": (-1.0, 2.5)}
+    texts = {"need": "n", "kind": "b", "names": ("q",), "files": (Path("f"), Path("g"))}
+    switches = {"fast": True, "audio": False, "same": False, "bf16": False}
+    found, inner = parsed(*typed.split()), Inner(0.0, 0.5, 5, 9)
+    places = {"source": Path("a"), "more": Path("b")}
+    assert found == Example(**places, **numbers, **texts, **switches, inner=inner)
 
 
-def test_underscore_and_dash_are_alike() -> None:
+def test_underscore_and_dash_are_alike():
     dashes = parsed("--random-units=0.5", "--no-audio")
     assert parsed("--random_units", "0.5", "--no_audio") == dashes
 
@@ -104,46 +87,35 @@ def test_underscore_and_dash_are_alike() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cuont", "3"], "there is no option --cuont; did you mean --count?"),
-        (["--count", "0"], "--count: 0 is out of range; give a number from 1"),
-        (["--random-units", "1.5"], "out of range; give a number from 0 to 1"),
-        (["--rate", "nan"], "nan is not a finite number"),
-        (["--count", "many"], "--count: invalid int value: 'many'"),
-        (["--kind", "c"], "--kind: invalid choice: 'c'"),
-        (["--span", "1"], "--span: expected 2 arguments"),
-        (["b", "--fast", "c"], "unrecognized arguments: c"),
-        (["--config"], "--config: expected one argument"),
-        (["--stage", "s"], "give it with --config"),
+        ("--cuont 3", "there is no option --cuont; did you mean --count?"),
+        ("--count 0", "--count: 0 is out of range; give a number from 1"),
+        ("--random-units 1.5", "out of range; give a number from 0 to 1"),
+        ("--rate nan", "nan is not a finite number"),
+        ("--count many", "--count: invalid int value: 'many'"),
+        ("--kind c", "--kind: invalid choice: 'c'"),
+        ("--span 1", "--span: expected 2 arguments"),
+        ("b --fast c", "unrecognized arguments: c"),
+        ("--config", "--config: expected one argument"),
+        ("--stage s", "give it with --config"),
     ],
 )
-def test_what_does_not_fit_names_the_option(arguments: list[str], message: str) -> None:
-    assert message in refused("", parsed, *arguments)
+def test_what_does_not_fit_names_the_option(arguments, message):
+    refused(re.escape(message), parsed, *arguments.split())
 
 
-def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
-    file = tmp_path / "c.yaml"
-    file.write_text(
-        "s:\n  need: m\n  rate: 3e-4\n  span: [-1, 2]\n  fast: true\n  audio: false\n"
-        "  precision: fp32\n  random-units: 0.25\n  count: 7\n  whole: null\n  same: false\n"
-        "  files: [f, g]\n"
-    )
-    section = ["--config", str(file), "--stage", "s"]
-    wanted = Example(
-        source=Path("a"),
-        need="m",
-        rate=3e-4,
-        files=(Path("f"), Path("g")),
-        span=(-1.0, 2.0),
-        fast=True,
-        audio=False,
-        bf16=False,
-        count=8,
-        same=False,
-        inner=Inner(2.0, 0.25, 5, 9),
-    )
-    for typed in (["a", *section, "--count", "8"], ["--count=8", *section, "a"]):
+def test_a_section_gives_defaults_and_typing_wins(tmp_path):
+    section = {"need": "m", "rate": 3e-4, "span": [-1, 2], "fast": True, "audio": False}
+    section |= {"precision": "fp32", "random-units": 0.25, "count": 7, "whole": None}
+    section |= {"same": False, "files": ["f", "g"]}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"s": section}))
+    words = ["--config", str(tmp_path / "c.yaml"), "--stage", "s"]
+    numbers = {"rate": 3e-4, "span": (-1.0, 2.0), "count": 8, "inner": Inner(2.0, 0.25, 5, 9)}
+    switches = {"fast": True, "audio": False, "same": False, "bf16": False}
+    files = (Path("f"), Path("g"))
+    wanted = Example(source=Path("a"), need="m", files=files, **numbers, **switches)
+    for typed in (["a", *words, "--count", "8"], ["--count=8", *words, "a"]):
         call = parse("example", Example, typed)
-        assert call and call[0] == wanted
+        assert call[0] == wanted
 
 
 @pytest.mark.parametrize(
@@ -157,9 +129,7 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
         ("s:\n  count: many\n", "s", "--count: invalid int value: 'many'"),
     ],
 )
-def test_a_bad_file_is_named_with_the_field(
-    content: str, stage: str | None, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_file_is_named_with_the_field(content, stage, message, tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(content)
     typed = ["--config", str(file), *(["--stage", stage] if stage else [])]
@@ -173,18 +143,16 @@ def test_a_bad_file_is_named_with_the_field(
         ("pretrain continue", "--start e --distort m+g+r --noise musan=m --no-same-masks", "a b"),
     ],
 )
-def test_the_printed_config_is_the_call(
-    verb: str, typed: str, required: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_config_is_the_call(verb, typed, required, tmp_path, capsys):
     call = [*verb.split(), *required.split()]
     assert parse_arguments([*call, *typed.split(), "--print_config"]) is None
     (tmp_path / "c.yaml").write_text(capsys.readouterr().out)
-    again: Any = parse_arguments([*call, "--config", str(tmp_path / "c.yaml")])
-    first: Any = parse_arguments([*call, *typed.split()])
+    again = parse_arguments([*call, "--config", str(tmp_path / "c.yaml")])
+    first = parse_arguments([*call, *typed.split()])
     assert again[0] == first[0]
     assert "config" not in yaml.safe_load((tmp_path / "c.yaml").read_text())
 
 
 def test_betas_that_adamw_cannot_have_are_refused():
     with pytest.raises(InputError, match="--adam-betas"):
-        TrainingOptions(1, 1.0, adam_betas=(0.9, 1.0))
+        options.TrainingOptions(1, 1.0, adam_betas=(0.9, 1.0))

@@ -1,39 +1,28 @@
 """The verbs: their help, their defaults, and how they fail."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
-from speechssl.cli import (
-    GROUPS,
-    VERBS,
-    config_of,
-    function_of,
-    main,
-    overview,
-    parse_arguments,
-)
+from speechssl.cli import GROUPS, VERBS, config_of, function_of, main, overview, parse_arguments
 from speechssl.cli.parser import make_parser
-from speechssl.options import BERT, HUBERT, PLAIN, Adam, TrainingOptions
+from speechssl.options import BERT, HUBERT, PLAIN, Adam
 
 ROOT = Path(__file__).parents[2]
 
 
-def options(call: str) -> Any:
+def options(call):
     """The options of a call, as it is typed."""
     parsed = parse_arguments(call.split())
     assert parsed
     return parsed[0]
 
 
-def refused(call: str, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(call, capsys):
     """The one sentence with which a call ends."""
     assert main(call.split()) == 2
     text = capsys.readouterr().err.rpartition("\r")[2]  # behind what a progress bar leaves
@@ -43,7 +32,7 @@ def refused(call: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help_for_every_option_and_a_function(verb: str) -> None:
+def test_every_verb_has_help_for_every_option_and_a_function(verb):
     parser = make_parser(f"speechssl {verb}", config_of(verb))
     text = parser.format_help()
     assert not [a.dest for a in parser._actions if not a.help]
@@ -52,7 +41,7 @@ def test_every_verb_has_help_for_every_option_and_a_function(verb: str) -> None:
     assert f"\nspeechssl {verb}" not in text  # examples are indented
 
 
-def test_overviews_name_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overviews_name_every_verb(capsys):
     for words in ([], ["--help"], ["units", "--help"], ["--version"]):
         assert main(words) == 0
     assert all(f"  {verb} " in overview("") for verb in VERBS)
@@ -70,7 +59,7 @@ def test_overviews_name_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("answer lecture.mp3 -q question.wav", "required: --passage, --question"),
     ],
 )
-def test_an_unknown_verb_or_option_is_one_sentence(call: str, message: str, capsys: Any) -> None:
+def test_an_unknown_verb_or_option_is_one_sentence(call, message, capsys):
     assert message in refused(call, capsys)
 
 
@@ -81,7 +70,7 @@ def test_an_unknown_verb_or_option_is_one_sentence(call: str, message: str, caps
         ("import speechssl.report.spoken_qa", {"torch", "transformers.modeling_utils"}),
     ],
 )
-def test_neither_help_nor_the_report_imports_much(loaded: str, heavy: set[str]) -> None:
+def test_neither_help_nor_the_report_imports_much(loaded, heavy):
     code = f"""import sys
 from speechssl.cli import VERBS, config_of, overview
 from speechssl.cli.parser import make_parser
@@ -95,7 +84,7 @@ sys.exit(str({heavy} & set(sys.modules)))"""
 
 
 @pytest.mark.slow
-def test_an_answer_of_what_ships_imports_little_beside_torch(tmp_path: Path) -> None:
+def test_an_answer_of_what_ships_imports_little_beside_torch(tmp_path):
     """Every one of these takes a third of a second and more, transformers' models three seconds."""
     sound = np.random.default_rng(0).normal(0, 0.1, 32_000) * np.repeat([0.2, 1, 0.5, 0.1], 8_000)
     soundfile.write(tmp_path / "a.wav", sound, 16_000)
@@ -112,7 +101,7 @@ sys.exit(str({{*{away}}} & set(sys.modules)))"""
 # Defaults
 
 
-def training(config: Any) -> TrainingOptions:
+def training(config):
     for part in ("training", "qa", "options", "head"):
         if hasattr(config, part):
             config = getattr(config, part)
@@ -131,9 +120,7 @@ def training(config: Any) -> TrainingOptions:
         ("train choice c o", BERT),
     ],
 )
-def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(
-    verb: str, adam: Adam
-) -> None:
+def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(verb, adam):
     made = training(options(verb))
     assert Adam(made.adam_betas, made.adam_epsilon, made.weight_decay) == adam
     longest = {"dual": 275, "text-qa": 30, "speechbert": 30}.get(verb.split()[1])
@@ -145,7 +132,7 @@ def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(
 # SpeechBERT
 
 
-def test_options_become_three_stages() -> None:
+def test_options_become_three_stages():
     o = options(
         "train speechbert corpus people-en/encoder out --word-steps 7 --mask-steps 8 "
         "--mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3"
@@ -165,17 +152,15 @@ SETS = [verb for verb in DATA if hasattr(config_of(verb), "any_count")]
 
 
 @pytest.mark.parametrize("verb", [*QA, *SETS])
-def test_a_corpus_has_a_function_that_takes_its_options(verb: str) -> None:
-    needed: dict[str, Any] = {"lexicon": ("one.txt",)} if "librispeech" in verb else {}
+def test_a_corpus_has_a_function_that_takes_its_options(verb):
+    needed = {"lexicon": ("one.txt",)} if "librispeech" in verb else {}
     needed |= {"diarization": Path("c")} if "libri2mix" in verb else {}
     function = function_of(config_of(verb)(source=Path("a"), out=Path("b"), **needed))
     assert function.__name__ == f"prepare_{verb.removeprefix('prepare ').replace('-', '_')}"
 
 
 @pytest.mark.parametrize("verb", ["prepare odsqa", *SETS[:2]])
-def test_another_folder_than_that_of_a_corpus_is_one_sentence(
-    verb: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_another_folder_than_that_of_a_corpus_is_one_sentence(verb, tmp_path, capsys):
     more = {"prepare librispeech": "--tasks asr", "prepare libri2mix": "--tasks ss"}
     text = refused(f"{verb} {tmp_path} {tmp_path}/out {more.get(verb, '')}", capsys)
     assert "does not exist" in text if verb in SETS else "has no file of this corpus" in text
@@ -204,9 +189,7 @@ def test_another_folder_than_that_of_a_corpus_is_one_sentence(
         "prepare minisqa file/corpus --passages 0",
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
-    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_cannot_be_done_is_one_sentence(call, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
     refused(call, capsys)

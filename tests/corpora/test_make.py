@@ -1,8 +1,6 @@
 """Miniatures of published corpora: prepared as the corpora are, with their oddities and times; the
 same for the same seed."""
 
-from __future__ import annotations
-
 import itertools
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,13 +24,13 @@ pytestmark = [
 REAL = Path(__file__).parents[3] / "shared/data"
 
 
-def few(out: Path, corpus: str = "toefl-qa", seed: int = 0) -> Miniature:
+def few(out, corpus="toefl-qa", seed=0):
     counts = {"passages": 1, "dev_passages": 1, "test_passages": 1, "questions": 2}
     return Miniature(corpus=corpus, out=out, seed=seed, **counts)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(tmp_path_factory):
     """Corpus -> its miniature."""
     root = tmp_path_factory.mktemp("miniatures")
     for name in CORPORA:
@@ -42,76 +40,60 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
-    name: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    name, made, tmp_path, capsys
+):
     assert (made[name] / "README.md").read_text().startswith(f"# Not {name}: an invented miniature")
     out = tmp_path / "corpus"
     assert main(["prepare", name, str(made[name]), str(out)]) == 0
     note, printed = synthetic_note(out), capsys.readouterr()
     spoken = name in ("nmsqa", "odsqa", "slue-sqa5")  # miniatures with recordings
-    assert note.startswith(
-        ("Synthetic speech: an invented miniature") if spoken else "An invented miniature."
-    )
+    said = "Synthetic speech: an invented miniature" if spoken else "An invented miniature."
+    assert note.startswith(said)
     assert ("its recordings spoken by espeak-ng" in note) == spoken
-    assert (
-        f"{name}, an invented miniature of it, to which published counts do not apply:"
-    ) in printed.out
+    of = f"{name}, an invented miniature of it, to which published counts do not apply:"
+    assert of in printed.out
     assert "DIFFERENT" not in printed.out
     assert "; published" not in printed.out
     assert ": 0passage" not in printed.err
     splits = read_json(out / "data_report.json")["splits"]
     for split, facts in splits.items():
-        assert facts["set_aside"] == (
-            {("it has no recording, and others have"): 1} if split == "test-spokenq" else {}
-        )
-        assert (
-            facts["questions"]["kept"] + len(facts["set_aside"]) == facts["questions"]["read"] > 0
-        )
+        aside = {"it has no recording, and others have": 1} if split == "test-spokenq" else {}
+        assert facts["set_aside"] == aside
+        assert facts["questions"]["kept"] + len(aside) == facts["questions"]["read"] > 0
         if name in ("nmsqa", "slue-sqa5"):
             assert facts["with_times"] == facts["answerable"]
             assert not any("out" in f["done"] for f in facts["found"])
 
 
-def test_slue_words_and_answers_lie_where_they_are_heard(
-    made: dict[str, Path], tmp_path: Path
-) -> None:
+def test_slue_words_and_answers_lie_where_they_are_heard(made, tmp_path):
     assert main(["prepare", "slue-sqa5", str(made["slue-sqa5"]), str(tmp_path / "corpus")]) == 0
     corpus = load_corpus(tmp_path / "corpus", "dev")
     (passage,) = corpus.passages.values()
-    sound = np.abs(read_audio(corpus.path(passage)))
-    loud = np.mean(
-        [sound[round(w.start * 16_000) : round(w.end * 16_000)].mean() for w in passage.words]
-    )
-    pauses = [
-        (a.end, b.start) for a, b in itertools.pairwise(passage.words) if b.start - a.end > 0.2
-    ]
-    assert (
-        np.mean([sound[round(a * 16_000) : round(b * 16_000)].mean() for a, b in pauses])
-        < 0.02 * loud
-    )
+    sound, words = np.abs(read_audio(corpus.path(passage))), passage.words
+
+    def level(start, end):
+        return sound[round(start * 16_000) : round(end * 16_000)].mean()
+
+    loud = np.mean([level(w.start, w.end) for w in words])
+    pauses = [(a.end, b.start) for a, b in itertools.pairwise(words) if b.start - a.end > 0.2]
+    assert np.mean([level(*pause) for pause in pauses]) < 0.02 * loud
     for question in corpus.questions:
         (answer,) = question.answers
-        inside = [
-            w.text
-            for w in passage.words
-            if w.start >= answer.start - 1e-4 and w.end <= answer.end + 1e-4
-        ]
+        begin, end = answer.start - 1e-4, answer.end + 1e-4
+        inside = [w.text for w in words if begin <= w.start and w.end <= end]
         assert " ".join(inside) == answer.text
 
 
-def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere(
-    made: dict[str, Path],
-) -> None:
-    paragraphs = {
-        p.name: read_json(p)["data"][0]["paragraphs"][0]
-        for p in made["spoken-squad"].glob("*.json")
-    }
+def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere(made):
+    paragraphs = {}
+    for path in made["spoken-squad"].glob("*.json"):
+        paragraphs[path.name] = read_json(path)["data"][0]["paragraphs"][0]
     assert len(paragraphs) == 5
     for name in ("spoken_train-v1.1.json", "spoken_test-v1.1.json", "dev-v1.1.json"):
-        for answer in (
-            answer for question in paragraphs[name]["qas"] for answer in question["answers"]
-        ):
-            assert paragraphs[name]["context"][answer["answer_start"] :].startswith(answer["text"])
+        for question in paragraphs[name]["qas"]:
+            for answer in question["answers"]:
+                said = paragraphs[name]["context"][answer["answer_start"] :]
+                assert said.startswith(answer["text"])
     original = {q["id"]: q["answers"] for q in paragraphs["dev-v1.1.json"]["qas"]}
     for name in ("spoken_test-v1.1_WER44.json", "spoken_test-v1.1_WER54.json"):
         assert {q["id"]: q["answers"] for q in paragraphs[name]["qas"]} == original
@@ -120,7 +102,7 @@ def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere
 @pytest.mark.skipif(
     not (REAL / "nmsqa/dev.parquet").is_file(), reason=("the real files of NMSQA are not here")
 )
-def test_nmsqa_has_the_schema_of_the_real_file(made: dict[str, Path]) -> None:
+def test_nmsqa_has_the_schema_of_the_real_file(made):
     from pyarrow import parquet
 
     real, mine = (

@@ -17,16 +17,11 @@ def noise(seconds=0.25, rate=16_000):
 
 
 def row(name, question="Where?", answers=(("Rome", 16),), audio=b"", context=CONTEXT):
-    return {
-        "audio": {"bytes": audio or noise(), "path": f"{name}.wav"},
-        "transcription": question.lower(),
-        "question": question,
-        "context": context,
-        "answers": [{"answer_start": start, "text": text} for text, start in answers],
-        "is_impossible": not answers,
-        "id": name,
-        "plausible_answers": None if answers else [{"answer_start": 0, "text": "Ann"}],
-    }
+    made = {"id": name, "audio": {"bytes": audio or noise(), "path": f"{name}.wav"}}
+    made |= {"transcription": question.lower(), "question": question, "context": context}
+    made["answers"] = [{"answer_start": start, "text": text} for text, start in answers]
+    plausible = None if answers else [{"answer_start": 0, "text": "Ann"}]
+    return made | {"is_impossible": not answers, "plausible_answers": plausible}
 
 
 @pytest.fixture

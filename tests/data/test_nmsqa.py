@@ -44,7 +44,7 @@ ANSWERS = {
 }
 
 
-def sentence(number: int, rate: int = RATE) -> np.ndarray:
+def sentence(number, rate=RATE):
     """Noise, and the beep of the sentence's answer."""
     samples = 0.001 * np.random.default_rng(number).standard_normal(LENGTHS[number])
     _, start, end = ANSWERS[number]
@@ -53,51 +53,41 @@ def sentence(number: int, rate: int = RATE) -> np.ndarray:
     return samples.astype(np.float32)
 
 
-def before(number: int, missing: tuple[int, ...] = ()) -> float:
+def before(number, missing=()):
     """Seconds of the sentences before one, of those that are there."""
     return sum(LENGTHS[k] for k in range(number) if k not in missing) / RATE
 
 
-def row(number: int, passage: str = "0_0", question: int | None = None, **changes) -> dict:
+def row(number, passage="0_0", question=None, **changes):
     """A question about a sentence as dev has it: audio_full_* repeat audio_segment_*. changes: of
     cells; `answers` is merged."""
     text, start, end = ANSWERS[number]
     asked = number if question is None else question
-    answers = {
-        "text": [text] * 3,
-        "answer_start": [CONTEXT.index(text, CONTEXT.index(SENTENCES[number]))] * 3,
-        "audio_full_answer_start": [start],
-        "audio_full_answer_end": [end],
-        "audio_segment_answer_start": [start],
-        "audio_segment_answer_end": [end],
-        "audio_full_neg_answer_start": [],
-        "audio_full_neg_answer_end": [],
-    }
+    at = CONTEXT.index(text, CONTEXT.index(SENTENCES[number]))
+    answers = {"text": [text] * 3, "answer_start": [at] * 3}
+    answers |= times([(start, end)], [(start, end)])
+    answers |= {"audio_full_neg_answer_start": [], "audio_full_neg_answer_end": []}
     given = changes.get("answers", {})
-    return (
-        {
-            "id": f"id-{passage}-{asked}",
-            "title": "T",
-            "context": CONTEXT,
-            "question": f"What is answer {asked}?",
-            "answers": answers,
-            "content_segment_audio_path": f"context-{passage}_{number}.mp3",
-            "content_full_audio_path": f"context-{passage}.mp3",
-            "content_audio_sampling_rate": 22050.0,
-            "content_audio_speaker": "Ivy",
-            "content_segment_text": SENTENCES[number],
-            "content_segment_normalized_text": SENTENCES[number],
-            "question_audio_path": f"question-{passage}_{asked}.mp3",
-            "question_audio_sampling_rate": 22050.0,
-            "question_audio_speaker": "Joey",
-            "question_normalized_text": f"What is answer {asked}?",
-        }
-        | changes
-        | {"answers": None if given is None else answers | given}
-    )
+    made = {
+        "id": f"id-{passage}-{asked}",
+        "title": "T",
+        "context": CONTEXT,
+        "question": f"What is answer {asked}?",
+        "content_segment_audio_path": f"context-{passage}_{number}.mp3",
+        "content_full_audio_path": f"context-{passage}.mp3",
+        "content_audio_sampling_rate": 22050.0,
+        "content_audio_speaker": "Ivy",
+        "content_segment_text": SENTENCES[number],
+        "content_segment_normalized_text": SENTENCES[number],
+        "question_audio_path": f"question-{passage}_{asked}.mp3",
+        "question_audio_sampling_rate": 22050.0,
+        "question_audio_speaker": "Joey",
+        "question_normalized_text": f"What is answer {asked}?",
+    }
+    return made | changes | {"answers": None if given is None else answers | given}
 
 
-def silent_row(number: int, question: int, passage: str = "0_0") -> dict:
+def silent_row(number, question, passage="0_0"):
     """One of the 77 of dev: SQuAD's texts, and nothing else."""
     made = row(number, passage, question)
     texts = {name: made["answers"][name] for name in ("text", "answer_start")}
@@ -105,23 +95,18 @@ def silent_row(number: int, question: int, passage: str = "0_0") -> dict:
     return made | nothing | {"answers": {name: texts.get(name) for name in made["answers"]}}
 
 
-def write_sentences(folder, passage: str = "context-0_0_{}", numbers=range(4)) -> None:
+def write_sentences(folder, passage="context-0_0_{}", numbers=range(4)):
     for number in numbers:
         write_clip(folder / f"{passage.format(number)}.wav", sentence(number), 0.0, 9.0, RATE)
 
 
-def write_question(folder, *names: str) -> None:
+def write_question(folder, *names):
+    tone = (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32)
     for name in names:
-        write_clip(
-            folder / f"{name}.wav",
-            (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32),
-            0.0,
-            1.0,
-            RATE,
-        )
+        write_clip(folder / f"{name}.wav", tone, 0.0, 1.0, RATE)
 
 
-def is_beep(path, start: float, end: float) -> bool:
+def is_beep(path, start, end):
     """Whether [start, end) seconds are a beep from the first to the last, and there is none just
     around them."""
     samples = np.abs(read_audio(path))
@@ -133,7 +118,7 @@ def is_beep(path, start: float, end: float) -> bool:
     return inside[:edge].max() > 0.1 and inside[-edge:].max() > 0.1 and around.max() < 0.1
 
 
-def pack(folder, archive) -> None:
+def pack(folder, archive):
     """An archive of what is in a folder, which is removed."""
     with tarfile.open(archive, "w:gz") as tape:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -141,7 +126,7 @@ def pack(folder, archive) -> None:
     shutil.rmtree(folder)
 
 
-def write_csv(path, rows) -> None:
+def write_csv(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -149,7 +134,7 @@ def write_csv(path, rows) -> None:
         writer.writerows(rows)
 
 
-def write_grid(path, words, seconds: float) -> None:
+def write_grid(path, words, seconds):
     """A TextGrid of Montreal Forced Aligner with a tier of words."""
     times = [f'        xmin = {a}\n        xmax = {b}\n        text = "{w}"\n' for w, a, b in words]
     tier = (
@@ -214,21 +199,13 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     refused("other inputs", prepare_nmsqa, Nmsqa(source=dev, out=tmp_path / "out", workers=1))
 
 
-def test_rows_without_an_id_are_set_aside(dev, tmp_path):
-    write_table(dev / "dev.parquet", [row(0), row(1) | {"id": None}, row(2) | {"id": ""}])
-    facts, corpus, _ = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0"]
-    assert facts["questions"]["read"] == 3 and facts["questions"]["kept"] == 1
-    assert facts["set_aside"] == {nmsqa.NO_ID: 2}
-
-
-def test_questions_without_a_recording_are_set_aside_where_there_is_audio(dev, tmp_path):
+def test_questions_without_a_recording_or_an_id_are_set_aside_where_there_is_audio(dev, tmp_path):
     """77 of dev have neither recording nor times."""
     other = row(1, answers={"answer_start": [5, 5, 5]})  # the same id, a wrong offset
-    nothing = row(3, question=9, answers=None)
-    write_table(dev / "dev.parquet", [row(1), silent_row(2, 7), other, nothing])
+    nothing, nameless = row(3, question=9, answers=None), [row(2, id=None), row(2, id="")]
+    write_table(dev / "dev.parquet", [row(1), silent_row(2, 7), other, nothing, *nameless])
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert facts["set_aside"] == {prepare.NOT_FOUND: 1, nmsqa.NO_ANSWERS: 1}
+    assert facts["set_aside"] == {prepare.NOT_FOUND: 1, nmsqa.NO_ANSWERS: 1, nmsqa.NO_ID: 2}
     assert [q.id for q in corpus.questions] == ["id-0_0-1", "id-0_0-1#2"]
     assert corpus.questions[1].answers[0].char_start is None
     # the original release has what the table does not name
@@ -272,23 +249,18 @@ def test_a_sentence_that_the_release_misses_shifts_no_time(dev, tmp_path):
 
 
 def test_a_listed_sentence_that_the_source_misses_sets_its_passage_aside(dev, tmp_path):
-    rows = [row(k, p) for p in ("0_0", "0_1") for k in range(4)]
-    write_table(dev / "dev.parquet", [r | {"context": r["context"] + r["id"][3:6]} for r in rows])
-    write_json(
-        dev / "dev_segment_id.json", {"0_0": ["0", "1", "2", "3"], "0_1": ["0", "1", "2", "3"]}
-    )
+    rows = [row(k, p, context=f"{CONTEXT}{p}") for p in ("0_0", "0_1") for k in range(4)]
+    write_table(dev / "dev.parquet", rows)
+    whole = ["0", "1", "2", "3"]
+    write_json(dev / "dev_segment_id.json", {"0_0": whole, "0_1": whole})
     write_sentences(dev / "dev_audios", "context-0_1_{}", (0, 1, 3))
     write_question(dev / "dev_audios", "question-0_1_0")
     facts, corpus, _ = prepared(dev, tmp_path)
     assert list(corpus.passages) == ["context-0_0"]
-    assert facts["passages"] == {
-        "read": 2,
-        "kept": 1,
-        "set_aside": 1,
-        "published": 2067,
-        "agrees": False,
-    }
-    assert facts["set_aside"][nmsqa.NOT_WHOLE] == 1 and facts["set_aside"][prepare.ITS_PASSAGE] == 4
+    counts = {"read": 2, "kept": 1, "set_aside": 1, "published": 2067, "agrees": False}
+    assert facts["passages"] == counts
+    assert facts["set_aside"][nmsqa.NOT_WHOLE] == 1
+    assert facts["set_aside"][prepare.ITS_PASSAGE] == 4
     first = json.loads((tmp_path / "out/set_aside.jsonl").read_text().splitlines()[0])
     assert first["missing"] == ["context-0_1_2"]
 
@@ -387,22 +359,17 @@ def test_every_time_goes_to_the_text_that_it_is_of(dev, tmp_path):
 def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
     """The sentence holds two of the texts, and there is one time: that of the second. Other
     occurrences are no answers."""
-    texts = {
-        "text": ["she", "Boris", "she"],
-        "answer_start": [CONTEXT.index(text) for text in ("she", "Boris", "she")],
-    }
+    said = ["she", "Boris", "she"]
+    texts = {"text": said, "answer_start": [CONTEXT.index(text) for text in said]}
+    answers = texts | times([(0.95, 1.2)], [(0.95, 1.2)])
     neg = {"audio_full_neg_answer_start": [0.1, 0.2], "audio_full_neg_answer_end": [0.2, 0.3]}
-    write_table(
-        dev / "dev.parquet",
-        [row(1, answers=texts | times([(0.95, 1.2)], [(0.95, 1.2)])), row(2, answers=neg)],
-    )
+    write_table(dev / "dev.parquet", [row(1, answers=answers), row(2, answers=neg)])
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [(a.text, a.start is not None) for a in corpus.questions[0].answers] == [
-        ("Boris", True),
-        ("she", False),
-    ]
+    first, second = corpus.questions
+    assert [(a.text, a.start is None) for a in first.answers] == [("Boris", False), ("she", True)]
     assert remarked(facts, nmsqa.GUESSED) == 1
-    assert len(corpus.questions[1].answers) == 1 and timed(corpus, corpus.questions[1])
+    assert len(second.answers) == 1
+    assert timed(corpus, second)
 
 
 # ---- the other layouts
@@ -447,34 +414,24 @@ def row_of_test(number):
     return row(2, answers=moved, id=f"{name}-id", **paths)
 
 
-def original(root, texts=True):
+def original(root):
     """The original release: a line an annotation, a line a recording, alignments, archives."""
-    words = [
-        (t.strip("."), a, b)
-        for t, a, b in (("sold", 0.9, 1.1), ("nine", 1.2, 1.45), ("coins", 1.45, 1.7))
-    ]
+    words = [("sold", 0.9, 1.1), ("nine", 1.2, 1.45), ("coins", 1.45, 1.7)]
     write_grid(root / "dev/textgrid/context-0_0_2.TextGrid", words, LENGTHS[2] / RATE)
-    spans = [
-        {
-            "hash": f"h{k}",
-            "utterance": f"context-0_0_{k}",
-            "start": ANSWERS[k][1],
-            "end": ANSWERS[k][2],
-        }
-        | ({"answer": ANSWERS[k][0]} if texts else {})
-        for k in (0, 2, 2)
-    ]
-    write_csv(
-        root / "dev/dev-answer-span.csv", [*spans, spans[0] | {"hash": "h3", "start": 0, "end": 0}]
-    )
+    spans = []
+    for k in (0, 2, 2):
+        answer, start, end = ANSWERS[k]
+        span = {"hash": f"h{k}", "utterance": f"context-0_0_{k}", "start": start, "end": end}
+        spans.append(span | {"answer": answer})
+    spans.append(spans[0] | {"hash": "h3", "start": 0, "end": 0})
+    write_csv(root / "dev/dev-answer-span.csv", spans)
     parts = zip(SENTENCES, LENGTHS, strict=True)
     about = [(f"context-0_0_{k}", "Ivy", s, s.lower(), n / RATE) for k, (s, n) in enumerate(parts)]
     about += [(f"question-0_0_{k}", "Joey", f"What {k}?", "", 1.0) for k in range(4)]
     names = ("id", "speaker", "text", "normalized_text", "duration")
     write_csv(root / "dev/meta-dev.csv", [dict(zip(names, cells, strict=True)) for cells in about])
-    write_json(
-        root / "dev/dev-hash2question.json", {f"h{k}": f"question-0_0_{k}" for k in (0, 2, 3)}
-    )
+    asked = {f"h{k}": f"question-0_0_{k}" for k in (0, 2, 3)}
+    write_json(root / "dev/dev-hash2question.json", asked)
     write_json(root / "dev/dev_segment_id.json", {"0_0": ["0", "1", "2", "3"]})
     write_sentences(root / "dev/dev_audio")
     write_question(root / "dev/dev_audio", *(f"question-0_0_{k}" for k in range(4)))
@@ -506,31 +463,23 @@ def test_the_original_release(tmp_path, packed):
 
 
 def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_path):
-    root = tmp_path / "original"
+    root, lines, qas = tmp_path / "original", [], []
     original(root)
-    spans = {k: [before(k) + t for t in ANSWERS[k][1:]] for k in (0, 2)}
-    lines = [
-        {"hash": f"h{k}", "context_id": "0_0", "new_start": start, "new_end": end}
-        for k, (start, end) in spans.items()
-    ]
-    write_csv(root / "dev/dev-answer-span.csv", lines)
-    golds = {
-        k: [{"text": ANSWERS[k][0], "answer_start": CONTEXT.index(ANSWERS[k][0])}]
-        for k in (0, 2, 3)
-    }
-    qas = [
-        {"id": f"h{k}", "question": f"SQuAD {k}?", "answers": answers}
-        for k, answers in golds.items()
-    ]
-    write_json(
-        root / "dev/dev-v1.1.json",
-        {"data": [{"title": "T", "paragraphs": [{"context": CONTEXT, "qas": qas}]}]},
-    )
+    for k in (0, 2, 3):
+        text, *times = ANSWERS[k]
+        answers = [{"text": text, "answer_start": CONTEXT.index(text)}]
+        qas.append({"id": f"h{k}", "question": f"SQuAD {k}?", "answers": answers})
+        start, end = (before(k) + time for time in times)
+        lines.append({"hash": f"h{k}", "context_id": "0_0", "new_start": start, "new_end": end})
+    write_csv(root / "dev/dev-answer-span.csv", lines[:2])
+    article = {"title": "T", "paragraphs": [{"context": CONTEXT, "qas": qas}]}
+    write_json(root / "dev/dev-v1.1.json", {"data": [article]})
     facts, corpus, _ = prepared(root, tmp_path)
     assert [q.text for q in corpus.questions] == ["SQuAD 0?", "SQuAD 2?", "SQuAD 3?"]
     assert timed(corpus, corpus.questions[1])
     assert corpus.questions[1].answers[0].char_start == CONTEXT.index("nine coins")
-    assert corpus.questions[2].answers[0].start is None and remarked(facts, nmsqa.WHOLE) == 2
+    assert corpus.questions[2].answers[0].start is None
+    assert remarked(facts, nmsqa.WHOLE) == 2
 
 
 # ---- what is refused
@@ -561,21 +510,11 @@ def test_damage_is_one_sentence_and_leaves_nothing(dev, name, content, message, 
 @pytest.mark.slow
 def test_the_real_dev_table(shared, tmp_path):
     facts, corpus, _ = prepared(shared("nmsqa", "dev.parquet").parent, tmp_path)
-    assert facts["questions"] == {
-        "read": 10_570,
-        "kept": 10_570,
-        "set_aside": 0,
-        "published": 10_570,
-        "agrees": True,
-    }
-    assert facts["passages"] == {
-        "read": 2_067,
-        "kept": 2_067,
-        "set_aside": 0,
-        "published": 2_067,
-        "agrees": True,
-    }
-    assert len(corpus.passages) == 2_067 and corpus.passages["context-34_4"].audio == ""
+    for kind, count in (("questions", 10_570), ("passages", 2_067)):
+        whole = {"read": count, "kept": count, "set_aside": 0, "published": count, "agrees": True}
+        assert facts[kind] == whole
+    assert len(corpus.passages) == 2_067
+    assert corpus.passages["context-34_4"].audio == ""
     assert max(len(n) for n in read_json(shared("nmsqa", "dev_segment_id.json")).values()) == 26
 
 

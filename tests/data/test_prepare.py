@@ -96,10 +96,9 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
 
 
 def records(*names):
-    passages = [Passage(name, "", 0.0, "text", "", "en") for name in names]
-    return SplitRecords(
-        passages, [Question(f"{name}-q", name, "", 0.0, "why", "", "en") for name in names]
-    )
+    passages = [Passage(name, text="text", language="en") for name in names]
+    questions = [Question(f"{name}-q", name, text="why", language="en") for name in names]
+    return SplitRecords(passages, questions)
 
 
 def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
@@ -108,26 +107,19 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
         recording(path, 0.5)
     whole, first, second, cut = paths
     cut.write_bytes(cut.read_bytes()[:2000])
-    takes = {
-        "whole": Take((whole,)),
-        "joined": Take((first, second)),
-        "cut": Take((first, cut)),
-        "holed": Take((first,), 2),
-        "gone": Take((tmp_path / "gone.wav",)),
-    }
+    takes = {"whole": Take((whole,)), "joined": Take((first, second)), "cut": Take((first, cut))}
+    takes |= {"holed": Take((first,), 2), "gone": Take((tmp_path / "gone.wav",))}
     report, texts = PrepareReport("corpus"), records(*takes, "none")
     o = Squad(source=tmp_path, out=tmp_path / "out", workers=1)
     found = attach_takes(o, "test", texts, report, takes)
     kept = [(p.id, p.audio, p.seconds) for p in found.passages]
     assert kept == [("whole", str(whole), 0.5), ("joined", "test/audio/p-joined.flac", 1.0)]
     assert [q.id for q in found.questions] == ["whole-q", "joined-q"]
-    assert {line["id"]: line["reason"] for line in report.aside} == {
-        "cut": "its recording cannot be used",
-        "holed": "segments of its recording are missing",
-        "gone": "its recording cannot be used",
-        "none": "it has no recording, and others have",
-        **{f"{name}-q": "its passage is set aside" for name in ("cut", "holed", "gone", "none")},
-    }
+    reasons = dict.fromkeys(("cut", "gone"), "its recording cannot be used")
+    reasons |= {"holed": "segments of its recording are missing"}
+    reasons |= {"none": "it has no recording, and others have"}
+    reasons |= {f"{name}-q": "its passage is set aside" for name in reasons}
+    assert {line["id"]: line["reason"] for line in report.aside} == reasons
     report = PrepareReport("corpus")  # without any recording all stays text
     assert attach_takes(o, "test", texts, report, {}) == texts
     assert not report.aside

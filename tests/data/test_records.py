@@ -1,11 +1,7 @@
 """Manifests: a round trip, and one sentence with file and line for every kind of damage."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,9 +38,7 @@ spans = st.lists(
 
 @pytest.mark.slow
 @given(text=texts, words=spans, options=st.lists(texts, max_size=3))
-def test_records_survive_their_manifests(
-    tmp_path_factory: pytest.TempPathFactory, text: str, words: tuple[Span, ...], options: list[str]
-) -> None:
+def test_records_survive_their_manifests(tmp_path_factory, text, words, options):
     """Any text does: a line separator inside a string (U+0085, U+2028) is no end of a line."""
     folder = tmp_path_factory.mktemp("records")
     passages = [Passage("p", "", 0.0, text, words=words, transcript=text)]
@@ -61,7 +55,7 @@ def test_records_survive_their_manifests(
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     """A corpus of two passages and three questions, one of them without an answer."""
     other = replace(PASSAGE, id="p2", audio="audio/p2.flac", words=())
     two = replace(QUESTION, id="q2", passage="p2", answers=(), options=(), correct=())
@@ -74,7 +68,7 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_corpus(corpus: Path) -> None:
+def test_a_corpus(corpus):
     found = load_corpus(corpus, "dev")
     assert list(found.passages) == ["p1", "p2"]
     assert (found.passages["p1"], found.questions[0]) == (PASSAGE, QUESTION)
@@ -85,7 +79,7 @@ def test_a_corpus(corpus: Path) -> None:
     assert load_corpus(corpus, "dev").questions == (late,)
 
 
-def test_a_line_needs_only_an_id_and_a_recording_beside_the_manifest(tmp_path: Path) -> None:
+def test_a_line_needs_only_an_id_and_a_recording_beside_the_manifest(tmp_path):
     samples = np.random.default_rng(0).uniform(-0.5, 0.5, 40_000)
     write_flac(tmp_path / "dev/wav/p1.flac", samples)
     write_lines(tmp_path / "dev/passages.jsonl", [{"id": "p1", "audio": "wav/p1.flac"}])
@@ -123,7 +117,7 @@ X = {"text": "x"}
         ("questions", {"correct": 2, "options": ["a", "b"]}, "there are 2 options"),
     ],
 )
-def test_a_damaged_line(corpus: Path, manifest: str, line: Any, what: str) -> None:
+def test_a_damaged_line(corpus, manifest, line, what):
     """The second record of a manifest, after a blank line: it stands on line 3."""
     path = corpus / "dev" / f"{manifest}.jsonl"
     first, second, *rest = path.read_text(encoding="utf-8").split("\n")
@@ -133,7 +127,7 @@ def test_a_damaged_line(corpus: Path, manifest: str, line: Any, what: str) -> No
     assert what in refused(f"{path}:3", load_corpus, corpus, "dev")
 
 
-def test_manifests_that_are_missing_or_not_text(corpus: Path) -> None:
+def test_manifests_that_are_missing_or_not_text(corpus):
     refused("it has the splits dev: name one", load_corpus, corpus, "test")
     refused("prepare one", load_corpus, corpus / "no", "dev")
     manifest = corpus / "dev" / "questions.jsonl"

@@ -19,21 +19,21 @@ def prepare(source, out, **options):
     return prepare_spoken_squad(SpokenSquad(source=source, out=out, workers=1, **options))
 
 
+QUESTIONS = [
+    ("q1", "Who won?", [("Denver Broncos", 4), ("Broncos", 11)]),
+    ("q2", "Why?", [("game", 48)]),
+]
+
+
 @pytest.fixture
 def source(tmp_path, squad_json):
     root = tmp_path / "Spoken-SQuAD"
-    clean = [
-        ("q1", "Who won?", [("denver broncos", 4), ("", 0)]),
-        ("q2", "Why?", [("the game", 42)]),
-    ]
+    clean = [("q1", "Who won?", [("denver broncos", 4), ("", 0)])]
+    clean += [("q2", "Why?", [("the game", 42)])]
     squad_json(root / "spoken_test-v1.1.json", (CLEAN, clean), ("no question here", []))
     squad_json(root / "spoken_train-v1.1.json", (CLEAN, clean[1:]))
-    kept = [
-        ("q1", "Who won?", [("Denver Broncos", 4), ("Broncos", 11)]),
-        ("q2", "Why?", [("game", 47)]),
-    ]
     for level in (44, 54):
-        squad_json(root / f"spoken_test-v1.1_WER{level}.json", (NOISY, kept), ("", []))
+        squad_json(root / f"spoken_test-v1.1_WER{level}.json", (NOISY, QUESTIONS), ("", []))
     return root
 
 
@@ -51,11 +51,7 @@ def test_splits_counts_and_the_ceiling(source, tmp_path, squad_json):
 
 
 def test_squads_own_file_gives_its_texts_to_the_tests_alone(source, tmp_path, squad_json):
-    asked = [
-        ("q1", "Who won?", [("Denver Broncos", 4), ("Broncos", 11)]),
-        ("q2", "Why?", [("game", 48)]),
-    ]
-    squad_json(source / "dev-v1.1.json", (ORIGINAL, asked), ("No question here.", []))
+    squad_json(source / "dev-v1.1.json", (ORIGINAL, QUESTIONS), ("No question here.", []))
     prepare(source, tmp_path / "texts")
     splits = ("test-wer44", "test", "train")
     noisy, clean, train = (load_corpus(tmp_path / "texts", split) for split in splits)

@@ -6,57 +6,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl.data import squad
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import PrepareReport
 from speechssl.data.records import Span, load_corpus
-from speechssl.data.squad import (
-    Paragraph,
-    SquadAnswer,
-    SquadQa,
-    Style,
-    collect_originals,
-    make_records,
-    places,
-    prepare_drcd,
-    prepare_squad,
-    read_squad,
-)
 
 from ..files import refused
 
 # ---- records: kept, or set aside with a reason, and the counts always add up
 
 BORN = "Ann was born in Rome."
-ROME = (SquadAnswer("Rome", 16),)
+ROME = (squad.SquadAnswer("Rome", 16),)
 
 
 def paragraph(*asked, context=BORN, number=0, name="", title=""):
-    return Paragraph(context, tuple(asked), name, title, number=number)
+    return squad.Paragraph(context, tuple(asked), name, title, number=number)
 
 
 def recorded(*paragraphs, style=None, **more):
     """The records, what was remarked and how often, and why items were set aside."""
     report = PrepareReport("corpus")
-    records, _ = make_records("test", list(paragraphs), style or Style(), report, **more)
+    records, _ = squad.make_records(
+        "test", list(paragraphs), style or squad.Style(), report, **more
+    )
     remarks = {what: number for (_, (what, _)), number in report.remarks.items()}
     return records, remarks, {line["id"]: line["reason"] for line in report.aside}
 
 
 def test_offsets():
-    golds = [SquadAnswer("Rome", start) for start in (15, None, -1, 16)]
-    asked = paragraph(SquadQa("Where?", "q", (*golds, SquadAnswer("rome", 16))))
+    golds = [squad.SquadAnswer("Rome", start) for start in (15, None, -1, 16)]
+    asked = paragraph(squad.SquadQa("Where?", "q", (*golds, squad.SquadAnswer("rome", 16))))
     records, remarks, aside = recorded(asked)
     assert records.passages[0].id == records.questions[0].passage == "0_0"
     assert [a.char_start for a in records.questions[0].answers] == [None, None, None, 16, None]
     assert (remarks, aside) == ({"answers whose offset does not match": 4}, {})
-    records, _, _ = recorded(asked, style=Style(offsets=False))
+    records, _, _ = recorded(asked, style=squad.Style(offsets=False))
     assert {a.char_start for a in records.questions[0].answers} == {None}
 
 
 def test_empty_answers_leave_their_question_unless_all_are():
-    empty = SquadAnswer("", 0)
-    some = SquadQa("Where?", "some", (empty, *ROME, SquadAnswer(" ", 3)))
-    other = (SquadQa("Where?", "all", (empty,)), SquadQa("Where?", "none"))
+    empty = squad.SquadAnswer("", 0)
+    some = squad.SquadQa("Where?", "some", (empty, *ROME, squad.SquadAnswer(" ", 3)))
+    other = (squad.SquadQa("Where?", "all", (empty,)), squad.SquadQa("Where?", "none"))
     records, remarks, aside = recorded(paragraph(some, *other))
     assert [(q.id, len(q.answers)) for q in records.questions] == [("some", 1)]
     assert remarks == {"empty answers": 2}
@@ -66,24 +57,24 @@ def test_empty_answers_leave_their_question_unless_all_are():
 @pytest.mark.parametrize(("written", "answered"), [(False, True), ("False", True), ("true", False)])
 def test_a_question_marked_impossible_has_no_answers(tmp_path, squad_json, written, answered):
     asked = [("a", "Where?", [("Rome", 16)], {"is_impossible": written})]
-    records, _, _ = recorded(*read_squad(squad_json(tmp_path / "a.json", (BORN, asked))))
+    records, _, _ = recorded(*squad.read_squad(squad_json(tmp_path / "a.json", (BORN, asked))))
     assert bool(records.questions[0].answers) == answered
 
 
 def test_empty_texts_are_set_aside_but_empty_transcripts_are_kept():
-    first = paragraph(SquadQa("Where?", "a", ROME), context=" ")
-    second = paragraph(SquadQa("", "b", ROME), number=1)
+    first = paragraph(squad.SquadQa("Where?", "a", ROME), context=" ")
+    second = paragraph(squad.SquadQa("", "b", ROME), number=1)
     _, _, aside = recorded(first, second)
     assert aside == {"0_0": "empty passage", "a": "its passage is set aside", "b": "empty question"}
-    style = Style(transcribed_passages=True, transcribed_questions=True)
+    style = squad.Style(transcribed_passages=True, transcribed_questions=True)
     records, _, _ = recorded(first, second, style=style)
     assert [q.id for q in records.questions] == ["a", "b"]
     assert len(records.passages) == 2
 
 
 def test_ids():
-    same, other = SquadQa("Where?", "q", ROME), SquadQa("In which town?", "q", ROME)
-    nameless = SquadQa("Where?", "", ROME)
+    same, other = squad.SquadQa("Where?", "q", ROME), squad.SquadQa("In which town?", "q", ROME)
+    nameless = squad.SquadQa("Where?", "", ROME)
     records, remarks, aside = recorded(
         paragraph(same, same, other, name="p"), paragraph(same, nameless, name="p")
     )
@@ -95,30 +86,29 @@ def test_ids():
 
 
 def test_transcripts_and_their_originals():
-    golds = (SquadAnswer("rome", 16), SquadAnswer("Rome", 9))
-    transcribed = paragraph(SquadQa("wear", "q", golds), context="and was born in rome")
-    style = Style(transcribed_passages=True, transcribed_questions=True)
+    golds = (squad.SquadAnswer("rome", 16), squad.SquadAnswer("Rome", 9))
+    transcribed = paragraph(squad.SquadQa("wear", "q", golds), context="and was born in rome")
+    style = squad.Style(transcribed_passages=True, transcribed_questions=True)
     records, *_ = recorded(transcribed, style=style)
     (passage,), (question,) = records.passages, records.questions
     assert (passage.text, passage.transcript) == ("", "and was born in rome")
     assert (question.text, question.transcript) == ("", "wear")
     assert [a.char_start for a in question.answers] == [16, None]
     titled = paragraph(context="Original.", number=1, title="Ann")
-    known = collect_originals([paragraph(SquadQa("Where?", "q", ROME), title="Ann"), titled])
+    known = squad.collect_originals(
+        [paragraph(squad.SquadQa("Where?", "q", ROME), title="Ann"), titled]
+    )
     records, *_ = recorded(transcribed, style=style, originals=known)
     assert (records.passages[0].text, records.questions[0].text) == (BORN, "Where?")
     # in what is written, which is the text now
     assert [a.char_start for a in records.questions[0].answers] == [None, 16]
     by_place = [paragraph(context="oh", number=n, title="Ann") for n in (1, 2)]
-    style = Style(transcribed_passages=True)
+    style = squad.Style(transcribed_passages=True)
     records, *_ = recorded(*by_place, style=style, originals=known)
     assert [p.text for p in records.passages] == ["Original.", ""]
 
 
 TEXTS = st.sampled_from(["", "Rome", "x"])
-
-
-golds = st.lists(st.builds(SquadAnswer, TEXTS, st.sampled_from([None, 0, 16])), max_size=2)
 
 
 @pytest.mark.parametrize(
@@ -138,15 +128,20 @@ def test_what_is_wrong_is_one_sentence(source, recording, unmade, name, content,
     refused(message, prepare, source, unmade)
 
 
+GOLDS = st.lists(
+    st.builds(squad.SquadAnswer, TEXTS, st.sampled_from([None, 0, 16])), max_size=2
+).map(tuple)
 asked = st.builds(
-    SquadQa,
+    squad.SquadQa,
     st.sampled_from(["", " ", "Where?", "Who?"]),
     st.sampled_from(["", "a", "b", "a#2"]),
-    golds.map(tuple),
+    GOLDS,
     st.sampled_from([None, True, False]),
 )
+
+
 paragraphs = st.builds(
-    Paragraph,
+    squad.Paragraph,
     st.sampled_from(["", BORN, "Rome"]),
     st.lists(asked, max_size=3).map(tuple),
     st.sampled_from(["", "p", "0_0", "p#2"]),
@@ -156,8 +151,8 @@ paragraphs = st.builds(
 @given(st.lists(paragraphs, max_size=4), st.booleans(), st.booleans())
 def test_kept_and_set_aside_make_up_what_was_read(rows, passages, questions):
     report = PrepareReport("corpus")
-    style = Style(transcribed_passages=passages, transcribed_questions=questions)
-    records, _ = make_records("test", rows, style, report)
+    style = squad.Style(transcribed_passages=passages, transcribed_questions=questions)
+    records, _ = squad.make_records("test", rows, style, report)
     facts = report.to_json({"test": records})["splits"]  # asserts it
     assert not rows or facts["test"]["passages"]["read"] == len(rows)
     ids = {p.id for p in records.passages}
@@ -186,7 +181,7 @@ def source(tmp_path, squad_json):
 
 
 def prepare(source, out, **options):
-    return prepare_squad(Squad(source=source, out=out, workers=1, **options))
+    return squad.prepare_squad(Squad(source=source, out=out, workers=1, **options))
 
 
 def test_texts_alone(source, tmp_path, squad_json):
@@ -199,7 +194,7 @@ def test_texts_alone(source, tmp_path, squad_json):
     assert published == [87_599, 11_873]
     asked = [("1-1-1", "哪裡？", [("歐洲", 1)])]
     path = squad_json(tmp_path / "DRCD_dev.json", ("在歐洲", asked), drcd="1")
-    prepare_drcd(Drcd(source=path, out=tmp_path / "drcd", workers=1))
+    squad.prepare_drcd(Drcd(source=path, out=tmp_path / "drcd", workers=1))
     corpus = load_corpus(tmp_path / "drcd", "dev")
     assert corpus.passages["1-1"].language == "zh"
     assert corpus.questions[0].passage == "1-1"
@@ -272,4 +267,4 @@ def spans(words):
     ],
 )
 def test_places(text, words, found):
-    assert places(text, spans(words.split())) == found
+    assert squad.places(text, spans(words.split())) == found

@@ -1,10 +1,6 @@
 """Your own corpus from tables and from rows in memory."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +9,7 @@ import soundfile
 
 from speechssl.cli import main
 from speechssl.data.options import TableCorpus
-from speechssl.data.records import Answer, Corpus, Passage, load_corpus
+from speechssl.data.records import Answer, Passage, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
 
 from ..files import refused, wav, write_lines, write_parquet
@@ -27,7 +23,7 @@ QUESTIONS = (
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def mine(tmp_path):
     (tmp_path / "mine/wav").mkdir(parents=True)
     for name in ("rome", "q1"):
         soundfile.write(tmp_path / f"mine/wav/{name}.wav", SAMPLES, 16_000)
@@ -38,7 +34,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def check(found: Corpus) -> None:
+def check(found):
     (passage,), (first, second) = found.passages.values(), found.questions
     facts = (passage.id, passage.seconds, passage.text, passage.speaker)
     assert facts == ("rome", 1.0, "rome was founded", "ann")
@@ -47,9 +43,7 @@ def check(found: Corpus) -> None:
     assert (second.answers, second.seconds) == ((Answer("founded"),), 1.0)
 
 
-def test_csv_becomes_a_corpus_whose_recordings_stay(
-    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_csv_becomes_a_corpus_whose_recordings_stay(mine, tmp_path, capsys):
     assert main(["prepare", "table", str(mine), str(tmp_path / "out"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["splits"]["test"]["questions"] == {"read": 2, "kept": 2, "set_aside": 0}
@@ -58,7 +52,7 @@ def test_csv_becomes_a_corpus_whose_recordings_stay(
     assert main(["prepare", "table", str(mine), str(tmp_path / "out")]) == 0  # nothing to do
 
 
-def test_splits_tsv_jsonl_and_parquet(mine: Path, tmp_path: Path) -> None:
+def test_splits_tsv_jsonl_and_parquet(mine, tmp_path):
     for split in ("train", "dev"):
         (mine / split).mkdir()
     recorded = ROME | {"audio": {"bytes": wav(SAMPLES), "path": None}}
@@ -76,7 +70,7 @@ def test_splits_tsv_jsonl_and_parquet(mine: Path, tmp_path: Path) -> None:
     assert not load_corpus(tmp_path / "out", "dev").questions
 
 
-def test_what_datasets_saves_to_disk(mine: Path, tmp_path: Path) -> None:
+def test_what_datasets_saves_to_disk(mine, tmp_path):
     """Arrow's stream format in a folder; the package itself is not needed."""
     (mine / "passages.csv").unlink()
     (mine / "passages").mkdir()
@@ -90,7 +84,7 @@ def test_what_datasets_saves_to_disk(mine: Path, tmp_path: Path) -> None:
     check(load_corpus(tmp_path / "out", "test"))
 
 
-def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
+def test_rows_in_memory_hold_their_recordings(tmp_path):
     audio = {"array": SAMPLES, "sampling_rate": 16_000}
     # of `datasets` from 4 on
     decoder = type("Decoder", (), {"__getitem__": lambda self, name: audio[name]})()
@@ -101,7 +95,7 @@ def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
     refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": ([ROME], [])})
 
 
-def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path: Path) -> None:
+def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path):
     columns = "audio transcript speaker language words start end char_start"
     empty = dict.fromkeys(columns.split(), float("nan"))
     passages = [{**empty, "id": "p", "text": "rome was founded"}]
@@ -137,7 +131,7 @@ def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, messa
     refused(message, prepare_table, TableCorpus(source=mine, out=unmade))
 
 
-def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_column_that_is_not_read_is_named(mine, tmp_path, capsys):
     (mine / "questions.csv").write_text(
         (mine / "questions.csv").read_text().replace("answer,", "anwser,")
     )
@@ -146,33 +140,26 @@ def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("answer", [0, "0", "NA", 5.0, "5.5"])
-def test_zero_and_other_numbers_are_answers(answer: Any, tmp_path: Path) -> None:
+def test_zero_and_other_numbers_are_answers(answer, tmp_path):
     passages = [{"id": 0, "text": "it was 0, 5 or 1984", "speaker": 0}]
-    cells = [
-        {"answer": answer},
-        {"answers": answer},
-        {"answer": None},
-        {"answers": [{"text": answer, "char_start": None}]},
-        {"answers": [answer]},
-    ]
+    cells = [{"answer": answer}, {"answers": answer}, {"answers": [answer]}, {"answer": None}]
+    cells.append({"answers": [{"text": answer, "char_start": None}]})
     questions = [{"id": i, "passage": 0.0, "text": "what"} | c for i, c in enumerate(cells)]
     make_corpus(tmp_path / "out", {"test": (passages, questions)})
     data = load_corpus(tmp_path / "out", "test")
     written = (Answer("5" if answer == 5.0 else str(answer)),)
     assert data.passages["0"].speaker == "0"
-    assert [q.answers for q in data.questions] == [written, written, (), written, written]
+    assert [q.answers for q in data.questions] == [written, written, written, (), written]
     assert [q.id for q in data.questions] == ["0", "1", "2", "3", "4"]
 
 
 SOUND = np.tile(np.append(np.arange(-100, 100), np.arange(100, -100, -1)) / 128, 40)
 
 
-def made_of(arrays: dict[str, Any], out: Path) -> Corpus:
+def made_of(arrays, out):
     """A corpus of a passage and a question an array."""
-    passages = [
-        {"id": name, "audio": {"array": array, "sampling_rate": 16_000}, "text": "hello"}
-        for name, array in arrays.items()
-    ]
+    sounds = {name: {"array": x, "sampling_rate": 16_000} for name, x in arrays.items()}
+    passages = [{"id": name, "audio": audio, "text": "hello"} for name, audio in sounds.items()]
     questions = [{"id": f"q{name}", "passage": name, "text": "what"} for name in arrays]
     make_corpus(out, {"test": (passages, questions)})
     return load_corpus(out, "test")
@@ -188,12 +175,12 @@ def made_of(arrays: dict[str, Any], out: Path) -> Corpus:
         np.stack([SOUND, -SOUND], 1),
     ],
 )
-def test_arrays_keep_their_scale(tmp_path: Path, array: Any) -> None:
+def test_arrays_keep_their_scale(tmp_path, array):
     corpus = made_of({"p": array}, tmp_path / "out")
     written, _ = soundfile.read(corpus.path(corpus.passages["p"]))
     np.testing.assert_allclose(written, SOUND, atol=1e-4)
 
 
-def test_arrays_that_are_no_recording_are_set_aside(tmp_path: Path) -> None:
+def test_arrays_that_are_no_recording_are_set_aside(tmp_path):
     wrong = {"a": np.zeros(16_000), "b": np.full(16_000, np.nan), "c": np.zeros(0), "d": np.ones(9)}
     assert list(made_of({"p": SOUND} | wrong, tmp_path / "out").passages) == ["p"]

@@ -1,7 +1,5 @@
 """TextGrids of Praat and of aligners: long and short, whatever their headers count."""
 
-from pathlib import Path
-
 import pytest
 
 from speechssl.data.textgrid import read_tiers
@@ -43,9 +41,7 @@ TIERS = [("phones", [("", 0.0, 0.25), ("AH0", 0.25, 0.5), ("s", 0.5, 0.75)])]
         ('"phones"', '"phones" ! a remark of p1'),
     ],
 )
-def test_every_interval_is_read_whatever_the_header_counts(
-    old: str, new: str, encoding: str, tmp_path: Path
-) -> None:
+def test_every_interval_is_read_whatever_the_header_counts(old, new, encoding, tmp_path):
     path = tmp_path / "a.TextGrid"
     path.write_bytes(SHORT.replace(old, new).encode(encoding))
     assert read_tiers(path) == TIERS
@@ -59,6 +55,6 @@ def test_every_interval_is_read_whatever_the_header_counts(
         (SHORT.replace("<exists>\n1", "<exists>\n2"), "it counts 2 tiers and 1 follow"),
     ],
 )
-def test_what_is_cut_off_is_refused(content: str, message: str, tmp_path: Path) -> None:
+def test_what_is_cut_off_is_refused(content, message, tmp_path):
     (tmp_path / "a.TextGrid").write_text(content)
     refused(message, read_tiers, tmp_path / "a.TextGrid")

@@ -95,11 +95,10 @@ def test_tidy(text, tidied):
     ],
 )
 def test_a_broken_file_is_set_aside_and_the_others_are_kept(source, tmp_path, text):
-    write(source / "data/dev", "tpo_1-lecture_1_1", text)
+    name = "tpo_1-lecture_1_1"
+    write(source / "data/dev", name, text)
     counts = prepare(source, tmp_path / "out")["splits"]["dev"]["questions"]
-    assert [line["id"] for line in read_lines(tmp_path / "out/set_aside.jsonl")] == [
-        "tpo_1-lecture_1_1"
-    ]
+    assert [line["id"] for line in read_lines(tmp_path / "out/set_aside.jsonl")] == [name]
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
 
 

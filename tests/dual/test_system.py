@@ -1,8 +1,6 @@
 """Windows and spans against brute force, and what perfect labels are worth (fault 1 of the released
 DUAL code)."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -26,9 +24,7 @@ HUBERT = FrameGrid(16_000, 320, 400)
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.data())
-def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(
-    total: int, size: int, data: st.DataObject
-) -> None:
+def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(total, size, data):
     stride = data.draw(st.integers(1, size))
     found = windows(total, size, stride)
     assert found[0].first == 0
@@ -44,9 +40,7 @@ logits = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=14)
 
 
 @given(logits, st.integers(1, 16), st.randoms())
-def test_the_best_span_is_that_of_brute_force(
-    start: list[float], longest: int, random: object
-) -> None:
+def test_the_best_span_is_that_of_brute_force(start, longest, random):
     end = list(start)
     random.shuffle(end)  # type: ignore[attr-defined]
     pairs = [(i, j) for i in range(len(start)) for j in range(i, min(len(end), i + longest))]
@@ -54,9 +48,7 @@ def test_the_best_span_is_that_of_brute_force(
     assert best_span(start, end, longest) == min(spans, key=lambda s: (-s.score, s.last, -s.first))
 
 
-def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_excluded_position() -> (
-    None
-):
+def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_excluded_position():
     hidden = -math.inf
     for start, end, longest, wanted in (
         ([0, 0, 0, 9], [9, 0, 0, 0], 4, (0, 0)),
@@ -70,17 +62,13 @@ def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_exclude
         best_span([hidden, 1.0], [1.0, hidden])
 
 
-def item(
-    window: Window, start: list[float], end: list[float] | None = None, null: float = -np.inf
-) -> tuple:
+def item(window, start, end=None, null=-np.inf):
     return window, np.stack([start, start if end is None else end], 1), np.full(2, null)
 
 
 @settings(max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 2**32 - 1), st.data())
-def test_cut_logits_give_the_uncut_choice(
-    total: int, size: int, seed: int, data: st.DataObject
-) -> None:
+def test_cut_logits_give_the_uncut_choice(total, size, seed, data):
     """Windows of one vector of logits choose what the whole vector chooses, where a window holds
     the longest span."""
     stride = data.draw(st.integers(1, size))
@@ -95,7 +83,7 @@ def test_cut_logits_give_the_uncut_choice(
     assert 0 <= choice.confidence <= 1
 
 
-def test_logits_compare_between_windows_and_log_probabilities_would_not() -> None:
+def test_logits_compare_between_windows_and_log_probabilities_would_not():
     """A flat window with a small peak wins by log-probability; by logit the window that is sure of
     itself wins."""
     sure, shy = np.array([8.0, 7.9, 7.9]), np.array([1.0, -9.0, -9.0])
@@ -108,7 +96,7 @@ def test_logits_compare_between_windows_and_log_probabilities_would_not() -> Non
     assert best_span(logp[1], logp[1]).score > best_span(logp[0], logp[0]).score
 
 
-def test_confidence_against_other_windows_and_no_answer() -> None:
+def test_confidence_against_other_windows_and_no_answer():
     one, other = (Window(0, 2), [4.0, 0.0]), (Window(2, 2), [1.0, 0.0])
     assert best_span_of_windows([item(*one)]).confidence == 1
     assert best_span_of_windows([item(*one), item(*other)]).confidence == pytest.approx(
@@ -121,7 +109,7 @@ def test_confidence_against_other_windows_and_no_answer() -> None:
     assert best_span_of_windows([item(*one, null=900.0)]).confidence == pytest.approx(0)
 
 
-def oracle(runs: RunLength, gold: tuple[float, float]) -> float:
+def oracle(runs, gold):
     """FF1 of a span head that puts all its mass on the label."""
     first, last = units_of_interval(HUBERT, runs, *gold)
     start, end = np.zeros(len(runs)), np.zeros(len(runs))
@@ -131,14 +119,14 @@ def oracle(runs: RunLength, gold: tuple[float, float]) -> float:
     return frame_f1(interval_of_units(HUBERT, runs, span.first, span.last), [gold])
 
 
-def random_runs(generator: np.random.Generator, seconds: float, mean: float) -> RunLength:
+def random_runs(generator, seconds, mean):
     """Runs of 1 + Poisson frames over at least these seconds."""
     lengths = 1 + generator.poisson(mean - 1, size=math.ceil(seconds * HUBERT.frame_rate) + 1)
     kept = lengths[: int(np.searchsorted(np.cumsum(lengths), seconds * HUBERT.frame_rate)) + 1]
     return RunLength(np.arange(len(kept)) % 100, kept)
 
 
-def test_the_example_that_scored_nothing() -> None:
+def test_the_example_that_scored_nothing():
     runs = RunLength(np.array([1, 2, 3]), np.array([2, 3, 4]))
     gold = HUBERT.seconds(5), HUBERT.samples_for(9) / HUBERT.sample_rate
     assert units_of_interval(HUBERT, runs, *gold) == (2, 2)
@@ -146,7 +134,7 @@ def test_the_example_that_scored_nothing() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 8), st.floats(0.02, 2))
-def test_perfect_labels_always_overlap_the_answer(seed: int, start: float, length: float) -> None:
+def test_perfect_labels_always_overlap_the_answer(seed, start, length):
     runs = random_runs(np.random.default_rng(seed), 10, 2.5)
     gold = start, start + length
     found = interval_of_units(HUBERT, runs, *units_of_interval(HUBERT, runs, *gold))
@@ -155,16 +143,13 @@ def test_perfect_labels_always_overlap_the_answer(seed: int, start: float, lengt
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mean", "least"), [(2.0, 0.985), (3.0, 0.98), (4.0, 0.975)])
-def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float) -> None:
-    generator = np.random.default_rng(0)
-    spans = [
-        (start, start + length) for start, length in generator.uniform((0, 0.3), (16, 3), (300, 2))
-    ]
-    scores = [oracle(random_runs(generator, 20, mean), span) for span in spans]
+def test_oracle_on_answers_of_a_third_to_three_seconds(mean, least):
+    rng = np.random.default_rng(0)
+    spans = [(start, start + length) for start, length in rng.uniform((0, 0.3), (16, 3), (300, 2))]
+    scores = [oracle(random_runs(rng, 20, mean), span) for span in spans]
     assert np.mean(scores) >= least
     # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between
     # that and its nearer border.
     spare = (mean - 1 + mean**2) / mean / 2 / HUBERT.frame_rate
-    assert np.mean(scores) == pytest.approx(
-        np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004
-    )
+    expected = np.mean([2 / (2 + spare / (end - start)) for start, end in spans])
+    assert np.mean(scores) == pytest.approx(expected, abs=0.004)

@@ -40,14 +40,12 @@ def recording(count, *spans):
 
 
 def test_a_word_is_the_units_of_its_seconds_and_words_without_letters_are_none(tokenizer):
-    units = RunLength.of_frames(np.repeat([0, 1, 2, 3], 10))  # 0.2 s each
+    units, codec = RunLength.of_frames(np.repeat([0, 1, 2, 3], 10)), TextCodec(tokenizer)
     words = (Span("lost", 0.0, 0.2), Span("--", 0.2, 0.4), Span("silver", 0.4, 0.8))
-    record = Passage("p", words=words)
-    heard = spoken_words(record, units, GRID, TextCodec(tokenizer))
+    heard = spoken_words(Passage("p", words=words), units, GRID, codec)  # a unit is 0.2 s
     assert heard.spans.tolist() == [[0, 0], [2, 3]]
-    assert [ids.tolist() for ids in heard.pieces] == [
-        TextCodec(tokenizer).encode([word])[0].tolist() for word in ("lost", "silver")
-    ]
+    for ids, word in zip(heard.pieces, ("lost", "silver"), strict=True):
+        assert np.array_equal(ids, codec.encode([word])[0])
 
 
 def test_a_window_keeps_the_words_that_lie_wholly_within():
@@ -80,22 +78,13 @@ def test_a_words_vector_is_the_mean_of_its_outputs():
 
 @pytest.fixture
 def taught(corpus, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(
-        teacher, "load_text_encoder", teacher.unit_encoder.__globals__["load_text_encoder"]
-    )
+    load = teacher.unit_encoder.__globals__["load_text_encoder"]
+    monkeypatch.setattr(teacher, "load_text_encoder", load)
 
-    def train(out="taught", teacher=None, start=None, objective="words", **changes):
-        train_unit_words(
-            TrainUnitWords(
-                corpus=corpus,
-                units=tmp_path / "units",
-                out=tmp_path / out,
-                teacher=teacher,
-                start=start,
-                objective=objective,
-                qa=options(**changes),
-            )
-        )
+    def train(out="taught", teacher=None, objective="words", **changes):
+        places = {"corpus": corpus, "units": tmp_path / "units", "out": tmp_path / out}
+        what = {"teacher": teacher, "start": None, "objective": objective}
+        train_unit_words(TrainUnitWords(**places, **what, qa=options(**changes)))
         return tmp_path / out
 
     return train

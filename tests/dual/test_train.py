@@ -1,7 +1,6 @@
 """Training of the readers: what they are made from is written down, other inputs are refused, a
 killed run goes on."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from speechssl.artifacts import read_json
 from speechssl.cascade import train_text_qa as cascade_train
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import answer_words, train_text_qa
@@ -36,12 +36,9 @@ K = 6
 
 
 def options(**changes):
-    training = TrainingOptions(
-        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False
-    )
-    return QaOptions(
-        **{"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5} | changes
-    )
+    training = TrainingOptions(2, 1e-3, 1, save_every=1, bf16=False)
+    short = {"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5}
+    return QaOptions(**short | changes)
 
 
 @pytest.fixture
@@ -50,26 +47,22 @@ def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
     pre-trained one."""
     root = mini_corpus((16_000, 24_123, 20_000))
     words = [["lost", 0.0, 0.3], ["silver", 0.3, 0.6]]
+    answers = [{"text": "silver", "start": 0.3, "end": 0.6}]
     change_lines(root / "train/passages.jsonl", {"words": words})
-    change_lines(
-        root / "train/questions.jsonl", {"answers": [{"text": "silver", "start": 0.3, "end": 0.6}]}
-    )
-    rng, data = np.random.default_rng(0), load_corpus(root, "train")
-    frames = {
-        r.id: GRID.frames(round(r.seconds * 16_000))
-        for r in (*data.passages.values(), *data.questions)
-    }
-    units = {
-        name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count])
-        for name, count in frames.items()
-    }
-    save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
-    for module in (train, cascade_train):
-        monkeypatch.setattr(
-            module,
-            "load_text_encoder",
-            lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
+    change_lines(root / "train/questions.jsonl", {"answers": answers})
+    rng, units = np.random.default_rng(0), {}
+    for record in load_corpus(root, "train").records:
+        frames = np.repeat(rng.integers(0, K, 200), 3)
+        units[record.id] = RunLength.of_frames(
+            frames[: GRID.frames(round(record.seconds * 16_000))]
         )
+    save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
+
+    def load(name):
+        return text_encoder(max_position_embeddings=256), tokenizer
+
+    for module in (train, cascade_train):
+        monkeypatch.setattr(module, "load_text_encoder", load)
     return root
 
 
@@ -77,16 +70,9 @@ OF_VERB = ("assignment", "start", "passages", "learning_rates")
 
 
 def dual(corpus, tmp_path, out="dual", **changes):
+    places = {"corpus": corpus, "units": tmp_path / "units", "out": tmp_path / out}
     of_verb = {name: changes.pop(name) for name in OF_VERB if name in changes}
-    train_dual(
-        TrainDual(
-            corpus=corpus,
-            units=tmp_path / "units",
-            out=tmp_path / out,
-            qa=options(**changes),
-            **of_verb,
-        )
-    )
+    train_dual(TrainDual(**places, qa=options(**changes), **of_verb))
     return tmp_path / out
 
 
@@ -121,9 +107,7 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
 
 def rewrite_made_from(tmp_path, codebooks=("b",), split="train", **changes):
     path = tmp_path / f"units/{split}/_card.json"
-    change_json(
-        path, made_from=json.loads(path.read_text())["made_from"] | changes, codebooks=codebooks
-    )
+    change_json(path, made_from=read_json(path)["made_from"] | changes, codebooks=codebooks)
 
 
 @pytest.mark.slow
@@ -132,51 +116,36 @@ def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_wit
 ):
     start = dual(corpus, tmp_path, "start")
     rewrite_made_from(tmp_path, ("carried", "b"), codebook="carried", encoder="another")
-    found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
+    next_ = dual(corpus, tmp_path, "next", start=start)
+    found = load_reader(next_)[2]
     assert found["units"]["codebook"] == "carried"
     assert found["start"] == load_reader(start)[2]["weights"]
     assert found["codebooks"] == ["carried", "b"]
     # another that was carried over from the first reader's
     rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")
-    assert (
-        load_reader(dual_from(tmp_path / "next", corpus, tmp_path, "sibling"))[2]["units"][
-            "codebook"
-        ]
-        == "sibling"
-    )
+    sibling = load_reader(dual(corpus, tmp_path, "sibling", start=next_))[2]
+    assert sibling["units"]["codebook"] == "sibling"
     rewrite_made_from(tmp_path, ("carried", "c"))
-    refused("start was trained on other units", dual_from, start, corpus, tmp_path, "other")
-
-
-def dual_from(start, corpus, tmp_path, out):
-    return dual(corpus, tmp_path, out, start=start)
+    refused("start was trained on other units", dual, corpus, tmp_path, "other", start=start)
 
 
 @pytest.mark.parametrize(
     ("language", "written", "answer", "start", "words", "span"),
     [
-        (
-            "en",
-            "the silver  lantern, was lost",
-            "silver  lantern",
-            4,
-            ["the", "silver", "lantern,", "was", "lost"],
-            (1, 2),
-        ),
-        ("en", "the silver lantern", "ilv", 5, ["the", "silver", "lantern"], (1, 1)),
-        ("zh", "在歐洲 Anna的", "歐洲", 1, ["在", "歐", "洲", "Anna", "的"], (1, 2)),
-        ("en", "the silver lantern", "gold", None, ["the", "silver", "lantern"], None),
+        ("en", "the silver  lantern, was", "silver  lantern", 4, "the silver lantern, was", (1, 2)),
+        ("en", "the silver lantern", "ilv", 5, "the silver lantern", (1, 1)),
+        ("zh", "在歐洲 Anna的", "歐洲", 1, "在 歐 洲 Anna 的", (1, 2)),
+        ("en", "the silver lantern", "gold", None, "the silver lantern", None),
     ],
 )
 @pytest.mark.parametrize("field", ["text", "transcript"])
 def test_without_times_the_answers_words_are_those_at_its_offset(
     language, written, answer, start, words, span, field
 ):
-    passage = Passage("p", "", 0.0, "", "", language)
-    question = Question(
-        "q", "p", "", 0.0, "", "", language, (Answer("elsewhere"), Answer(answer, char_start=start))
-    )
-    assert answer_words(replace(passage, **{field: written}), question) == (words, span)
+    passage = replace(Passage("p", language=language), **{field: written})
+    answers = (Answer("elsewhere"), Answer(answer, char_start=start))
+    question = Question("q", "p", language=language, answers=answers)
+    assert answer_words(passage, question) == (words.split(), span)
 
 
 def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
@@ -193,21 +162,16 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
 
 
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
-    data = load_corpus(corpus, "train")
-    units = {
-        name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3)
-        for name in ("p0", "q0", "p1")
-    }
-    examples, left_out = unit_examples(data, units, GRID)
+    runs = RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3)
+    units = dict.fromkeys(("p0", "q0", "p1"), runs)
+    examples, left_out = unit_examples(load_corpus(corpus, "train"), units, GRID)
     assert len(examples) == 1
     assert left_out == {"q1": "no units of q1", "q2": "no units of q2"}
 
 
 # ---- evaluation while training, more steps, sweeps
 
-SIX = TrainingOptions(
-    steps=6, learning_rate=1e-2, warmup_steps=1, save_every=4, log_every=1, bf16=False
-)
+SIX = TrainingOptions(6, 1e-2, 1, save_every=4, log_every=1, bf16=False)
 
 
 @pytest.fixture
@@ -266,10 +230,8 @@ def test_a_killed_run_ends_with_the_same_bytes(dev, tmp_path, dies_at, every):
 
 def test_a_question_without_units_counts_as_wrong(dev, tmp_path):
     units = {"q0": RunLength.of_frames(np.zeros(9, int)), "p0": RunLength.of_frames(np.arange(40))}
-    items = EvalOptions(6, "dev", 2)
-    data = train.timed_questions(dev, items)
-    assert len(data.questions) == 2
-    asked = []
+    items, asked = EvalOptions(6, "dev", 2), []
+    assert len(train.timed_questions(dev, items).questions) == 2
 
     def answer(reader, pairs):
         asked.extend(pairs)
@@ -365,44 +327,42 @@ def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path):
 
 
 @pytest.fixture
-def by_name(corpus, monkeypatch):
-    """The corpus; --text-encoder is loaded by its name again. What was trained is kept as
-    `train.save_reader` got it."""
+def trained(monkeypatch):
+    """Name of a folder -> the model, as `train.save_reader` got it."""
     trained = {}
 
     def keep(out, model, *more):
-        trained[out.name] = model
+        trained[out.name] = model.eval()
         save_reader(out, model, *more)
 
     monkeypatch.setattr(train, "save_reader", keep)
+    return trained
+
+
+@pytest.fixture
+def by_name(corpus, trained, monkeypatch):
+    """--text-encoder is loaded by its name again."""
     for module in (train, cascade_train):
         monkeypatch.setattr(module, "load_text_encoder", load_text_encoder)
-    return corpus, trained
+    return trained
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"])
 def test_a_reader_of_units_is_trained_from_families_unlike_each_other_and_answers_as_before_when_it_is_loaded(
-    by_name, checkpoint, tmp_path, family
+    by_name, dev, checkpoint, tmp_path, family
 ):
     """Evaluation changes nothing: what a model keeps from one call for the next, as tables of
     positions, must not come from it."""
-    corpus, trained = by_name
-    shutil.copytree(corpus / "train", corpus / "dev")
-    shutil.copytree(tmp_path / "units/train", tmp_path / "units/dev")
-    last = []
+    given, last = {"text_encoder": str(checkpoint(family)), "max_question": 20}, []
     for name, every in (("evaluated", 1), ("plain", 0)):
-        evaluation = EvalOptions(every, "dev", 0)
-        encoder = str(checkpoint(family))
-        out = dual(
-            corpus, tmp_path, name, text_encoder=encoder, max_question=20, evaluation=evaluation
-        )
+        out = dual(dev, tmp_path, name, evaluation=EvalOptions(every, "dev", 0), **given)
         last.append(load_file(out / "checkpoints/checkpoint-2/model.safetensors"))
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
     model, layout, _ = load_reader(out)
     # BigBird's, which depends on the batch
     assert model.encoder.config.to_dict().get("attention_type") != "block_sparse"
-    was = trained["plain"].eval()
+    was = by_name["plain"].eval()
     was.load_state_dict(dequantise(quantise(was.state_dict())))
     rng = np.random.default_rng(0)
     items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
@@ -412,40 +372,31 @@ def test_a_reader_of_units_is_trained_from_families_unlike_each_other_and_answer
         assert a.score == pytest.approx(b.score, abs=1e-5)
 
 
-@pytest.mark.parametrize("trained", ["adapters", "lora", "weighted-sum"])
+@pytest.mark.parametrize("kind", ["adapters", "lora", "weighted-sum"])
 def test_a_reader_of_few_trained_weights_answers_as_it_was_trained(
-    corpus, tmp_path, trained, text_encoder, monkeypatch
+    corpus, tmp_path, kind, text_encoder, trained
 ):
     """What is loaded gives the logits of what was trained; the encoder's other weights are those
     that it began with."""
-    if trained == "lora":
+    if kind == "lora":
         pytest.importorskip("peft")
-    kept, save = [], train.save_reader
-
-    def keep(folder, model, *rest):
-        kept.append(model.eval())
-        save(folder, model, *rest)
-
-    monkeypatch.setattr(train, "save_reader", keep)
-    out = dual(corpus, tmp_path, trained=trained)
-    model, _, card = load_reader(out)
+    model, _, card = load_reader(dual(corpus, tmp_path, trained=kind))
     ids = torch.tensor([[K, 1, 2, K + 1, 3, 4, 5, K + 1]])
     given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])}
     with torch.no_grad():
-        logits = [m.logits(ids, **given) for m in (model, kept[0])]
+        logits = [m.logits(ids, **given) for m in (model, trained["dual"])]
     assert torch.allclose(*logits, atol=2e-2)  # int8
     assert 0 < card["trained_parameters"] < sum(w.numel() for w in model.parameters())
     matrix = "encoder.layer.0.intermediate.dense.weight"
     began = text_encoder(max_position_embeddings=256).state_dict()[matrix]
-    assert torch.equal(kept[0].encoder.state_dict()[matrix], began)
+    assert torch.equal(trained["dual"].encoder.state_dict()[matrix], began)
 
 
 def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(corpus, tmp_path):
-    for trained in ("all", "adapters"):
-        text_qa(corpus, tmp_path / trained, trained=trained)
-    (whole, _, card), (few, _, fewer) = (
-        load_reader(tmp_path / name) for name in ("all", "adapters")
-    )
+    for kind in ("all", "adapters"):
+        text_qa(corpus, tmp_path / kind, trained=kind)
+    whole, _, card = load_reader(tmp_path / "all")
+    few, _, fewer = load_reader(tmp_path / "adapters")
     assert fewer["trained_parameters"] < card["trained_parameters"] - whole.embedding.weight.numel()
     # and not a second set of them
     text_qa(corpus, tmp_path / "on", tmp_path / "adapters", trained="adapters")

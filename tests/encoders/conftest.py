@@ -57,13 +57,7 @@ def fake_libraries():
 
 def omegaconf_of(value, classes, parent=None):
     """Nested settings as omegaconf holds them, each node with its parent and its type."""
-    node = classes[
-        "DictConfig"
-        if isinstance(value, dict)
-        else "ListConfig"
-        if isinstance(value, list)
-        else "AnyNode"
-    ]()
+    node = classes[{dict: "DictConfig", list: "ListConfig"}.get(type(value), "AnyNode")]()
     metadata = classes["ContainerMetadata"]()
     metadata.__dict__.update(ref_type=Any, object_type=dict, optional=True, key=None, flags={})
     node.__dict__.update(_metadata=metadata, _parent=parent)
@@ -80,6 +74,8 @@ def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras
     """A checkpoint as fairseq's trainer saves it. style: dict, omegaconf, or args (old: one flat
     namespace)."""
     state = {prefix + name: tensor for name, tensor in state.items()} | (extras or {})
+    history = {"criterion_name": "HubertCriterion", "num_updates": 1, "lr": np.float64(0.5)}
+    seen = {"best": np.float32(1.0), "seen": {1, 2}, "raw": b"x"}
     with fake_libraries() as classes:
         words = classes["Dictionary"]()
         words.__dict__.update(symbols=["<s>", "a"], count=[1, 2], indices={"<s>": 0, "a": 1})
@@ -88,23 +84,14 @@ def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras
             "cfg": None,
             "model": torch.nn.Module().state_dict() | state,
             "criterion": classes["Choice"].default,
-            "optimizer_history": [
-                {"criterion_name": "HubertCriterion", "num_updates": 1, "lr": np.float64(0.5)}
-            ],
+            "optimizer_history": [history],
             "task_state": {"dictionaries": [words]},
-            "extra_state": {
-                "train_iterator": {"epoch": 1},
-                "best": np.float32(1.0),
-                "seen": {1, 2},
-                "raw": b"x",
-            },
+            "extra_state": {"train_iterator": {"epoch": 1}} | seen,
             "last_optimizer_state": {"exp_avg": [torch.ones(3)]},
         }
         if style == "args":
-            flat = cfg["task"] | cfg["model"]
-            content["args"] = argparse.Namespace(
-                **{k: v for k, v in flat.items() if k != "_name"}, arch=cfg["model"]["_name"]
-            )
+            flat = {k: v for k, v in (cfg["task"] | cfg["model"]).items() if k != "_name"}
+            content["args"] = argparse.Namespace(**flat, arch=cfg["model"]["_name"])
         else:
             content["cfg"] = omegaconf_of(cfg, classes) if style == "omegaconf" else cfg
         torch.save(content, path, _use_new_zipfile_serialization=zipped)

@@ -15,51 +15,27 @@ from speechssl.encoders.checkpoints import KINDS, rename
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint, load_encoder
 
+from ..conftest import SIZES
 from ..files import refused
 from .conftest import noise
 
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-}
 FRONT = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+SIZES = {k: SIZES[k] for k in ("hidden_size", "num_attention_heads", "intermediate_size")}
+GROUP, LAYER = ({"feat_extract_norm": norm} for norm in ("group", "layer"))
+PRE = {"do_stable_layer_norm": True, "conv_bias": True}
+ONE = {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,)}
+FEW = {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
 SHAPES = {
-    "base": {"feat_extract_norm": "group"},
-    "large": {
-        "feat_extract_norm": "layer",
-        "do_stable_layer_norm": True,
-        "conv_bias": True,
-        "num_hidden_layers": 3,
-    },
-    "layer norms, post-norm": {"feat_extract_norm": "layer", "do_stable_layer_norm": False},
-    "group norm, pre-norm": {
-        "feat_extract_norm": "group",
-        "do_stable_layer_norm": True,
-        "conv_bias": True,
-    },
-    "few convolutions": {"feat_extract_norm": "layer"}
-    | {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)},
-    "odd positions": {
-        "num_conv_pos_embeddings": 15,
-        "num_conv_pos_embedding_groups": 1,
-        "feat_extract_norm": "group",
-    },
-    "one convolution": {
-        "conv_dim": (16,),
-        "conv_kernel": (400,),
-        "conv_stride": (320,),
-        "feat_extract_norm": "layer",
-    },
-    "one convolution, group norm": {
-        "conv_dim": (16,),
-        "conv_kernel": (400,),
-        "conv_stride": (320,),
-        "feat_extract_norm": "group",
-    },
-    "equal widths": {"conv_dim": (32,) * 7, "feat_extract_norm": "group"},
-    "eleven layers": {"num_hidden_layers": 11, "feat_extract_norm": "group"},
+    "base": GROUP,
+    "large": LAYER | PRE | {"num_hidden_layers": 3},
+    "layer norms, post-norm": LAYER | {"do_stable_layer_norm": False},
+    "group norm, pre-norm": GROUP | PRE,
+    "few convolutions": LAYER | FEW,
+    "odd positions": GROUP | {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 1},
+    "one convolution": LAYER | ONE,
+    "one convolution, group norm": GROUP | ONE,
+    "equal widths": GROUP | {"conv_dim": (32,) * 7},
+    "eleven layers": GROUP | {"num_hidden_layers": 11},
 }
 
 
@@ -80,17 +56,12 @@ def made(tmp_path_factory):
     def make(family="Hubert", shape="base", **changes):
         key = (family, shape, json.dumps(changes))
         if key not in folders:
-            config = getattr(transformers, f"{family}Config")(
-                **SIZES | FRONT | SHAPES[shape] | changes
-            )
-            folders[key] = tmp_path_factory.mktemp("made")
-            randomised(getattr(transformers, f"{family}Model")(config)).save_pretrained(
-                folders[key]
-            )
+            folder = folders[key] = tmp_path_factory.mktemp("made")
+            values = SIZES | FRONT | SHAPES[shape] | changes
+            config = getattr(transformers, f"{family}Config")(**values)
+            randomised(getattr(transformers, f"{family}Model")(config)).save_pretrained(folder)
             normalise = config.feat_extract_norm == "layer"
-            transformers.Wav2Vec2FeatureExtractor(do_normalize=normalise).save_pretrained(
-                folders[key]
-            )
+            transformers.Wav2Vec2FeatureExtractor(do_normalize=normalise).save_pretrained(folder)
         return folders[key]
 
     return make
@@ -109,52 +80,42 @@ def out_of(kind, folder):
     [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")],
 )
 def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
-    source = made(family, shape)
+    source = place = made(family, shape)
     first = load_encoder(source)
-    place = source
-    for kind in ("torchaudio", "fairseq", "huggingface", "fairseq", "torchaudio", "huggingface"):
-        previous, place = place, out_of(kind, tmp_path)
-        if place.exists():
-            shutil.rmtree(place) if place.is_dir() else [
-                p.unlink() for p in tmp_path.glob(f"{place.stem}*")
-            ]
+    kinds = ("torchaudio", "fairseq", "huggingface", "fairseq", "torchaudio", "huggingface")
+    for number, kind in enumerate(kinds):
+        previous, place = place, out_of(kind, tmp_path / f"{number}")
+        place.parent.mkdir()
         card = convert(previous, place, kind)
-        assert (
-            max(card["largest_errors"]) <= 1e-5 and len(card["largest_errors"]) == first.layers + 1
-        )
+        assert max(card["largest_errors"]) <= 1e-5
+        assert len(card["largest_errors"]) == first.layers + 1
         again = load_encoder(place)
         for fact in ("hash", "grid", "layers", "width", "normalise"):
             assert getattr(again, fact) == getattr(first, fact)
         assert torch.equal(again.hidden_states(noise()), first.hidden_states(noise()))
-    assert (
-        load_checkpoint(place).model.config.model_type
-        == load_checkpoint(source).model.config.model_type
-    )
+    before, after = (load_checkpoint(folder).model.config for folder in (source, place))
+    assert after.model_type == before.model_type
 
 
 # ---- fairseq's equal widths
 
 
 def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(made, tmp_path):
-    folder = shutil.copytree(made("Hubert", "equal widths"), tmp_path / "identity")
-    state = load_file(folder / "model.safetensors")
-    state["feature_projection.projection.weight"], state["feature_projection.projection.bias"] = (
-        torch.eye(32),
-        torch.zeros(32),
+    equal = made("Hubert", "equal widths")
+    folder, projection = (
+        shutil.copytree(equal, tmp_path / "identity"),
+        "feature_projection.projection",
     )
+    state = load_file(folder / "model.safetensors")
+    state |= {f"{projection}.weight": torch.eye(32), f"{projection}.bias": torch.zeros(32)}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     assert "note" not in convert(folder, tmp_path / "x.pt", "fairseq")
-    assert not [
-        n
-        for n in torch.load(tmp_path / "x.pt", weights_only=True)["model"]
-        if n.startswith("post_extract_proj")
-    ]
+    written = torch.load(tmp_path / "x.pt", weights_only=True)["model"]
+    assert not [name for name in written if name.startswith("post_extract_proj")]
     assert load_encoder(tmp_path / "x.pt").hash == load_encoder(folder).hash
     assert convert(tmp_path / "x.pt", tmp_path / "hf", "huggingface")["taken_for_granted"] == []
-    assert (
-        "will not take this one"
-        in convert(made("Hubert", "equal widths"), tmp_path / "y.pt", "fairseq")["note"]
-    )
+    note = convert(equal, tmp_path / "y.pt", "fairseq")["note"]
+    assert "will not take this one" in note
 
 
 # ---- what is refused
@@ -204,18 +165,15 @@ def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypat
 
 
 def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
-    path = tmp_path / "bare.pt"
-    state = load_checkpoint(made("Hubert", "few convolutions")).model.state_dict()
+    source, path = made("Hubert", "few convolutions"), tmp_path / "bare.pt"
+    state = load_checkpoint(source).model.state_dict()
     torch.save(rename(state, "fairseq", "layer", inverse=True), path)
     command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
     assert main(command) == 2
     assert "give --strides and --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
     assert "assumed: input normalised" in capsys.readouterr().err
-    expected, found = (
-        load_encoder(made("Hubert", "few convolutions")),
-        load_encoder(tmp_path / "hf"),
-    )
+    expected, found = load_encoder(source), load_encoder(tmp_path / "hf")
     assert (found.hash, found.grid) == (expected.hash, expected.grid)
     assert found.normalise == expected.normalise
     assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))

@@ -24,14 +24,14 @@ from speechssl.timing import FrameGrid
 
 from .conftest import noise
 
-SIZES = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 80,
-}
+SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3}
+SIZES["intermediate_size"] = 80
+
+
 FRONT = {"conv_dim": (24,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 LARGE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True}
+STRIDES = {"conv_dim": (20, 24, 28), "conv_kernel": (12, 8, 4), "conv_stride": (6, 5, 3)}
+ODD = {"hidden_size": 51, "intermediate_size": 77, "conv_dim": (17,) * 7}
 SHAPES = {
     "base": {},
     "large": LARGE,
@@ -39,25 +39,14 @@ SHAPES = {
     "layer norm, post-norm": {"feat_extract_norm": "layer"},
     "group norm, pre-norm": {"do_stable_layer_norm": True},
     "odd positions": {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 2},
-    "other strides": {
-        "conv_dim": (20, 24, 28),
-        "conv_kernel": (12, 8, 4),
-        "conv_stride": (6, 5, 3),
-        "num_feat_extract_layers": 3,
-    },
-    "odd sizes": {
-        "hidden_size": 51,
-        "intermediate_size": 77,
-        "conv_dim": (17,) * 7,
-        "num_conv_pos_embedding_groups": 3,
-    },
+    "other strides": STRIDES | {"num_feat_extract_layers": 3},
+    "odd sizes": ODD | {"num_conv_pos_embedding_groups": 3},
     "adapters": {"adapters": 10},
     "adapters, pre-norm": LARGE | {"adapters": 10},
-    "no norm before the projection, another epsilon": {
-        "feat_proj_layer_norm": False,
-        "layer_norm_eps": 1e-3,
-    },
+    "no norm before it, another epsilon": {"feat_proj_layer_norm": False, "layer_norm_eps": 1e-3},
 }
+
+
 KINDS = [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")]
 DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
 ZERO = ("k_proj.bias", "conv_layers.0.conv.bias")  # gradients that are zero but for rounding

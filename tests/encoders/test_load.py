@@ -1,7 +1,6 @@
 """Every form an encoder comes in: the same weights are the same encoder, what is left out or
 guessed is reported."""
 
-import json
 import re
 import shutil
 from copy import deepcopy
@@ -15,6 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import HubertModel, Wav2Vec2FeatureExtractor, WhisperFeatureExtractor
 
+from speechssl.artifacts import write_json
 from speechssl.checkpoints import SHIPPED
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import (
@@ -38,12 +38,10 @@ from speechssl.finetuning import add_modules
 from ..files import refused
 from .conftest import noise
 
-SIZES = {
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-}
+SIZES = {"num_hidden_layers": 2, "intermediate_size": 64}
+SIZES |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+
+
 # heads of 64: what is guessed is right
 WIDE = SIZES | {"hidden_size": 128, "num_attention_heads": 2, "conv_dim": (16,) * 7}
 
@@ -61,13 +59,8 @@ def base():
 
 @pytest.fixture(scope="module")
 def large():
-    return family_of(
-        "Wav2Vec2",
-        feat_extract_norm="layer",
-        do_stable_layer_norm=True,
-        conv_bias=True,
-        num_attention_heads=4,
-    )
+    norms = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
+    return family_of("Wav2Vec2", **norms, conv_bias=True, num_attention_heads=4)
 
 
 def renamed(model, kind):
@@ -124,16 +117,12 @@ def test_a_fine_tuned_fairseq_checkpoint_has_its_settings_further_in(base, fakes
 
 
 def test_s3prls_copies_of_fairseqs_and_half_precision_are_read(base, tmp_path):
-    cfg, half = (
-        fairseq_settings(base.config, False),
-        family_of("Hubert", feat_extract_norm="group").half().float(),
-    )
+    cfg, half = fairseq_settings(base.config, False), deepcopy(base).half().float()
     state = {name: tensor.half() for name, tensor in renamed(base, "fairseq").items()}
     content = {"task_cfg": cfg["task"], "model_cfg": cfg["model"], "model_weight": state}
     torch.save(content | {"dictionaries_symbols": [["a"]]}, tmp_path / "x.pt")
-    assert {p.dtype for p in load_checkpoint(tmp_path / "x.pt").model.parameters()} == {
-        torch.float32
-    }
+    model = load_checkpoint(tmp_path / "x.pt").model
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert load_encoder(tmp_path / "x.pt").hash == saved(half, tmp_path / "hf").hash
 
 
@@ -141,23 +130,19 @@ def test_s3prls_copies_of_fairseqs_and_half_precision_are_read(base, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
-def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
-    for model, words in (
-        (base, "after attention, input not normalised"),
-        (large, "before attention, input normalised"),
-    ):
-        state = renamed(model, kind)
-        state.pop("mask_generator.mask_embedding", None)
-        torch.save(state, tmp_path / "x.pt")
-        checkpoint = load_checkpoint(tmp_path / "x.pt")
-        message = capsys.readouterr().err
-        assert (
-            "x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads, "
-            f"layer norm {words}"
-        ) in message
-        assert message.count("\n") == 1
-        assert ("mask embedding of zeros" in message) == (kind == "torchaudio")
-        assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
+@pytest.mark.parametrize("size", ["base", "large"])
+def test_guesses_are_reported(request, tmp_path, capsys, kind, size):
+    state = renamed(request.getfixturevalue(size), kind)
+    state.pop("mask_generator.mask_embedding", None)
+    torch.save(state, tmp_path / "x.pt")
+    checkpoint = load_checkpoint(tmp_path / "x.pt")
+    message = capsys.readouterr().err
+    assert "x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads" in message
+    order = {"base": "after attention, input not", "large": "before attention, input"}[size]
+    assert f"layer norm {order} normalised" in message
+    assert message.count("\n") == 1
+    assert ("mask embedding of zeros" in message) == (kind == "torchaudio")
+    assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
 
 
 # ---- torchaudio
@@ -177,9 +162,8 @@ def test_torchaudios_own_state_dict_gives_torchaudios_layers(
     large before."""
     config = request.getfixturevalue(size).config
     torch.manual_seed(0)
-    model = torchaudio.models.wav2vec2_model(
-        **torchaudio_arguments(config) | {"aux_num_out": 7}
-    ).eval()
+    arguments = torchaudio_arguments(config) | {"aux_num_out": 7}
+    model = torchaudio.models.wav2vec2_model(**arguments).eval()
     state = {}
     for name, tensor in model.state_dict().items():
         state[name if name.startswith("aux") else prefix + name] = tensor
@@ -187,23 +171,20 @@ def test_torchaudios_own_state_dict_gives_torchaudios_layers(
     checkpoint = load_checkpoint(tmp_path / "x.pth", stated)
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
     assert config.do_stable_layer_norm == (size == "large")
-    wave = torch.from_numpy(noise())
     with torch.inference_mode():
-        expected = [x[0] for x in model.extract_features(wave[None])[0]]
+        expected = model.extract_features(torch.from_numpy(noise())[None])[0]
     found = list(as_encoder(checkpoint).hidden_states(noise()))[1:]
-    assert max(relative_errors(found, expected)) < 1e-5
+    assert max(relative_errors(found, [x[0] for x in expected])) < 1e-5
 
 
 @pytest.mark.parametrize("norm", ["group", "layer"])
 def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
-    model = family_of(
-        "WavLM", feat_extract_norm=norm, do_stable_layer_norm=norm == "layer", num_buckets=32
-    )
+    norms = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
+    model = family_of("WavLM", **norms, num_buckets=32)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    arguments = torchaudio_arguments(model.config)
-    original = torchaudio.models.wavlm_model(**arguments).eval()
+    original = torchaudio.models.wavlm_model(**torchaudio_arguments(model.config)).eval()
     imported = torchaudio.models.wav2vec2.utils.import_huggingface_model(model)
     original.load_state_dict(imported.state_dict())
     torch.save(original.state_dict(), tmp_path / "x.pt")
@@ -224,28 +205,21 @@ def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
 )
 def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, kind, normalise):
     bundle = getattr(torchaudio.pipelines, name)
-    small = {
-        "encoder_embed_dim": 64,
-        "encoder_num_layers": 2,
-        "encoder_num_heads": 8,
-        "encoder_ff_interm_features": 64,
-    }
-    layers = [
-        (16, kernel, stride) for _, kernel, stride in bundle._params["extractor_conv_layer_config"]
-    ]
-    small_bundle = replace(
-        bundle, _params=bundle._params | small | {"extractor_conv_layer_config": layers}
-    )
+    layers = [(16, *more) for _, *more in bundle._params["extractor_conv_layer_config"]]
+    small = {"embed_dim": 64, "num_layers": 2, "num_heads": 8, "ff_interm_features": 64}
+    params = bundle._params | {f"encoder_{k}": v for k, v in small.items()}
+    params["extractor_conv_layer_config"] = [tuple(layer) for layer in layers]
     torch.manual_seed(0)
-    state = torchaudio.models.wav2vec2_model(**small_bundle._params).state_dict()
-    monkeypatch.setattr(torchaudio.pipelines, name, small_bundle)
+    state = torchaudio.models.wav2vec2_model(**params).state_dict()
+    monkeypatch.setattr(torchaudio.pipelines, name, replace(bundle, _params=params))
     monkeypatch.setattr(type(bundle), "_get_state_dict", lambda self, dl_kwargs: state)
     checkpoint = load_checkpoint(f"torchaudio:{name}")
     config = checkpoint.model.config
     assert (config.model_type, config.num_attention_heads) == (kind, 8)
     assert checkpoint.normalise == normalise
     assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
-    assert len(checkpoint.guesses) == 1 and "mask embedding" in checkpoint.guesses[0]
+    assert len(checkpoint.guesses) == 1
+    assert "mask embedding" in checkpoint.guesses[0]
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
 
 
@@ -307,19 +281,12 @@ def test_adapters_come_back_with_the_encoder(base, tmp_path):
     save_encoder(deepcopy(base), tmp_path / "plain")
     found, plain = (load_encoder(tmp_path / name) for name in ("adapted", "plain"))
     exact = TransformersEngine(adapted).states(found.wave(noise()), None, range(3))
-    assert (
-        max(relative_errors(list(found.hidden_states(noise())), exact)) < 1e-5
-        and found.hash != plain.hash
-    )
+    assert max(relative_errors(list(found.hidden_states(noise())), exact)) < 1e-5
+    assert found.hash != plain.hash
     convert(tmp_path / "adapted", tmp_path / "again", "huggingface")
     assert load_encoder(tmp_path / "again").hash == found.hash
-    refused(
-        "not a plain HuBERT.*convert to huggingface",
-        convert,
-        tmp_path / "adapted",
-        tmp_path / "x.pt",
-        "fairseq",
-    )
+    wanted, out = "not a plain HuBERT.*convert to huggingface", tmp_path / "x.pt"
+    refused(wanted, convert, tmp_path / "adapted", out, "fairseq")
     path = tmp_path / "adapted/model.safetensors"
     weights = load_file(path)
     del weights["encoder.layers.1.feed_forward.output_dense.adapter.up.bias"]
@@ -335,20 +302,17 @@ def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     base.save_pretrained(tmp_path)
     load_checkpoint(tmp_path)
     noted = capsys.readouterr().err
-    assert ("assumed: input not normalised; if its authors say otherwise, state") in noted
-    extractor = {
-        "feature_extractor_type": "Wav2Vec2FeatureExtractor",
-        "do_normalize": True,
-        "sampling_rate": 16_000,
-    }
-    (tmp_path / "processor_config.json").write_text(json.dumps({"feature_extractor": extractor}))
-    assert load_checkpoint(tmp_path).normalise is True and "taken" not in capsys.readouterr().err
-    (tmp_path / "preprocessor_config.json").write_text(
-        json.dumps(extractor | {"sampling_rate": 8_000})
-    )
-    (tmp_path / "processor_config.json").unlink()
+    assert "assumed: input not normalised; if its authors say otherwise, state" in noted
+    extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True}
+    extractor["sampling_rate"] = 16_000
+    processor, own = (tmp_path / f"{name}_config.json" for name in ("processor", "preprocessor"))
+    write_json(processor, {"feature_extractor": extractor})
+    assert load_checkpoint(tmp_path).normalise is True
+    assert "taken" not in capsys.readouterr().err
+    processor.unlink()
+    write_json(own, extractor | {"sampling_rate": 8_000})
     refused("expects audio at 8000 Hz", load_checkpoint, tmp_path)
-    (tmp_path / "preprocessor_config.json").write_text("{")
+    own.write_text("{")
     refused("preprocessor_config.json", load_checkpoint, tmp_path)
 
 
@@ -364,12 +328,11 @@ def copied(hubert_folder, tmp_path):
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
-    inputs = Wav2Vec2FeatureExtractor.from_pretrained(folder)(
-        samples, sampling_rate=16_000, return_tensors="pt"
-    )
+    extract = Wav2Vec2FeatureExtractor.from_pretrained(folder)
+    inputs = extract(samples, sampling_rate=16_000, return_tensors="pt").input_values
     model = HubertModel.from_pretrained(folder).eval()
     with torch.no_grad():
-        expected = torch.cat(model(inputs.input_values, output_hidden_states=True).hidden_states)
+        expected = torch.cat(model(inputs, output_hidden_states=True).hidden_states)
     encoder = load_encoder(folder)
     assert (encoder.layers, encoder.width, encoder.normalise) == (2, 32, norm == "layer")
     assert encoder.grid.frames(len(samples)) == expected.shape[1]

@@ -18,6 +18,7 @@ from speechssl.encoders.export import relative_errors
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.s3prl import import_hub, main, register, run, upstreams
 
+from ..conftest import SIZES
 from ..files import refused
 from .conftest import noise
 
@@ -29,23 +30,11 @@ pytest.importorskip(
 
 @pytest.fixture(scope="module")
 def wav2vec2_folder(tmp_path_factory):
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-    }
-    front = {
-        "conv_dim": (16,) * 3,
-        "conv_kernel": (10, 8, 4),
-        "conv_stride": (5, 8, 4),
-        "num_conv_pos_embeddings": 5,
-    }
+    front = {"conv_dim": (16,) * 3, "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
+    places = {"num_conv_pos_embeddings": 5, "num_conv_pos_embedding_groups": 4}
     folder = tmp_path_factory.mktemp("wav2vec2")
     torch.manual_seed(0)
-    Wav2Vec2Model(
-        Wav2Vec2Config(**sizes | front | {"num_conv_pos_embedding_groups": 4})
-    ).save_pretrained(folder)
+    Wav2Vec2Model(Wav2Vec2Config(**SIZES | front | places)).save_pretrained(folder)
     Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(folder)
     return folder
 
@@ -56,26 +45,21 @@ def wavlm_file(tmp_path_factory):
     import_hub()
     from s3prl.upstream.wavlm.WavLM import WavLM, WavLMConfig
 
-    config = {
-        "encoder_layers": 2,
-        "encoder_embed_dim": 32,
-        "encoder_ffn_embed_dim": 64,
-        "encoder_attention_heads": 2,
-    }
-    config |= {
-        "conv_feature_layers": ("[(16,10,5)] + [(16,3,2)] * 4 + [(16,2,2)] * 2"),
-        "extractor_mode": "layer_norm",
-    }
-    config |= {
-        "normalize": True,
-        "conv_pos": 16,
-        "conv_pos_groups": 4,
-        "relative_position_embedding": True,
-    }
+    config = {"layers": 2, "embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 2}
+    config = {f"encoder_{name}": value for name, value in config.items()}
+    config |= {"conv_feature_layers": "[(16,10,5)] + [(16,3,2)] * 4 + [(16,2,2)] * 2"}
+    config |= {"extractor_mode": "layer_norm", "normalize": True}
+    config |= {"conv_pos": 16, "conv_pos_groups": 4, "relative_position_embedding": True}
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("wavlm") / "wavlm.pt"
     torch.save({"cfg": config, "model": WavLM(WavLMConfig(config)).state_dict()}, path)
     return path
+
+
+def layers_of(upstream, samples):
+    """All layers, as s3prl itself gives them."""
+    with torch.no_grad():
+        return torch.cat(upstream.eval()([torch.from_numpy(samples)])["hidden_states"])
 
 
 # ---- golden
@@ -85,23 +69,16 @@ def wavlm_file(tmp_path_factory):
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_every_layer_is_that_of_s3prls_hf_hubert(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
-    with torch.no_grad():
-        theirs = (
-            import_hub()
-            .hf_hubert_custom(str(folder))
-            .eval()([torch.from_numpy(samples)])["hidden_states"]
-        )
+    theirs = layers_of(import_hub().hf_hubert_custom(str(folder)), samples)
     ours, through = load_encoder(folder), load_encoder(f"s3prl:hf_hubert_custom@{folder}")
-    assert max(relative_errors(ours.hidden_states(samples), torch.cat(theirs))) <= 1e-5
-    assert max(relative_errors(through.hidden_states(samples), torch.cat(theirs))) <= 1e-6
+    assert max(relative_errors(ours.hidden_states(samples), theirs)) <= 1e-5
+    assert max(relative_errors(through.hidden_states(samples), theirs)) <= 1e-6
     assert (through.grid, through.layers, through.width) == (ours.grid, ours.layers, ours.width)
 
 
 def test_every_layer_is_that_of_s3prls_hf_wav2vec2_whose_hop_it_misstates(wav2vec2_folder):
-    ours, through = (
-        load_encoder(wav2vec2_folder),
-        load_encoder(f"s3prl:hf_wav2vec2_custom@{wav2vec2_folder}"),
-    )
+    ours = load_encoder(wav2vec2_folder)
+    through = load_encoder(f"s3prl:hf_wav2vec2_custom@{wav2vec2_folder}")
     assert (through.grid.hop, through.grid.receptive) == (160, 10 + 7 * 5 + 3 * 40)
     assert through.grid == ours.grid
     states = ours.hidden_states(noise(9_999)), through.hidden_states(noise(9_999))
@@ -110,12 +87,7 @@ def test_every_layer_is_that_of_s3prls_hf_wav2vec2_whose_hop_it_misstates(wav2ve
 
 def test_an_upstream_of_s3prls_own_code_gives_what_it_gives(wavlm_file):
     encoder, samples = load_encoder(f"s3prl:wavlm_local@{wavlm_file}"), noise(16_777)
-    with torch.no_grad():
-        theirs = torch.cat(
-            import_hub()
-            .wavlm_local(ckpt=str(wavlm_file))
-            .eval()([torch.from_numpy(samples)])["hidden_states"]
-        )
+    theirs = layers_of(import_hub().wavlm_local(ckpt=str(wavlm_file)), samples)
     assert torch.equal(encoder.hidden_states(samples), theirs)
     assert (encoder.layers, encoder.width, encoder.name) == (2, 32, "s3prl:wavlm_local@wavlm.pt")
     assert torch.equal(encoder.features(samples, 1), theirs[1])
@@ -128,9 +100,8 @@ def test_frames_are_counted_as_the_upstream_counts_them(name, hop, receptive, sa
     assert (encoder.grid.hop, encoder.grid.receptive, encoder.layers) == (hop, receptive, 0)
     states = encoder.hidden_states(noise(samples))
     assert states.shape[1] == encoder.grid.frames(samples)
-    assert torch.equal(
-        states[0], run(upstreams()[name]().eval(), torch.from_numpy(noise(samples)))[0]
-    )
+    theirs = run(upstreams()[name]().eval(), torch.from_numpy(noise(samples)))
+    assert torch.equal(states[0], theirs[0])
 
 
 @cache
@@ -237,10 +208,9 @@ def waves(lengths=LENGTHS):
 
 
 def through(upstream, wavs):
+    lengths = torch.tensor([len(w) for w in wavs])
     with torch.no_grad():
-        states, lengths = upstream(
-            pad_sequence(wavs, batch_first=True), torch.tensor([len(w) for w in wavs])
-        )
+        states, lengths = upstream(pad_sequence(wavs, batch_first=True), lengths)
     return torch.stack(states), lengths[0]
 
 
@@ -248,33 +218,34 @@ def through(upstream, wavs):
 def test_s3prl_gets_what_our_encoder_and_its_own_give(hubert_folder, nn, norm):
     folder = hubert_folder(norm)
     wavs, encoder = waves(LENGTHS[:1]), load_encoder(folder)
-    upstream = nn.S3PRLUpstream("speechssl", path_or_url=str(folder)).eval()
-    assert upstream.hidden_sizes == [32] * 3 and upstream.downsample_rates == [320] * 3
-    states, lengths = through(upstream, wavs)
-    ours = encoder.hidden_states(wavs[0].numpy())
-    assert torch.equal(states[:, 0, : ours.shape[1]], ours) and lengths.tolist() == [53]
-    theirs, their_lengths = through(
-        nn.S3PRLUpstream("hf_hubert_custom", path_or_url=str(folder)).eval(), wavs
+    ours, own = (
+        nn.S3PRLUpstream(name, path_or_url=str(folder)).eval()
+        for name in ("speechssl", "hf_hubert_custom")
     )
-    assert states.shape == theirs.shape and torch.equal(lengths, their_lengths)
+    assert ours.hidden_sizes == [32] * 3
+    assert ours.downsample_rates == [320] * 3
+    (states, lengths), (theirs, their_lengths) = through(ours, wavs), through(own, wavs)
+    exact = encoder.hidden_states(wavs[0].numpy())
+    assert torch.equal(states[:, 0, : exact.shape[1]], exact)
+    assert lengths.tolist() == their_lengths.tolist() == [53]
+    assert states.shape == theirs.shape
     assert max(relative_errors(states, theirs)) <= 1e-5
 
 
 def test_an_utterance_does_not_depend_on_its_batch_mates(hubert_folder, nn):
-    upstream = nn.S3PRLUpstream("speechssl", path_or_url=str(hubert_folder("group"))).eval()
+    folder = str(hubert_folder("group"))
+    upstream = nn.S3PRLUpstream("speechssl", path_or_url=folder).eval()
     together, lengths = through(upstream, waves())
     assert lengths.tolist() == [-(-n // 320) for n in LENGTHS]
     for i, wav in enumerate(waves()):
         alone, length = through(upstream, [wav])
-        assert length == lengths[i] and torch.equal(together[:, i, : lengths[i]], alone[:, 0])
+        assert length == lengths[i]
+        assert torch.equal(together[:, i, : lengths[i]], alone[:, 0])
     # the frame that s3prl counts and we do not is the last once more; padding of the batch is zero
-    assert torch.equal(together[:, 0, 51], together[:, 0, 52]) and not torch.equal(
-        together[:, 0, 50], together[:, 0, 51]
-    )
-    assert not torch.stack(
-        import_hub().speechssl(str(hubert_folder("group")))(waves())["hidden_states"]
-    )[:, 1, 32:].any()
-    refused(
-        "needs an encoder; give its folder or name as path_or_url", nn.S3PRLUpstream, "speechssl"
-    )
+    assert torch.equal(together[:, 0, 51], together[:, 0, 52])
+    assert not torch.equal(together[:, 0, 50], together[:, 0, 51])
+    batch = import_hub().speechssl(folder)(waves())["hidden_states"]
+    assert not torch.stack(batch)[:, 1, 32:].any()
+    wanted = "needs an encoder; give its folder or name as path_or_url"
+    refused(wanted, nn.S3PRLUpstream, "speechssl")
     refused("give a program of s3prl", main, [])

@@ -39,22 +39,17 @@ def test_rows_come_back_with_what_else_is_known_and_nothing_is_computed_again(tm
     assert len(list((tmp_path / "f").glob("shard-*"))) == 2
 
 
-def test_all_rows_are_those_of_one_array(tmp_path):
-    rows, whole = (
-        StoredRows(stored(tmp_path / "f")),
-        np.concatenate([rows.numpy() for rows in ROWS.values()]),
-    )
-    assert rows.shape == whole.shape == (13, 2) and len(rows) == 13 and rows.bounds["c"] == (8, 9)
-    for wanted in (
-        slice(None),
-        slice(3, 8),
-        slice(2, 10),
-        slice(4, 4),
-        slice(None, None, 3),
-        slice(1, 12, 5),
-        slice(12, 99),
-    ):
-        assert np.array_equal(rows[wanted], whole[wanted]) and rows[wanted].dtype == np.float16
+CUTS = [slice(None), slice(3, 8), slice(2, 10), slice(4, 4), slice(None, None, 3)]
+
+
+@pytest.mark.parametrize("wanted", [*CUTS, slice(1, 12, 5), slice(12, 99)])
+def test_all_rows_are_those_of_one_array(tmp_path, wanted):
+    rows = StoredRows(stored(tmp_path / "f"))
+    whole = np.concatenate([rows.numpy() for rows in ROWS.values()])
+    assert rows.shape == whole.shape == (13, 2)
+    assert rows.bounds["c"] == (8, 9)
+    assert np.array_equal(rows[wanted], whole[wanted])
+    assert rows[wanted].dtype == np.float16
 
 
 def test_what_failed_is_tried_again_and_nothing_else(tmp_path, capsys):
@@ -64,11 +59,9 @@ def test_what_failed_is_tried_again_and_nothing_else(tmp_path, capsys):
         return (ROWS[name], None) if name != "c" else (ROWS[name] * torch.inf, None)
 
     store = stored(tmp_path / "f", failing)
-    assert (
-        set(store.places) == {"a", "d"}
-        and store.failed["b"] == "no sound"
-        and "not finite" in store.failed["c"]
-    )
+    assert set(store.places) == {"a", "d"}
+    assert store.failed["b"] == "no sound"
+    assert "not finite" in store.failed["c"]
     assert "set aside b: no sound" in capsys.readouterr().err
     tried = []
     store = stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], None))
@@ -94,20 +87,10 @@ def test_nothing_is_left_where_nothing_can_be_used_or_there_is_no_room(tmp_path,
     def failing(name):
         raise ValueError("no sound")
 
-    refused(
-        r"no recording of 4 can be used for tests \(the first, a: no sound\); "
-        r"mend",
-        stored,
-        tmp_path / "f",
-        failing,
-    )
-    never = lambda name: pytest.fail("this should not have begun")  # noqa: E731
-    refused(
-        "4 recordings in .* need 4e-09 GB and the limit is 1e-09 GB",
-        stored,
-        tmp_path / "f",
-        never,
-        limit_gb=1e-9,
-    )
+    wanted = r"no recording of 4 can be used for tests \(the first, a: no sound\); mend"
+    refused(wanted, stored, tmp_path / "f", failing)
+    # nothing is begun
+    wanted = "4 recordings in .* need 4e-09 GB and the limit is 1e-09 GB"
+    refused(wanted, stored, tmp_path / "f", pytest.fail, limit_gb=1e-9)
     assert "tests of 4 recordings: 4e-09 GB in" in capsys.readouterr().err
     assert not (tmp_path / "f").exists()

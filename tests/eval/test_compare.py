@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from speechssl.data.records import Answer, Passage, Question, write_records
 from speechssl.eval.compare import WER, compare, paired_tests, read_results
 from speechssl.eval.crossings import crossing_text, crossings, find_zero
 from speechssl.eval.imported import import_predictions
@@ -17,7 +16,7 @@ from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare
 from speechssl.results import read_rows
 
-from ..files import refused
+from ..files import refused, write_corpus
 
 CLEAN = ("clean", None)
 
@@ -31,21 +30,10 @@ QUESTIONS, A_PASSAGE = 60, 3
 
 
 def line(i, score, errors=None, metric="ff1", **changes):
-    values = {
-        "id": f"q{i}",
-        "passage": f"p{i // A_PASSAGE}",
-        "ff1": None,
-        "aos": None,
-        "em": None,
-        "f1": None,
-        "answer_seconds": 0.3 + 0.1 * (i % 10),
-        "position": (i % 10) / 10,
-        "type": ("person", "date")[i % 2],
-        "passage_errors": None,
-        "passage_words": None,
-    }
-    if errors is not None:
-        values |= {"passage_errors": errors, "passage_words": 100}
+    values = dict.fromkeys(("ff1", "aos", "em", "f1"))
+    values |= {"id": f"q{i}", "passage": f"p{i // A_PASSAGE}", "type": ("person", "date")[i % 2]}
+    values |= {"answer_seconds": 0.3 + 0.1 * (i % 10), "position": (i % 10) / 10}
+    values |= {"passage_errors": errors, "passage_words": None if errors is None else 100}
     return values | {metric: score} | changes
 
 
@@ -53,15 +41,8 @@ def write(folder, system, lines, condition=CLEAN, **changes):
     """As `evaluate qa` leaves them."""
     name, snr = condition
     path = folder / "scores" / system / f"{name}{'' if snr is None else f'-{snr:g}-dB'}.parquet"
-    card = {
-        "corpus": "mini",
-        "split": "test",
-        "data": "0123",
-        "condition": name,
-        "snr_db": snr,
-        "system": system,
-        "synthetic": "",
-    }
+    card = {"corpus": "mini", "split": "test", "data": "0123", "synthetic": ""}
+    card |= {"condition": name, "snr_db": snr, "system": system}
     write_items(path, lines, card | changes)
     return path
 
@@ -72,26 +53,14 @@ def scored(level, seed, errors=None, n=QUESTIONS):
     return [line(i, float(v), errors) for i, v in enumerate(values)]
 
 
-def write_sweep(folder, of_lines=None, **changes):
-    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at
-    80 %: they meet at 40 %.
-
-    of_lines: fields that every line gets.
-    """
-    for errors in (0, 30, 50, 80):
-        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
-        write(
-            folder,
-            system,
-            [x | (of_lines or {}) for x in scored(0.9 - errors / 100, errors, errors)],
-            **changes,
-        )
-    write(folder, "dual", [x | (of_lines or {}) for x in scored(0.5, 1)], **changes)
-
-
 @pytest.fixture
 def sweep(tmp_path):
-    write_sweep(tmp_path)
+    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at
+    80 %: they meet at 40 %."""
+    for errors in (0, 30, 50, 80):
+        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
+        write(tmp_path, system, scored(0.9 - errors / 100, errors, errors))
+    write(tmp_path, "dual", scored(0.5, 1))
     return tmp_path
 
 
@@ -116,12 +85,8 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
 def test_p_values_are_adjusted_over_all_corpora(tmp_path):
     for corpus in ("one", "two"):
         for system, level in (("a", 0.6), ("b", 0.55)):
-            write(
-                tmp_path / corpus,
-                system,
-                scored(level, len(system + corpus) + ord(system)),
-                corpus=corpus,
-            )
+            lines = scored(level, len(system + corpus) + ord(system))
+            write(tmp_path / corpus, system, lines, corpus=corpus)
     compared = compare(read_results([tmp_path / "one", tmp_path / "two"]))
     (one,), (two,) = paired_tests(compared)
     smallest = min(one, two, key=lambda t: t.difference.p_value)
@@ -159,13 +124,12 @@ def test_lines_that_do_not_cross_say_so(sweep, level, ahead):
 def write_points(folder, points):
     """points: WER in percent, score of a cascade and of DUAL in the same noise."""
     for errors, cascade, dual in points:
-        write(
-            folder,
-            "cascade-ctc",
-            [line(i, cascade, errors) for i in range(QUESTIONS)],
+        noise, heard = (
             ("pink", float(-errors)),
+            [line(i, cascade, errors) for i in range(QUESTIONS)],
         )
-        write(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], ("pink", float(-errors)))
+        write(folder, "cascade-ctc", heard, noise)
+        write(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], noise)
 
 
 @pytest.mark.parametrize(
@@ -285,23 +249,12 @@ def test_everything_is_written(sweep, tmp_path):
 def voiced(tmp_path):
     """Two passages of each of six voices, and two questions about each; a passage is right or wrong
     as a whole."""
-    root = tmp_path / "corpus"
-    (root / "test").mkdir(parents=True)
-    passages = [Passage(f"p{i}", "", 0.0, "a red boat", f"v{i // 2}", "en") for i in range(12)]
+    common = {"text": "a red boat", "answers": [{"text": "boat"}]}
+    passages = [{"id": f"p{i}", "text": "a red boat", "speaker": f"v{i // 2}"} for i in range(12)]
     questions = [
-        Question(f"q{i}", f"p{i // 2}", "", 0.0, "what", f"v{i % 6}", "en", (Answer("boat"),))
-        for i in range(24)
+        {"id": f"q{i}", "passage": f"p{i // 2}", "speaker": f"v{i % 6}"} | common for i in range(24)
     ]
-    write_records(root / "test/passages.jsonl", passages)
-    write_records(root / "test/questions.jsonl", questions)
-    return root
-
-
-def train_on(corpus, *speakers):
-    (corpus / "train").mkdir(exist_ok=True)
-    write_records(
-        corpus / "train/passages.jsonl", [Passage(f"t{s}", "", 0.0, "", s, "en") for s in speakers]
-    )
+    return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=questions)
 
 
 def answered(corpus, out, name, right):
@@ -329,8 +282,9 @@ def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     assert "which draw 6 voices × askers" in printed
     assert "which draw 6 voices × askers" in page
     assert compared["tests"][0]["p_value"] >= 2 / 2**6
-
-    train_on(voiced, "v3", "somebody")
+    # voices that training knew
+    trained = [{"id": f"t{s}", "speaker": s} for s in ("v3", "somebody")]
+    write_corpus(voiced, "train", passages=trained)
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("passage", 12)}

@@ -1,11 +1,5 @@
 """Features come back from the store as they were, and a killed run goes on with the next recording."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,23 +21,24 @@ from speechssl.timing import RunLength
 
 FLOATS = st.floats(allow_nan=False)
 PARTS = st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=3)
-FEATURES = st.recursive(
-    PARTS,
-    lambda x: (
-        st.lists(x, max_size=3)
-        | st.lists(x, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), x, max_size=3)
-    ),
-)
+KEYS = st.text(max_size=3) | st.integers()
+
+
+def nested(parts):
+    lists = st.lists(parts, max_size=3)
+    return lists | lists.map(tuple) | st.dictionaries(KEYS, parts, max_size=3)
+
+
+FEATURES = st.recursive(PARTS, nested)
 
 
 @given(FEATURES)
-def test_features_come_back_as_they_were(features: Any) -> None:
+def test_features_come_back_as_they_were(features):
     back = from_json(to_json(features))
     assert back == features and type(back) is type(features)
 
 
-def test_what_systems_encode_comes_back(tmp_path: Path) -> None:
+def test_what_systems_encode_comes_back(tmp_path):
     words = Transcript((TimedWord("one", 0.1, 0.5, 0.9), TimedWord("two", 0.5, 0.9, 0.8)), "")
     units = RunLength(np.array([3, 1]), np.array([2, 5]))
     codes = AudioWords(np.ones((2, 3), np.float32), np.array([0.0, 0.1]), np.array([0.1, 0.2]))
@@ -59,7 +54,7 @@ def test_what_systems_encode_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [["os", "system"], ["speechssl.artifacts", "write_text"], ["speechssl.nowhere", "X"]]
 )
-def test_nothing_but_features_is_made_from_a_line(tmp_path: Path, kind: list[str]) -> None:
+def test_nothing_but_features_is_made_from_a_line(tmp_path, kind):
     store = FeatureStore(tmp_path / "a", "x")
     store.add("a", 1)
     with pytest.MonkeyPatch.context() as patch:
@@ -70,15 +65,15 @@ def test_nothing_but_features_is_made_from_a_line(tmp_path: Path, kind: list[str
         FeatureStore(store.path, "x")
 
 
-def test_a_killed_run_goes_on_with_the_next_recording(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_with_the_next_recording(tmp_path):
     recordings = []
     for n in range(6):
         write_flac(tmp_path / f"r{n}.flac", np.full(4_000, (n + 1) / 10))
         recordings.append(Recording(f"r{n}", tmp_path / f"r{n}.flac", f"r{n}"))
-    encoded: list[str] = []
+    encoded = []
 
-    def run(stop: str = "") -> Mapping[str, float]:
-        def encode(record: str, samples: np.ndarray) -> dict[str, float]:
+    def run(stop=""):
+        def encode(record, samples):
             if record == stop:
                 raise KeyboardInterrupt
             if record == "r1":

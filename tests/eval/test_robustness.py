@@ -1,8 +1,6 @@
 """The grid from the command line: what is left in a folder, what is done again; what noise costs:
 by hand, and its properties."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -43,25 +41,18 @@ def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
         *("clean", "seen-m+g+r 5 dB", "seen-m+g+r 0 dB", "seen-reverb 0.6 s"),
         *("unseen-held-out 5 dB", "unseen-held-out 0 dB", "unseen-pink 7 dB", "unseen-reverb"),
     ]
-
     # and the noise at the end of a chain
-    found = list_settings((), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
-    assert [s.condition.text for s in found[1:]] == [
-        "reverb@0.9+kitchen.wav@5",
-        "pitch@-2+m+g+r@5",
-        "a@b/bus.wav@5",
-    ]
+    chains = ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav")
+    found = list_settings((), chains, (5.0,))
+    assert [s.condition.text for s in found[1:]] == [f"{chain}@5" for chain in chains]
 
 
 # ---- the whole
 
 
 def options(folder, encoders, tasks, **more):
-    named = {
-        kind: tuple(f"{k}={v}" for k, v in found.items())
-        for kind, found in (("encoders", encoders), ("tasks", tasks))
-    }
-    return Robustness(out=folder / "out", **named, **more)
+    encoders, tasks = (tuple(f"{k}={v}" for k, v in some.items()) for some in (encoders, tasks))
+    return Robustness(out=folder / "out", encoders=encoders, tasks=tasks, **more)
 
 
 def run(plan, audio, voices=None):
@@ -210,11 +201,9 @@ def averages_in_unseen_noise(values):
 def test_averages_give_every_task_the_same_weight_and_leave_out_none():
     def averaged_with(base, new):
         """base, new: their scores in clean speech and in unseen noise in one more task."""
-        of_task = {
-            ("sid", "acc", e): {CLEAN: a, SEEN: 0.5, UNSEEN: b}
-            for e, (a, b) in (("base", base), ("new", new))
-        }
-        return averages_in_unseen_noise(EXAMPLE | of_task)
+        scores = (("base", base), ("new", new))
+        more = {("sid", "acc", e): {CLEAN: a, SEEN: 0.5, UNSEEN: b} for e, (a, b) in scores}
+        return averages_in_unseen_noise(EXAMPLE | more)
 
     # the baseline loses 1 point, for which nobody could vouch
     line, table = averaged_with((0.7, 0.69), (0.7, 0.67))
@@ -256,23 +245,20 @@ def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():
 
 
 def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
-    systems = {
-        ("dual", "ff1", "base"): {CLEAN: 0.50, UNSEEN: 0.40, LOUD: 0.30},
-        ("dual", "ff1", "new"): {CLEAN: 0.50, UNSEEN: 0.45, LOUD: 0.40},
-        ("cascade-ctc", "ff1", "base"): {CLEAN: 0.80, UNSEEN: 0.40, LOUD: 0.20},
-        ("cascade-ctc", "ff1", "new"): {CLEAN: 0.80, UNSEEN: 0.60, LOUD: 0.40},
-    }
-    grid = grid_of(systems)
+    grid = grid_of(
+        {
+            ("dual", "ff1", "base"): {CLEAN: 0.50, UNSEEN: 0.40, LOUD: 0.30},
+            ("dual", "ff1", "new"): {CLEAN: 0.50, UNSEEN: 0.45, LOUD: 0.40},
+            ("cascade-ctc", "ff1", "base"): {CLEAN: 0.80, UNSEEN: 0.40, LOUD: 0.20},
+            ("cascade-ctc", "ff1", "new"): {CLEAN: 0.80, UNSEEN: 0.60, LOUD: 0.40},
+        }
+    )
     assert grid.averaged == [("dual", "ff1")]
     lines = against_cascade(grid)
     assert len(lines) == 9  # two SNRs and their mean, for three pairs
-    pairs = {(x["dual_encoder"], x["cascade_encoder"]) for x in lines}
-    assert pairs == {("base", "base"), ("new", "new"), ("new", "base")}
-    (mean,) = [
-        x
-        for x in lines
-        if x["snr_db"] is None and x["dual_encoder"] == x["cascade_encoder"] == "new"
-    ]
+    pairs = {(x["dual_encoder"], x["cascade_encoder"]): x for x in lines if x["snr_db"] is None}
+    assert pairs.keys() == {("base", "base"), ("new", "new"), ("new", "base")}
+    mean = pairs["new", "new"]
     assert mean["mean_over"] == [5.0, 0.0]
     assert mean["difference"]["value"] == pytest.approx((90 + 80) / 2 - (75 + 50) / 2)
     text = "\n".join(t.text for t in degradation_tables(degradation(grid)))

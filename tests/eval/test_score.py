@@ -1,6 +1,8 @@
 """What is kept of every question for a comparison: kind and place of its answer, and how well its
 passage was recognised."""
 
+from dataclasses import replace
+
 import pytest
 
 from speechssl.data.records import Answer, Corpus, Passage, Question
@@ -9,32 +11,13 @@ from speechssl.eval.score import ERRORS, QuestionScore, answer_type, error_type,
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
 
 
-def passage(text=TEXT, **changes):
-    values = {
-        "id": "p",
-        "audio": "",
-        "seconds": 0.0,
-        "text": text,
-        "speaker": "s",
-        "language": "en",
-    }
-    return Passage(**values | changes)
+def passage(**changes):
+    return replace(Passage("p", text=TEXT, speaker="s", language="en"), **changes)
 
 
-def question(text="Two cats", name="q", **changes):
-    answer = Answer(
-        text, **{k: changes.pop(k) for k in ("start", "end", "char_start") if k in changes}
-    )
-    values = {
-        "id": name,
-        "passage": "p",
-        "audio": "",
-        "seconds": 0.0,
-        "text": "Who paid?",
-        "speaker": "s",
-        "language": "en",
-    }
-    return Question(**values | {"answers": (answer,)} | changes)
+def question(text="Two cats", **where):
+    answer = Answer(text, **where)
+    return Question("q", "p", text="Who paid?", speaker="s", language="en", answers=(answer,))
 
 
 def corpus(tmp_path, questions, **changes):

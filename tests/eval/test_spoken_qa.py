@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
-from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus, write_records
+from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions, Qa
@@ -29,10 +28,7 @@ from ..files import change_lines, contents, refused, write_corpus
 CLEAN = parse_condition("clean")
 ANSWERS = {
     "q0": [{"text": "red boat", "start": 0.5, "end": 1.0}],
-    "q1": [
-        {"text": "two", "start": 1.5, "end": 1.6},
-        {"text": "two cats", "start": 0.2, "end": 0.6},
-    ],
+    "q1": [dict(text="two", start=1.5, end=1.6), dict(text="two cats", start=0.2, end=0.6)],
     "q2": [{"text": "paris"}],
     "q3": [],
 }
@@ -81,10 +77,8 @@ class Oracle:
 
 
 def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
-    parsed = [parse_condition(c) for c in conditions]
-    return evaluate(
-        systems, load_corpus(corpus, "test"), parsed, Setup(out, Distorter(seed, voices))
-    )
+    setup, parsed = Setup(out, Distorter(seed, voices)), list(map(parse_condition, conditions))
+    return evaluate(systems, load_corpus(corpus, "test"), parsed, setup)
 
 
 def values(rows):
@@ -117,12 +111,8 @@ def test_every_word_of_what_a_cascade_could_not_recognise_is_missing(
 
 
 def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
-    for path in (corpus / "test").glob("*.jsonl"):
-        path.write_text(
-            path.read_text()
-            .replace('"language": "en"', '"language": "zh"')
-            .replace("a red boat", "他買了")
-        )
+    change_lines(corpus / "test/questions.jsonl", {"language": "zh"})
+    change_lines(corpus / "test/passages.jsonl", {"language": "zh", "text": "他買了"})
     found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
     assert found["cascade-x", "clean", None, "cer"] == (100, 3)
     assert {metric for *_, metric in found} == {"ff1", "aos", "em", "f1", "cer"}
@@ -289,39 +279,26 @@ def test_what_was_trained_on_the_very_split_is_named(
 @pytest.fixture
 def annotated(tmp_path):
     """Three questions, two of them with times; one has no answer."""
-    root = tmp_path / "corpus"
-    (root / "dev").mkdir(parents=True)
-    (root / "p.flac").touch()
-    answers = {
-        "a": (Answer("red boat", 0.5, 1.0),),
-        "b": (Answer("two", 1.0, 1.5), Answer("two cats", 1.0, 2.0)),
-        "c": (),
+    times = {
+        "a": [("red boat", 0.5, 1.0)],
+        "b": [("two", 1.0, 1.5), ("two cats", 1.0, 2.0)],
+        "c": [],
     }
-    write_records(
-        root / "dev/passages.jsonl", [Passage("p", "p.flac", 2.0, "a red boat", "", "en")]
-    )
-    write_records(
-        root / "dev/questions.jsonl",
-        [Question(i, "p", "", 0.0, "what", "", "en", a) for i, a in answers.items()],
-    )
-    return root
+    asked = []
+    for name, some in times.items():
+        answers = [dict(zip(("text", "start", "end"), answer, strict=True)) for answer in some]
+        asked.append({"id": name, "passage": "p", "text": "what", "answers": answers})
+    passage = {"id": "p", "seconds": 2.0, "text": "a red boat"}
+    return write_corpus(tmp_path / "corpus", "dev", passages=[passage], questions=asked)
 
 
 def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
-    file = tmp_path / "mine.json"
+    file, out = tmp_path / "mine.json", tmp_path / "out"
     file.write_text(json.dumps(predictions))
-    options = Predictions(
-        corpus=annotated,
-        out=tmp_path / "out",
-        file=file,
-        name=name,
-        split="dev",
-        condition=condition,
-    )
-    printed = import_predictions(options)
-    return printed, {
-        (r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")
-    }
+    where = {"corpus": annotated, "out": out, "file": file, "split": "dev"}
+    printed = import_predictions(Predictions(**where, name=name, condition=condition))
+    rows = read_rows(out / "results.jsonl")
+    return printed, {(r.system, r.metric): (r.value, r.n) for r in rows}
 
 
 def test_texts_are_scored_by_text(annotated, tmp_path):
@@ -338,10 +315,8 @@ def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
     assert found == {("mine", "ff1"): (50, 2), ("mine", "aos"): (50, 2)}
     assert "1 answered, 0 with no answer given, 1 not in the file" in printed
     _, found = scores(annotated, tmp_path, {"a": {"text": "boat", "start": 0.5, "end": 1}}, "both")
-    assert {metric: value for (name, metric), (value, _) in found.items() if name == "both"} == {
-        **{"ff1": 50, "aos": 50, "em": 0},
-        "f1": pytest.approx(100 / 3),
-    }
+    both = {metric: value for (name, metric), (value, _) in found.items() if name == "both"}
+    assert both == {"ff1": 50, "aos": 50, "em": 0, "f1": pytest.approx(100 / 3)}
 
 
 @pytest.mark.parametrize(
@@ -396,8 +371,7 @@ def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(
 
 
 def test_times_that_are_no_seconds_are_refused_with_their_unit(annotated, tmp_path):
-    many = 1000
-    predictions = {"a": [0.5 * many, 1.0 * many], "b": [1.0 * many, 1.5 * many]}
+    predictions = {"a": [500.0, 1000.0], "b": [1000.0, 1500.0]}
     refused("2 of 2 .*milliseconds", scores, annotated, tmp_path, predictions)
     assert not (tmp_path / "out").exists()
 
@@ -405,38 +379,13 @@ def test_times_that_are_no_seconds_are_refused_with_their_unit(annotated, tmp_pa
 # ---- from the command line, on corpora that are text only
 
 
-def answer(corpus, out, systems, **more):
-    return run_evaluation(
-        Qa(**{"corpus": corpus, "out": out, "systems": systems, "conditions": ("clean",)} | more)
-    )
-
-
-@pytest.fixture
-def given(tmp_path: Path) -> Path:
-    """One passage as a recogniser wrote it, and a written question."""
-    root = tmp_path / "corpus"
-    write_passage(
-        root,
-        Passage(
-            "p", "", 0.0, "", "", "en", transcript=("anna lost a sliver lantern near oak field")
-        ),
-    )
-    (root / "card.json").write_text("{}")
-    return root
-
-
-def write_passage(root: Path, passage: Passage) -> None:
-    write_records(root / "test/passages.jsonl", [passage])
-    asked = Question(
-        "q", "p", "", 0.0, "what did anna lose", "", "en", (Answer("a silver lantern"),)
-    )
-    write_records(root / "test/questions.jsonl", [asked])
-
-
-def test_transcripts_of_the_corpus_are_read_with_written_questions(
-    given: Path, tmp_path: Path
-) -> None:
-    answer(given, tmp_path / "out", ("cascade-given",))
+def test_transcripts_of_the_corpus_are_read_with_written_questions(tmp_path):
+    passage = {"id": "p", "transcript": "anna lost a sliver lantern near oak field"}
+    asked = {"id": "q", "passage": "p", "text": "what did anna lose"}
+    asked["answers"] = [{"text": "a silver lantern"}]
+    corpus = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=[asked])
+    what = {"systems": ("cascade-given",), "conditions": ("clean",)}
+    run_evaluation(Qa(corpus=corpus, out=tmp_path / "out", **what))
     rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
     # no reference: nothing to count word errors against
     assert rows.keys() == {"em", "f1"}

@@ -1,12 +1,9 @@
 """`superb run`: heads, scores, rows, details and tables in one folder; what is done is not done
 again; noise; folds; bad input."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +27,12 @@ PRINTED = {"phones": {"low": "l o", "high": "h i"}, "text": {"low": "lo", "high"
 
 def relabel(path, more):
     """more: what the label of a line becomes."""
-    change_lines(
-        path,
-        lambda line: (
-            {k: v for k, v in line.items() if k != "labels"} | more(line["labels"]["keyword"])
-        ),
-    )
+
+    def change(line):
+        labels = line.pop("labels")
+        return line | more(labels["keyword"])
+
+    change_lines(path, change)
 
 
 @pytest.fixture
@@ -43,9 +40,8 @@ def labelled(labelled, tmp_path):
     """Sets lie beside one another, as `find_data` expects them."""
 
     def make(task, **options):
-        return Path(
-            shutil.copytree(labelled(task, **options), tmp_path / "sets" / task, dirs_exist_ok=True)
-        )
+        root = tmp_path / "sets" / task
+        return Path(shutil.copytree(labelled(task, **options), root, dirs_exist_ok=True))
 
     return make
 
@@ -54,7 +50,7 @@ def labelled(labelled, tmp_path):
 def texts(labelled):
     """A function (task, "phones" or "text") -> its set."""
 
-    def make(task: str, field: str) -> Path:
+    def make(task, field):
         root = labelled(task)
         for split in ("train", "dev", "test"):
             relabel(root / f"{split}.jsonl", lambda kind: {field: PRINTED[field][kind]})
@@ -85,26 +81,20 @@ def options(hubert_folder, data, tmp_path):
     return changed(o, data=data, preset="small", workers=1)
 
 
-def changed(o: Superb, data: dict[str, Path] | None = None, **values: Any) -> Superb:
+def changed(o, data=None, **values):
     """With other values of its own options, and of those of its groups. data: task -> folder."""
-    values |= (
-        {}
-        if data is None
-        else {"tasks": tuple(f"{task}={folder}" for task, folder in data.items())}
-    )
+    if data is not None:
+        values["tasks"] = tuple(f"{task}={folder}" for task, folder in data.items())
     for name in ("sets", "noise", "training"):
         group = getattr(o, name)
-        values[name] = replace(
-            group, **{f.name: values.pop(f.name) for f in fields(group) if f.name in values}
-        )
+        own = {f.name: values.pop(f.name) for f in fields(group) if f.name in values}
+        values[name] = replace(group, **own)
     return replace(o, **values)
 
 
 def rows_of(out):
-    return {
-        (r.task, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r
-        for r in read_rows(out / "results.jsonl")
-    }
+    rows = read_rows(out / "results.jsonl")
+    return {(r.task, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r for r in rows}
 
 
 def made(out):
@@ -120,16 +110,13 @@ def made(out):
 def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_folder, tmp_path):
     models = tmp_path / "models"
     shutil.copytree(hubert_folder(), models / "encoder")
-    rng = np.random.default_rng(0)
-    encoder = load_encoder(str(models / "encoder"))
+    rng, encoder = np.random.default_rng(0), load_encoder(str(models / "encoder"))
     card = {"encoder": encoder.hash, "layer": 1, "frame_rate": encoder.grid.frame_rate}
     centroids = rng.normal(size=(5, encoder.width)).astype(np.float32)
     Codebook(centroids, card).save(models / "units.safetensors")
-    run_superb(
-        changed(options, data={"ks": data["ks"]}, encoders=(f"tiny={models}",), units=True, steps=2)
-    )
-    encoders = {encoder for _, encoder, *_ in rows_of(tmp_path / "out")}
-    assert encoders == {"tiny", "tiny-units"}
+    few = {"data": {"ks": data["ks"]}, "encoders": (f"tiny={models}",), "steps": 2}
+    run_superb(changed(options, **few, units=True))
+    assert {encoder for _, encoder, *_ in rows_of(tmp_path / "out")} == {"tiny", "tiny-units"}
     extractor = load_extractor(str(models / "encoder"), models / "units.safetensors")
     samples = rng.normal(0, 0.1, 9_000).astype(np.float32)
     states = unit_encoder(extractor).hidden_states(samples)
@@ -142,30 +129,26 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     out = tmp_path / "out"
     printed = run_superb(options)
     rows = rows_of(out)
-    assert {(system, metric) for system, _, _, _, metric, _ in rows} == {
-        ("ks", "acc"),
-        ("ks", "acc_default"),
-        ("pr", "per"),
-        ("pr", "per_default"),
-        ("qbe", "mtwv"),
-        ("qbe", "atwv"),
-    }
-    assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100 and "ks acc" in printed
+    metrics = {"ks": ("acc", "acc_default"), "pr": ("per", "per_default"), "qbe": ("mtwv", "atwv")}
+    assert {(key[0], key[4]) for key in rows} == {(t, m) for t in metrics for m in metrics[t]}
+    assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100
+    assert "ks acc" in printed
     # fewer than five say too little
     assert all((r.low, r.high) == (None, None) for r in rows.values())
     sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
     assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.task] for r in rows.values())
-    assert (
-        "95 % intervals" not in printed and "95 % intervals" not in (out / "superb.md").read_text()
-    )
+    assert "95 % intervals" not in printed
+    assert "95 % intervals" not in (out / "superb.md").read_text()
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
-    assert sum(card["layer_weights"]) == pytest.approx(1) and len(card["layer_weights"]) == 3
+    assert len(card["layer_weights"]) == 3
+    assert sum(card["layer_weights"]) == pytest.approx(1)
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
     details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in data}
     assert details["ks"]["confusion"]["keyword"]["counts"] == [[2, 0], [0, 2]]
     assert len(details["qbe"]["layers"]) == 3
     before = made(out)
-    assert run_superb(options) == printed and made(out) == before
+    assert run_superb(options) == printed
+    assert made(out) == before
     assert "## SUPERB" in (out / "superb.md").read_text()
 
 
@@ -188,13 +171,13 @@ def test_in_noise_and_with_seeds(options, tmp_path):
 
 @pytest.mark.slow
 def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path):
+    heads = []
     for room in (50.0, 1e-6):
-        run_superb(
-            changed(options, out=tmp_path / f"{room}", cache_gb=room, data={"ks": data["ks"]})
-        )
-    head = "heads/tiny/ks/seed-0/head.safetensors"
-    assert (tmp_path / "50.0" / head).read_bytes() == (tmp_path / "1e-06" / head).read_bytes()
-    assert not list((tmp_path / "1e-06/features").rglob("shard-*"))
+        out = tmp_path / f"{room}"
+        run_superb(changed(options, out=out, cache_gb=room, data={"ks": data["ks"]}))
+        heads.append((out / "heads/tiny/ks/seed-0/head.safetensors").read_bytes())
+    assert heads[0] == heads[1]
+    assert not list((out / "features").rglob("shard-*"))
 
 
 DAT = Adversary("multi", 0.3, domain_adversary_mode="alternating")
@@ -208,38 +191,22 @@ TUNINGS = {
 def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, tmp_path):
     """First on dev alone: no test recording is read. Then with the encoder that was trained with
     each head."""
-    name = "tiny+dat-multi-alternating-0.3"
-    tuned = changed(
-        options,
-        out=tmp_path,
-        data={t: data[t] for t in ("ks", "pr")},
-        seen=("gaussian@5",),
-        **TUNINGS[name],
-    )
+    name, some = "tiny+dat-multi-alternating-0.3", {t: data[t] for t in ("ks", "pr")}
+    tuned = changed(options, out=tmp_path, data=some, seen=("gaussian@5",), **TUNINGS[name])
     run_superb(changed(tuned, train_only=True))
-    assert not any(
-        (tmp_path / made).exists() for made in ("results.jsonl", "details", "noise.jsonl")
-    )
+    for nothing in ("results.jsonl", "details", "noise.jsonl"):
+        assert not (tmp_path / nothing).exists()
     before = made(tmp_path)
     printed = run_superb(tuned)
-    assert (
-        before.items() <= made(tmp_path).items() and ("but for those of encoders with +") in printed
-    )
-    rows = rows_of(tmp_path)
-    assert {key[1] for key in rows} == {name}
-    assert {(key[0], key[2]) for key in rows} == {
-        (t, c) for t in ("ks", "pr") for c in ("clean", "seen-gaussian")
-    }
-    folders = {
-        path.name for path in (tmp_path / f"heads/{name}/ks/seed-0").iterdir() if path.is_dir()
-    }
-    card = read_json(tmp_path / f"heads/{name}/ks/seed-0/card.json")
-    own = set(card["upstreams"].values())
-    assert folders == own
-    hashes = [
-        load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash for task in ("ks", "pr")
-    ]
-    assert hashes[0] != hashes[1]
+    assert before.items() <= made(tmp_path).items()
+    assert "but for those of encoders with +" in printed
+    found = {(task, encoder, condition) for task, encoder, condition, *_ in rows_of(tmp_path)}
+    assert found == {(t, name, c) for t in some for c in ("clean", "seen-gaussian")}
+    heads = [tmp_path / f"heads/{name}/{task}/seed-0" for task in some]
+    own = read_json(heads[0] / "card.json")["upstreams"]
+    assert {path.name for path in heads[0].iterdir() if path.is_dir()} == set(own.values())
+    one, other = (load_encoder(head / "encoder").hash for head in heads)
+    assert one != other
     refused("settings.steps differ", run_superb, changed(tuned, steps=7))
 
 
@@ -259,24 +226,17 @@ def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes
 
 
 def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
-    counts = [[[2, 0], [1, 1]], [[1, 1], [0, 2]]]
-    folds = [
-        HeadEvaluation(
-            (Measure("acc", 50, 40, 60, 4),),
-            {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}},
-        )
-        for c in counts
-    ]
-    assert combine_folds(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
+    folds = []
+    for value, counts in ((60.0, [[2, 0], [1, 1]]), (70.0, [[1, 1], [0, 2]]), (80.0, [[0, 0]] * 2)):
+        confusion = {"confusion": {"w": {"classes": ["a", "b"], "counts": counts}}}
+        measure = Measure("acc", value, value - 6, value + 6, 10)
+        folds.append(HeadEvaluation((measure,), confusion))
+    combined = combine_folds(folds)
+    assert combined.detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
+    (found,) = combined.measures
+    assert (found.value, found.n) == (70.0, 30)
     # the interval of folds is narrower than theirs
-    folds = [
-        HeadEvaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value})
-        for value in (60.0, 70.0, 80.0)
-    ]
-    (found,) = combine_folds(folds).measures
-    assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(
-        6 / 3**0.5
-    )
+    assert found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
 def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys):
@@ -315,14 +275,9 @@ def test_data_that_is_not_there(data, tmp_path, tasks, folder, message):
 
 
 def test_encoders_get_names():
-    assert name_encoders(
-        ["a=exp/mine", "exp/other/encoder", "x/hubert.pt", "fbank", "torchaudio:HUBERT_BASE"]
-    ) == {
-        "a": "exp/mine",
-        "other": "exp/other/encoder",
-        "hubert": "x/hubert.pt",
-        "fbank": "fbank",
-        "torchaudio-HUBERT_BASE": "torchaudio:HUBERT_BASE",
-    }
+    bundle = "torchaudio:HUBERT_BASE"
+    named = name_encoders(["a=exp/mine", "exp/other/encoder", "x/hubert.pt", "fbank", bundle])
+    others = {"other": "exp/other/encoder", "hubert": "x/hubert.pt", "fbank": "fbank"}
+    assert named == {"a": "exp/mine"} | others | {"torchaudio-HUBERT_BASE": bundle}
     for wrong in (["=x"], ["a/b=x"], ["fbank", "fbank"]):
         refused("--encoders", name_encoders, wrong)

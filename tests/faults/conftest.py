@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ class Said:
     sentence: str
 
 
-def command(*arguments: object) -> Said:
+def command(*arguments):
     """Run a verb in this process, quietly. What goes through as an exception would be a traceback:
     it is none of the answers."""
     out, err = io.StringIO(), io.StringIO()
@@ -38,7 +37,7 @@ def command(*arguments: object) -> Said:
     return Said(code, err.getvalue())
 
 
-def check_refusal(said: Said, *names: str) -> None:
+def check_refusal(said, *names):
     """Exit code 2 after one sentence that has these names."""
     lines = said.sentence.splitlines()
     assert said.code == 2 and len(lines) == 1 and lines[0].startswith("speechssl: "), said
@@ -56,7 +55,7 @@ class Stages:
     encoder: Path
     text: Path
 
-    def commands(self, root: Path, steps: int = 4) -> dict[str, list[str]]:
+    def commands(self, root, steps=4):
         """The verb of every stage, whose folder lies in `root`."""
         models, corpus = root / "models", self.corpus
         units = f"{models}/encoder {models}/units.safetensors"
@@ -77,7 +76,7 @@ class Stages:
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workshop(tmp_path_factory):
     """A folder: a corpus of two splits of three passages (`corpus`), recordings in a folder
     (`audio`), a codebook of MFCCs."""
     import shutil
@@ -103,14 +102,12 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stages(
-    workshop: Path, hubert_folder: Callable[[str], Path], checkpoint: Callable[[str], Path]
-) -> Stages:
+def stages(workshop, hubert_folder, checkpoint):
     return Stages(workshop / "corpus", hubert_folder("layer"), checkpoint("BERT"))
 
 
 @pytest.fixture(scope="session")
-def chain(stages: Stages, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def chain(stages, tmp_path_factory):
     """A folder in which all stages have been done."""
     root = tmp_path_factory.mktemp("chain")
     for arguments in stages.commands(root).values():

@@ -1,13 +1,10 @@
 """Two nodes of Ray, one of which is killed in the middle: the units have the bytes of one process.
 Only `make faults` runs it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from functools import partial
 from importlib import util
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,9 +24,7 @@ SHARDS = 16
     util.find_spec("ray") is None, reason=("extraction on a cluster needs speechssl[ray]")
 )
 @pytest.mark.skipif(not THOROUGH, reason="a minute of two cores: make faults")
-def test_a_node_that_is_killed_costs_no_unit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_is_killed_costs_no_unit(tmp_path, monkeypatch):
     import ray
     from ray.cluster_utils import Cluster
 
@@ -45,9 +40,9 @@ def test_a_node_that_is_killed_costs_no_unit(
     cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
     second = cluster.add_node(**node)
     out = tmp_path / "two"
-    free: list[float] = []
+    free = []
 
-    def kill_it() -> None:
+    def kill_it():
         while len(list(out.glob("part-*"))) < SHARDS // 3:
             time.sleep(0.02)
         free.append(ray.available_resources().get("CPU", 0.0))

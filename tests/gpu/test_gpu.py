@@ -60,11 +60,8 @@ def relative(found, expected):
 @pytest.fixture(scope="module")
 def recordings():
     """Synthetic English of different lengths."""
-    return [
-        spoken.samples.astype(np.float32)
-        for pair in speak_pairs("en", "test", 3)
-        for spoken in pair
-    ]
+    pairs = speak_pairs("en", "test", 3)
+    return [spoken.samples.astype(np.float32) for pair in pairs for spoken in pair]
 
 
 @pytest.fixture(scope="module")
@@ -91,22 +88,16 @@ def units(corpus):
 @pytest.fixture(scope="module")
 def models(corpus, units, text_encoder, tokenizer):
     """A folder of models that were trained on the device; what is not trained is what ships."""
-    folder = corpus.parent / "models"
-    speechssl(
-        f"train ctc {corpus} {SHIPPED} {folder / 'ctc'} --passages 6 --batch 4 --steps 24 "
-        f"{TRAINING} -q"
-    )
-    speechssl(
-        f"train dual {corpus} {units} {folder / 'dual'} --steps 24 --start {SHIPPED}/dual "
-        f"{WINDOWS} {TRAINING} -q"
-    )
+    folder, text = corpus.parent / "models", corpus.parent / "text"
     for part in (text_encoder(), tokenizer):
-        part.save_pretrained(corpus.parent / "text")
-    text = (
-        f"--text-encoder {corpus.parent / 'text'} --window 64 --stride 48 --max-question 30 "
-        "--batch 4"
-    )
-    speechssl(f"train text-qa {corpus} {folder / 'text-qa'} {text} --steps 8 {TRAINING} -q")
+        part.save_pretrained(text)
+    trained = f"--steps 24 {TRAINING} -q"
+    ctc, dual = f"--passages 6 --batch 4 {trained}", f"--start {SHIPPED}/dual {WINDOWS} {trained}"
+    windows = "--window 64 --stride 48 --max-question 30 --batch 4"
+    speechssl(f"train ctc {corpus} {SHIPPED} {folder}/ctc {ctc}")
+    speechssl(f"train dual {corpus} {units} {folder}/dual {dual}")
+    text_qa = f"--text-encoder {text} {windows} --steps 8 {TRAINING} -q"
+    speechssl(f"train text-qa {corpus} {folder}/text-qa {text_qa}")
     return folder
 
 
@@ -158,31 +149,19 @@ def test_units_in_bf16_agree_with_those_in_fp32(recordings):
 
 def test_the_nearest_centroid_is_that_of_float64():
     rng = np.random.default_rng(0)
-    frames, centroids = (
-        rng.normal(size=(20_000, 64)).astype(np.float32),
-        rng.normal(size=(300, 64)).astype(np.float32),
-    )
+    frames, centroids = (rng.normal(size=(n, 64)).astype(np.float32) for n in (20_000, 300))
     found = Nearest(centroids, DEVICE)(torch.from_numpy(frames))
-    distances = (
-        (frames**2).sum(1, dtype=np.float64)[:, None]
-        - 2 * frames.astype(np.float64) @ centroids.T.astype(np.float64)
-    ) + (centroids.astype(np.float64) ** 2).sum(1)
+    x, c = frames.astype(np.float64), centroids.astype(np.float64)
+    distances = np.square(x).sum(1)[:, None] - 2 * x @ c.T + np.square(c).sum(1)
     assert (found == distances.argmin(1)).all()
 
 
 def test_extracted_units_are_those_of_the_cpu(corpus, units, tmp_path):
-    speechssl(
-        f"units extract {corpus} {SHIPPED} {SHIPPED} {tmp_path} --split train {FP32} --device cpu"
-    )
+    options = f"--split train {FP32} --device cpu"
+    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {tmp_path} {options}")
     one, other = load_units(units / "train"), load_units(tmp_path / "train")
     assert one.keys() == other.keys()
-    same = [
-        np.mean(
-            np.repeat(one[k].units, one[k].lengths) == np.repeat(other[k].units, other[k].lengths)
-        )
-        for k in one
-    ]
-    assert min(same) > 0.99
+    assert min(np.mean(one[k].expand() == other[k].expand()) for k in one) > 0.99
 
 
 @pytest.mark.parametrize("lengths", [None, (16_000, 9_000)])
@@ -266,9 +245,8 @@ def test_a_killed_training_goes_on(corpus, first, tmp_path, dies_at):
     with dies_at(Cropper, 4):
         assert go(tmp_path / "killed") == 130
         raise KeyboardInterrupt
-    assert not (tmp_path / "killed/encoder/card.json").exists() and any(
-        (tmp_path / "killed/checkpoints").glob("checkpoint-*")
-    )
+    assert not (tmp_path / "killed/encoder/card.json").exists()
+    assert any((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
     assert go(tmp_path / "killed") == 0
     one, other = (
         load_file(tmp_path / name / "encoder/model.safetensors") for name in ("whole", "killed")
@@ -284,9 +262,8 @@ def test_readers_and_recognisers_lower_their_losses(models):
     for name in ("ctc", "dual", "text-qa"):
         assert (models / name / "card.json").is_file()
     assert falls(losses(models / "ctc"))
-    assert (
-        np.isfinite(losses(models / "dual")).all() and np.isfinite(losses(models / "text-qa")).all()
-    )
+    assert np.isfinite(losses(models / "dual")).all()
+    assert np.isfinite(losses(models / "text-qa")).all()
 
 
 @pytest.mark.parametrize("task", ["ks", "pr"])

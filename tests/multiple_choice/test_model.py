@@ -71,10 +71,8 @@ def examples(*choices, correct=(1,)):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_text_encoder_gives_every_option_a_probability(choice_model, kind):
-    reader = ChoiceReader(choice_model(kind), LAYOUT, batch=7)
-    scores = reader.score_many(
-        [choice(0), choice(1, options=(2, 3), passage=5), choice(2, options=(4,) * 5, passage=0)]
-    )
+    items = [choice(0), choice(1, options=(2, 3), passage=5), choice(2, (4,) * 5, passage=0)]
+    scores = ChoiceReader(choice_model(kind), LAYOUT, batch=7).score_many(items)
     assert [len(s) for s in scores] == [4, 2, 5]
     for found in scores:
         assert np.exp(found).sum() == pytest.approx(1, abs=1e-5)
@@ -87,9 +85,8 @@ def test_neither_padding_nor_company_nor_the_size_of_batches_matters(choice_mode
     items = [choice(n, options=(3, 4, 5)[: 2 + n % 2], passage=10 + 13 * n) for n in range(4)]
     alone = [ChoiceReader(model, LAYOUT, batch=1).score_many([item])[0] for item in items]
     for batch in (3, 64):
-        for one, many in zip(
-            alone, ChoiceReader(model, LAYOUT, batch).score_many(items), strict=True
-        ):
+        together = ChoiceReader(model, LAYOUT, batch).score_many(items)
+        for one, many in zip(alone, together, strict=True):
             np.testing.assert_allclose(one, many, atol=2e-4)
 
 
@@ -104,12 +101,9 @@ def test_training_and_answering_score_alike_where_all_windows_are_read(choice_mo
 
 def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window_once(choice_model):
     torch.manual_seed(0)
-    evidence, present, model = (
-        torch.randn(2, 3, 5, 2),
-        torch.ones(2, 3, 10, dtype=torch.bool),
-        choice_model(),
-    )
-    first, scores = evidence[..., 0], model.scores(evidence, present[..., :5])
+    evidence, present = torch.randn(2, 3, 5, 2), torch.ones(2, 3, 10, dtype=torch.bool)
+    model, first = choice_model(), evidence[..., 0]
+    scores = model.scores(evidence, present[..., :5])
     assert ((first.amin(-1) <= scores) & (scores <= first.amax(-1))).all()
     torch.testing.assert_close(model.scores(evidence.repeat_interleave(2, 2), present), scores)
     torch.testing.assert_close(model.scores(evidence[:, :, :1], present[..., :1]), first[..., 0])
@@ -117,13 +111,10 @@ def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window
 
 def test_the_combination_is_learned(choice_model):
     model = choice_model().train()
-    model(**make_batches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0))[
-        "loss"
-    ].backward()
-    assert all(
-        p.grad.abs().sum() > 0
-        for p in (model.sharpness, model.likeness, model.dense.weight, model.embedding.weight)
-    )
+    batch = make_batches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0)
+    model(**batch)["loss"].backward()
+    for p in (model.sharpness, model.likeness, model.dense.weight, model.embedding.weight):
+        assert p.grad.abs().sum() > 0
     assert all(row.abs().sum() > 0 for row in model.head.weight.grad)
 
 
@@ -142,24 +133,22 @@ def test_a_model_comes_back(choice_model, tmp_path):
 @given(st.lists(st.floats(-20, 20), min_size=1, max_size=6), st.data())
 def test_the_sum_over_sets_is_that_over_all_of_them(values, data):
     size = data.draw(st.integers(1, len(values)))
-    found = float(
-        log_sum_of_sets(torch.tensor([values], dtype=torch.float64), torch.tensor([size]))
-    )
-    sums = [sum(values[i] for i in picked) for picked in combinations(range(len(values)), size)]
+    scores = torch.tensor([values], dtype=torch.float64)
+    sums = [sum(picked) for picked in combinations(values, size)]
+    found = float(log_sum_of_sets(scores, torch.tensor([size])))
     assert found == pytest.approx(np.logaddexp.reduce(sums), abs=1e-9)
 
 
 def test_options_that_are_padding_are_in_no_set(choice_model):
+    def loss(items):
+        batch = make_batches(items, LAYOUT, size=len(items), windows=0)(0)
+        with torch.no_grad():
+            return float(choice_model()(**batch)["loss"])
+
     items = examples(choice(0, options=(3, 4)), choice(1), correct=(0, 1))
-    batch = make_batches(items, LAYOUT, size=2, windows=0)(0)
-    with torch.no_grad():
-        together = float(choice_model()(**batch)["loss"])
-        apart = [
-            float(choice_model()(**make_batches([e], LAYOUT, size=1, windows=0)(0))["loss"])
-            for e in items
-        ]
-    assert together == pytest.approx(np.mean(apart), abs=1e-4)
-    assert apart[0] == pytest.approx(0, abs=1e-5)  # two of two options: there is nothing to choose
+    first, second = loss(items[:1]), loss(items[1:])
+    assert loss(items) == pytest.approx((first + second) / 2, abs=1e-4)
+    assert first == pytest.approx(0, abs=1e-5)  # two of two options: there is nothing to choose
 
 
 # ---- batches
@@ -169,15 +158,13 @@ def test_options_that_are_padding_are_in_no_set(choice_model):
 def test_no_window_is_read_twice_and_the_likeliest_always(windows):
     # a token says where it stands
     (example,) = examples(ChoiceTokens(np.array([99]), (np.array([99]),) * 2, np.arange(70)))
+    layout = replace(LAYOUT, cls=100, sep=101, pad=102)
     for step in range(5):
-        batch = make_batches(
-            [example], replace(LAYOUT, cls=100, sep=101, pad=102), windows=windows
-        )(step)
+        batch = make_batches([example], layout, windows=windows)(step)
         drawn = batch["ids"][0, 0, :, 5].tolist()  # [CLS] question [SEP] option [SEP]
         assert len(drawn) == len(set(drawn)) == min(windows or 99, len(example.windows))
-        assert drawn[: (len(drawn) + 1) // 2] == [
-            w.first for w in example.windows[: (len(drawn) + 1) // 2]
-        ]
+        likeliest = (len(drawn) + 1) // 2
+        assert drawn[:likeliest] == [w.first for w in example.windows[:likeliest]]
 
 
 # ---- scores of multiple choice: what is right, what chance is worth, which option is longest
@@ -197,7 +184,6 @@ def questions(draw):
 
 @given(questions())
 def test_chance_is_the_mean_over_all_sets_of_the_right_size(asked):
-    sets = list(combinations(range(len(asked.options)), len(asked.correct)))
-    assert score_choice(asked, None).set_accuracy == pytest.approx(
-        sum(score_choice(asked, s).set_accuracy for s in sets) / len(sets)
-    )
+    sets = combinations(range(len(asked.options)), len(asked.correct))
+    mean = np.mean([score_choice(asked, some).set_accuracy for some in sets])
+    assert score_choice(asked, None).set_accuracy == pytest.approx(mean)

@@ -2,6 +2,7 @@
 and encoded words are kept."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,6 @@ import pytest
 import torch
 
 from speechssl.artifacts import write_json
-from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
@@ -31,7 +31,7 @@ from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords
 
-from ..files import same_files, write_lines
+from ..files import same_files, write_corpus
 
 WIDTH = 32
 # of places, and of "where"
@@ -41,21 +41,15 @@ PLACES = ("a", "b", "c", "d")
 
 def scored(model, layout, items):
     model.embedding = CodeEmbedding(model.embedding)
-    return AudioWordChoice("", None, ChoiceReader(model, layout), {}).score_all(
-        [EncodedQuestion(*item) for item in items]
-    )
+    system = AudioWordChoice("", None, ChoiceReader(model, layout), {})
+    return system.score_all([EncodedQuestion(*item) for item in items])
 
 
 def audio_words(*words, rng=None):
     """Audio words: what is said, each time a little otherwise."""
-    codes = MEANINGS[list(words)] + (
-        0.1 * rng.normal(size=(len(words), WIDTH)).astype(np.float32) if rng else 0
-    )
-    return AudioWords(
-        codes.astype(np.float32),
-        np.arange(len(words), dtype=float),
-        np.arange(1, len(words) + 1, dtype=float),
-    )
+    noise = 0.1 * rng.normal(size=(len(words), WIDTH)) if rng else 0
+    starts = np.arange(len(words), dtype=float)
+    return AudioWords((MEANINGS[list(words)] + noise).astype(np.float32), starts, starts + 1)
 
 
 class Hearer:
@@ -68,8 +62,7 @@ class Hearer:
 
     def encode(self, record, samples):
         self.count += 1
-        words = self.known[len(samples)]
-        return audio_words(*words, rng=self.rng)
+        return audio_words(*self.known[len(samples)], rng=self.rng)
 
 
 @pytest.fixture
@@ -77,32 +70,20 @@ def spoken(tmp_path):
     """Eight stories, each of which names one place, twice among filler of others; and the audio
     words of all files."""
     root, known = tmp_path / "corpus", {}
-    rows = {"passages": [], "questions": []}
 
-    def record(name, words):
+    def record(name, *words):
         length = 16_000 + len(known)
         known[length] = words
-        write_flac(
-            root / f"train/audio/{name}.flac",
-            np.random.default_rng(length).uniform(-0.5, 0.5, length),
-        )
-        audio = f"train/audio/{name}.flac"
-        return {
-            "id": name,
-            "audio": audio,
-            "seconds": length / 16_000,
-            "text": "x",
-            "speaker": "s",
-            "language": "en",
-        }
+        return {"id": name, "seconds": length / 16_000, "text": "x"}
 
-    options = [record(f"place-{place}", (i,))["audio"] for i, place in enumerate(PLACES)]
+    options = [record(f"place-{place}", i) for i, place in enumerate(PLACES)]
+    audio = [f"train/audio/{option['id']}.flac" for option in options]
+    passages, questions = [], []
     for i in range(8):
-        rows["passages"].append(record(f"p{i}", (5,) * 6 + (i % 4,) * 2 + (5,) * 3))
-        asked = {"passage": f"p{i}", "options": PLACES, "correct": i % 4, "option_audio": options}
-        rows["questions"].append(record(f"q{i}", (4,)) | asked)
-    for kind, records in rows.items():
-        write_lines(root / f"train/{kind}.jsonl", records)
+        passages.append(record(f"p{i}", *(5,) * 6, i % 4, i % 4, *(5,) * 3))
+        asked = {"passage": f"p{i}", "options": PLACES, "correct": i % 4, "option_audio": audio}
+        questions.append(record(f"q{i}", 4) | asked)
+    write_corpus(root, "train", options=options, passages=passages, questions=questions)
     write_json(root / "card.json", {"corpus": "toy"})
     return SimpleNamespace(root=root, hearer=Hearer(known))
 
@@ -110,9 +91,8 @@ def spoken(tmp_path):
 @pytest.fixture
 def start(tmp_path, text_encoder):
     """A SpeechBERT's reader."""
-    model = SpanModel(
-        text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)
-    )
+    embedding = torch.nn.Embedding(SPECIALS, WIDTH)
+    model = SpanModel(text_encoder(max_position_embeddings=128), embedding)
     card = {"what": "SpeechBERT", "licences": {"trained_on": [], "contains": []}}
     save_reader(tmp_path / "speechbert", model, Layout(CLS, SEP, PAD), card)
     return tmp_path / "speechbert"
@@ -126,21 +106,9 @@ def on_audio_words(corpus, out, hearer, start, qa):
         train_choice(o)
 
 
-def options(steps=2, rate=1e-3, save_every=1, **changes):
-    training = TrainingOptions(
-        steps=steps, learning_rate=rate, warmup_steps=1, save_every=save_every, bf16=False
-    )
-    return ChoiceOptions(
-        **{
-            "training": training,
-            "batch": 8,
-            "windows": 0,
-            "window": 6,
-            "stride": 3,
-            "max_question": 8,
-        }
-        | changes
-    )
+def options(steps=2, rate=1e-3, save_every=1):
+    training = TrainingOptions(steps, rate, 1, save_every=save_every, bf16=False)
+    return ChoiceOptions(training, batch=8, windows=0, window=6, stride=3, max_question=8)
 
 
 @pytest.mark.slow
@@ -148,24 +116,16 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     out = tmp_path / "out"
     on_audio_words(spoken.root, out, spoken.hearer, start, options(40, 4e-3, 100))
     model, layout, card = load_choice(out)
-    assert (layout.cls, layout.sep, layout.pad, model.embedding.num_embeddings) == (
-        CLS,
-        SEP,
-        PAD,
-        SPECIALS,
-    )
+    assert (layout.cls, layout.sep, layout.pad) == (CLS, SEP, PAD)
+    assert model.embedding.num_embeddings == SPECIALS
     assert card["what"] == "multiple choice on audio words"
     assert card["speechbert"] == spoken.hearer.card
     assert (card["examples"], card["left_out"]) == (8, 0)
     assert not (out / "codes").exists()
     rng = np.random.default_rng(9)  # said anew
+    heard = partial(audio_words, rng=rng)
     asked = [
-        (
-            audio_words(4, rng=rng),
-            [audio_words(o, rng=rng) for o in range(4)],
-            audio_words(5, 5, i, i, 5, 5, 5, 5, rng=rng),
-        )
-        for i in range(4)
+        (heard(4), [heard(o) for o in range(4)], heard(5, 5, i, i, 5, 5, 5, 5)) for i in range(4)
     ]
     assert [choose_options(s, 1) for s in scored(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
     count = spoken.hearer.count
@@ -195,11 +155,10 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
 
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
     """The table of codes gives what a model with these vectors as its embedding gives."""
-    codes = encode_recordings(
-        spoken.hearer, find_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes"
-    )
+    data = load_corpus(spoken.root, "train")
+    codes = encode_recordings(spoken.hearer, find_recordings(data), tmp_path / "codes")
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
-    table, examples, left_out = make_code_examples(load_corpus(spoken.root, "train"), codes, layout)
+    table, examples, left_out = make_code_examples(data, codes, layout)
     assert len(examples) == 8
     assert not left_out
     assert len(table) == sum(map(len, codes.values()))
@@ -207,22 +166,20 @@ def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_pa
     assert np.allclose(table[first.passage - SPECIALS], codes["p0"])
     assert np.allclose(table[first.question - SPECIALS], codes["q0"])
     torch.manual_seed(0)
-    model = ChoiceModel(
-        text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)
-    ).eval()
-    whole = torch.nn.Embedding.from_pretrained(torch.cat([model.embedding.weight.detach(), table]))
-    model.embedding = CodeEmbedding(model.embedding)
-    model.embedding.codes = table
-    one = ChoiceReader(model, layout).score_many([e.choice for e in examples])
-    model.embedding = whole
-    other = ChoiceReader(model, layout).score_many([e.choice for e in examples])
-    assert np.allclose(one, other, atol=1e-5)
+    embedding = torch.nn.Embedding(SPECIALS, WIDTH)
+    model = ChoiceModel(text_encoder(max_position_embeddings=128), embedding).eval()
+    coded = CodeEmbedding(embedding)
+    coded.codes = table
+    whole = torch.nn.Embedding.from_pretrained(torch.cat([embedding.weight.detach(), table]))
+    scores = []
+    for model.embedding in (coded, whole):
+        scores += [ChoiceReader(model, layout).score_many([e.choice for e in examples])]
+    assert np.allclose(*scores, atol=1e-5)
 
 
 def test_the_likest_windows_come_first_and_what_is_everywhere_does_not_count():
     passage = MEANINGS[[5, 5, 5, 5, 5, 5, 2, 2, 5, 5, 5, 5]]
     every = windows(12, 4, 4)
     assert sort_by_similarity(MEANINGS[[5, 2]], passage, every)[0] == every[1]
-    assert sort_by_similarity(MEANINGS[[5]], passage, every) == tuple(
-        every
-    )  # alike: in their order
+    # alike: in their order
+    assert sort_by_similarity(MEANINGS[[5]], passage, every) == tuple(every)

@@ -8,13 +8,11 @@ from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
 from speechssl.pretrain.options import Contrast, Convolutions
 from speechssl.pretrain.run import PRESETS, fill_in
 
-TINY = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "conv_dim": (16,) * 7,
-}
+from ..conftest import SIZES
+
+TINY = SIZES | {"conv_dim": (16,) * 7}
+
+
 TINY |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 STABLE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 BASE = PRESETS["wav2vec2"]["base"]
@@ -27,10 +25,8 @@ def contrast(**given):
 
 
 HEADS = contrast(codebooks=2, entries=6, width=12, diversity=0.3)
-QUIET = dict.fromkeys(
-    ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"),
-    0.0,
-)
+DROPOUTS = "hidden_dropout attention_dropout activation_dropout feat_proj_dropout layerdrop"
+QUIET = dict.fromkeys(DROPOUTS.split(), 0.0)
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +46,6 @@ def wav2vec2(tmp_path_factory):
     """The folder of a wav2vec 2.0 with its heads."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("wav2vec2")
-    save_pretraining(
-        Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE)), HEADS, CONVOLUTIONS),
-        folder,
-    )
+    model = Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE))
+    save_pretraining(Wav2Vec2Pretraining(model, HEADS, CONVOLUTIONS), folder)
     return str(folder)

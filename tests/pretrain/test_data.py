@@ -32,22 +32,23 @@ from speechssl.timing import FrameGrid
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import Features
 
-from ..files import refused, untouched
+from ..files import refused, untouched, write_lines
 
 GRID = FrameGrid(16_000, 320, 400)
 LENGTHS = (16_000, 24_000)
 
 
+def labelled(lengths, samples):
+    """Each frame labelled by its number in the whole corpus."""
+    frames = [GRID.frames(n) for n in lengths]
+    bounds, labels = np.cumsum([0, *frames]), np.arange(sum(frames), dtype=np.int16)
+    return LabelledAudio(samples.astype(np.int16), np.cumsum([0, *lengths]), labels, bounds)
+
+
 def data():
-    """Speech that is as loud as speech, each frame labelled by where it is."""
-    rng, frames = np.random.default_rng(0), [GRID.frames(n) for n in LENGTHS]
-    samples = (3000 * rng.standard_normal(sum(LENGTHS)) + 500).astype(np.int16)
-    return LabelledAudio(
-        samples,
-        np.cumsum([0, *LENGTHS]),
-        np.arange(sum(frames), dtype=np.int16),
-        np.cumsum([0, *frames]),
-    )
+    """Speech that is as loud as speech."""
+    rng = np.random.default_rng(0)
+    return labelled(LENGTHS, 3000 * rng.standard_normal(sum(LENGTHS)) + 500)
 
 
 MASKS = Masks(0.65, 10)
@@ -78,11 +79,8 @@ def test_labels_and_clean_samples_are_those_of_the_undistorted_signal(normalise)
     plain, distort = cropper(normalise=normalise)(3), Halves()
     noisy = cropper(normalise=normalise, distort=distort, clean=True, horizon=4)(3)
     assert [key for key, _ in distort.asked] == [(5, 3, row) for row in range(8)]
-    assert (
-        set(plain)
-        == {"samples", "labels", "mask"}
-        == set(noisy) - {"domains", "progress", "step", "clean_samples"}
-    )
+    assert set(plain) == {"samples", "labels", "mask"}
+    assert set(noisy) == {*plain, "domains", "progress", "step", "clean_samples"}
     assert torch.equal(plain["samples"][::2], noisy["samples"][::2])
     assert torch.equal(noisy["clean_samples"], plain["samples"])
     assert noisy["clean_samples"].dtype == torch.float32
@@ -90,12 +88,12 @@ def test_labels_and_clean_samples_are_those_of_the_undistorted_signal(normalise)
     assert torch.equal(noisy["mask"], plain["mask"])
     assert noisy["domains"].tolist() == [0, 1] * 4
     # a recording that was scaled as a whole is normalised to what it was
+    turned, straight = (
+        made["samples"][1::2] - made["samples"][1::2].mean(1, keepdim=True)
+        for made in (noisy, plain)
+    )
     scale = 1.0 if normalise else 1.75
-    centred = [
-        samples - samples.mean(1, keepdim=True)
-        for samples in (noisy["samples"][1::2], plain["samples"][1::2])
-    ]
-    torch.testing.assert_close(centred[0], -scale * centred[1], atol=2e-4, rtol=2e-4)
+    torch.testing.assert_close(turned, -scale * straight, atol=2e-4, rtol=2e-4)
 
 
 def normalised_recordings(corpus):
@@ -147,9 +145,8 @@ def test_schedules_run_over_the_updates_reach_their_end_and_stay_there(accumulat
     assert expected[-2 * accumulation :].tolist() == [1] * 2 * accumulation
     assert [progress for _, progress in distort.asked] == pytest.approx(expected)
     assert [batch["progress"].item() for batch in made] == pytest.approx(expected)
-    assert [batch["step"].item() for batch in made] == np.repeat(
-        np.arange(updates + 2), accumulation
-    ).tolist()
+    steps = np.repeat(np.arange(updates + 2), accumulation)
+    assert [batch["step"].item() for batch in made] == steps.tolist()
     # the batches of an update are different ones
     assert len({key for key, _ in distort.asked}) == len(made)
     # what processes do not divide
@@ -175,18 +172,6 @@ def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
         assert made["samples"].shape == plain["samples"].shape
     assert 0.25 < min(shares) < 0.4
     assert max(shares) > 0.9
-
-
-def corpus(lengths):
-    """Random samples; a label is the number of its frame in the whole corpus."""
-    frames = [GRID.frames(n) for n in lengths]
-    samples = np.random.default_rng(0).integers(-3000, 3000, sum(lengths)).astype(np.int16)
-    return LabelledAudio(
-        samples,
-        np.cumsum([0, *lengths]),
-        np.arange(sum(frames)).astype(np.int16),
-        np.cumsum([0, *frames]),
-    )
 
 
 # ---- some shorter
@@ -233,7 +218,7 @@ def test_the_processes_can_share_every_batch_and_usual_numbers_of_them_change_no
     st.lists(st.integers(0, 80_000), min_size=1, max_size=8), st.integers(0, 99), st.integers(1, 9)
 )
 def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(lengths, step, crops):
-    data = corpus(lengths)
+    data = labelled(lengths, np.random.default_rng(0).integers(-3000, 3000, sum(lengths)))
     make = Cropper(data, GRID, MASKS, Batches(crops, 3.0), seed=1, normalise=False)
     if max(map(GRID.frames, lengths)) < 100:
         assert not make._buckets
@@ -247,11 +232,10 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
         assert np.array_equal(labels, np.arange(labels[0], labels[0] + frames))
         of = int(np.searchsorted(bounds, labels[0], side="right")) - 1
         start = data.sample_bounds[of] + (labels[0] - bounds[of]) * GRID.hop
+        stop = start + len(samples)
         assert labels[-1] < bounds[of + 1]
-        assert start + len(samples) <= data.sample_bounds[of + 1]
-        assert np.array_equal(
-            samples, data.samples[start : start + len(samples)] / np.float32(32768)
-        )
+        assert stop <= data.sample_bounds[of + 1]
+        assert np.array_equal(samples, data.samples[start:stop] / np.float32(32768))
 
 
 # ---- recordings and targets
@@ -271,28 +255,11 @@ def of(function):
     return Features("toy", GRID, lambda samples: iter([function(samples)]))
 
 
-def teacher(anchors=None):
-    return TrainingRecording(
-        "p", Path("p.flac"), Path("p.flac"), None if anchors is None else np.array(anchors)
-    )
-
-
-def teachers(root):
-    return training_data(root).recordings
-
-
 def targets(root, out, function=features, book=BOOK):
-    """Everything packed and labelled beside `out`; the folder of the labels."""
-    packed, found = pack_audio(training_data(root), out), out.parent / "targets"
-    write_targets(
-        teachers(root),
-        found,
-        GRID,
-        of(function),
-        book,
-        packed,
-        {"corpus": training_data(root).hash},
-    )
+    """Everything packed and labelled beside `out`."""
+    data, found = training_data(root), out.parent / "targets"
+    packed, about = pack_audio(data, out), {"corpus": data.hash}
+    write_targets(data.recordings, found, GRID, of(function), book, packed, about)
     return LabelledAudio.load(packed, found)
 
 
@@ -310,19 +277,18 @@ def test_a_frame_is_read_in_the_same_phone(durations, count):
     there = GRID.frames(int(anchors[-1, 1] * 16_000))
     if there == 0:
         return
-    found = teacher(anchors).align_frames(GRID, count, there)
+    recording = TrainingRecording("p", Path("p.flac"), Path("p.flac"), anchors)
+    found = recording.align_frames(GRID, count, there)
     assert (np.diff(found) >= 0).all()
     assert found.min() >= 0
     assert found.max() < there
     half = 0.011  # seconds: the teacher's middle is at most half a frame from the point meant
     for own, other in enumerate(found):
-        here = (own * 320 + 200) / 16_000
+        here, read = (own * 320 + 200) / 16_000, (other * 320 + 200) / 16_000
         if not (0 < other < there - 1 and here < anchors[-1, 0]):
             continue
         phone = int(np.searchsorted(anchors[:, 0], here, side="right")) - 1
-        assert (
-            anchors[phone, 1] - half <= (other * 320 + 200) / 16_000 <= anchors[phone + 1, 1] + half
-        )
+        assert anchors[phone, 1] - half <= read <= anchors[phone + 1, 1] + half
 
 
 # ---- teachers of a corpus
@@ -330,15 +296,11 @@ def test_a_frame_is_read_in_the_same_phone(durations, count):
 
 def with_reference(root):
     """A second reading of p1, a quarter slower, and what it says."""
-    write_flac(
-        root / "train/reference/p1.flac", np.random.default_rng(5).uniform(-0.5, 0.5, 30_154)
-    )
-    row = {
-        "id": "p1",
-        "audio": "train/reference/p1.flac",
-        "anchors": [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]],
-    }
-    (root / "train/reference.jsonl").write_text(json.dumps(row) + "\n")
+    samples = np.random.default_rng(5).uniform(-0.5, 0.5, 30_154)
+    write_flac(root / "train/reference/p1.flac", samples)
+    anchors = [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]]
+    row = {"id": "p1", "audio": "train/reference/p1.flac", "anchors": anchors}
+    write_lines(root / "train/reference.jsonl", [row])
 
 
 # ---- files
@@ -358,7 +320,7 @@ def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
         labels = data.labels[data.label_bounds[i] : data.label_bounds[i + 1]]
         assert np.array_equal(labels, BOOK.assign(features(audio)))
     slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
-    mapped = teachers(root)[1].align_frames(GRID, GRID.frames(24_123), len(slow))
+    mapped = training_data(root).recordings[1].align_frames(GRID, GRID.frames(24_123), len(slow))
     assert np.array_equal(data.labels[slice(*data.label_bounds[1:3])], slow[mapped])
 
 

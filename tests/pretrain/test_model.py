@@ -4,6 +4,7 @@ beside the encoder."""
 import copy
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -69,20 +70,15 @@ def hubert_model(encoder, clusters=3, visible_weight=1.0, penalty=10.0, auxiliar
 
 
 def toy_batch(seed=0):
-    """Two sounds that alternate, labelled by which it is, and half the frames hidden."""
-    rng = np.random.default_rng(seed)
+    """Three sounds that alternate, labelled by which it is, and half the frames hidden."""
+    rng, at = np.random.default_rng(seed), np.arange(GRID.samples_for(50))
     labels = np.repeat(rng.integers(0, 3, (4, 10)), 5, axis=1)
-    tones = np.sin(np.arange(GRID.samples_for(50)) * np.array([0.05, 0.4, 1.2])[:, None])
-    owner = np.clip((np.arange(GRID.samples_for(50)) - GRID.offset) // GRID.hop, 0, 49)
-    samples = tones[labels[:, owner], np.arange(len(owner))] + 0.05 * rng.standard_normal(
-        (4, len(owner))
-    )
-    mask = np.stack([span_mask(rng, 50, 0.5, 5) for _ in range(4)])
-    return {
-        "samples": torch.from_numpy(samples).float(),
-        "labels": torch.from_numpy(labels),
-        "mask": torch.from_numpy(mask),
-    }
+    tones = np.sin(at * np.array([0.05, 0.4, 1.2])[:, None])
+    owner = np.clip((at - GRID.offset) // GRID.hop, 0, 49)
+    samples = tones[labels[:, owner], at] + 0.05 * rng.standard_normal((4, len(at)))
+    mask = torch.from_numpy(np.stack([span_mask(rng, 50, 0.5, 5) for _ in range(4)]))
+    made = {"samples": torch.from_numpy(samples).float(), "labels": torch.from_numpy(labels)}
+    return made | {"mask": mask}
 
 
 @pytest.mark.parametrize("visible_weight", [0.0, 1.0])
@@ -124,10 +120,8 @@ def test_frames_without_a_label_do_not_count(quiet):
 
 
 def same(a, b):
-    return all(
-        torch.equal(x, y)
-        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
+    a, b = a.state_dict(), b.state_dict()
+    return len(a) == len(b) and all(map(torch.equal, a.values(), b.values()))
 
 
 FIVE = contrast(codebooks=2, entries=5, width=16, dropout=0.0)
@@ -135,15 +129,10 @@ FREE = Convolutions(feature_penalty=0.0, gradient_scale=1.0)
 
 
 def config(norm="layer"):
-    heads = {
-        "num_codevector_groups": 2,
-        "num_codevectors_per_group": 5,
-        "codevector_dim": 16,
-        "proj_codevector_dim": 16,
-    }
-    return Wav2Vec2Config(
-        **QUIET | TINY | heads, feat_extract_norm=norm, do_stable_layer_norm=norm == "layer"
-    )
+    heads = {"num_codevector_groups": 2, "num_codevectors_per_group": 5}
+    heads |= {"codevector_dim": 16, "proj_codevector_dim": 16}
+    norms = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
+    return Wav2Vec2Config(**QUIET | TINY | heads | norms)
 
 
 def pair(norm="layer", convolutions=FREE):
@@ -158,20 +147,14 @@ def pair(norm="layer", convolutions=FREE):
 
 def inputs(rows=3, frames=50, seed=0, negatives=7):
     rng = np.random.default_rng(seed)
-    samples = torch.from_numpy(
-        rng.standard_normal((rows, GRID.samples_for(frames))).astype(np.float32)
-    )
-    samples *= torch.linspace(0, 6, samples.shape[1]).sin() + 1.1  # not all frames alike
+    samples = rng.standard_normal((rows, GRID.samples_for(frames))).astype(np.float32)
+    samples *= np.sin(np.linspace(0, 6, samples.shape[1], dtype=np.float32)) + 1.1  # not all alike
     mask = np.zeros((rows, frames), bool)
     for row in mask:
         row[rng.choice(frames, 20, replace=False)] = True
-    drawn = torch.from_numpy(draw_negatives(rng, rows, 20, negatives))
-    return {
-        "samples": samples,
-        "mask": torch.from_numpy(mask),
-        "negatives": drawn,
-        "temperature": torch.tensor(1.3),
-    }
+    made = {"samples": samples, "mask": mask, "negatives": draw_negatives(rng, rows, 20, negatives)}
+    made = {name: torch.from_numpy(value) for name, value in made.items()}
+    return made | {"temperature": torch.tensor(1.3)}
 
 
 def in_frames(made):
@@ -195,11 +178,8 @@ def fixed_noise(monkeypatch):
         def gumbel_softmax(logits, tau=1, hard=False, dim=-1):
             here = noise if logits.numel() == noise.numel() else noise[mask]
             soft = ((logits + here.reshape(logits.shape)) / tau).softmax(dim)
-            return (
-                functional.one_hot(soft.argmax(-1), 5).float() - soft.detach() + soft
-                if hard
-                else soft
-            )
+            chosen = functional.one_hot(soft.argmax(-1), 5).float()
+            return chosen - soft.detach() + soft if hard else soft
 
         monkeypatch.setattr(functional, "gumbel_softmax", gumbel_softmax)
         return noise
@@ -208,16 +188,25 @@ def fixed_noise(monkeypatch):
 
 
 def gradients(model, loss):
+    """By transformers' names."""
     model.zero_grad()
     loss.backward()
-    renamed = {
-        name.replace("encoder.", "wav2vec2.", 1) if name.startswith("encoder.") else name: p
-        for name, p in model.named_parameters()
-    }
-    return {name: p.grad for name, p in renamed.items() if p.grad is not None}
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {re.sub(r"^encoder\.", "wav2vec2.", name): grad for name, grad in found.items()}
+
+
+def check_gradients(found, expected, **bounds):
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        assert torch.allclose(found[name], gradient, **bounds), name
 
 
 # ---- the loss
+
+
+def of_transformers(theirs, made):
+    given = {"mask_time_indices": made["mask"], "sampled_negative_indices": in_frames(made)}
+    return theirs(made["samples"], **given)
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
@@ -226,27 +215,16 @@ def test_loss_and_gradients_are_those_of_transformers(norm, fixed_noise):
     made = inputs()
     fixed_noise(made["mask"])
     theirs.set_gumbel_temperature(1.3)
-    expected = theirs(
-        made["samples"], mask_time_indices=made["mask"], sampled_negative_indices=in_frames(made)
-    )
+    expected = of_transformers(theirs, made)
     found, hidden = ours(**made), int(made["mask"].sum())
-    assert found["contrastive_loss"].item() == pytest.approx(
-        expected.contrastive_loss.item() / hidden, rel=1e-5
-    )
+    contrastive = expected.contrastive_loss.item() / hidden
+    assert found["contrastive_loss"].item() == pytest.approx(contrastive, rel=1e-5)
     diversity = (found["loss"] - found["contrastive_loss"]) / FIVE.diversity
     assert diversity.item() == pytest.approx(expected.diversity_loss.item() / hidden, abs=2e-5)
     assert found["loss"].item() == pytest.approx(expected.loss.item() / hidden, rel=1e-5)
     right, mine = gradients(theirs, expected.loss / hidden), gradients(ours, found["loss"])
-    assert right.keys() == mine.keys()
     assert len(mine) > 40
-    for name, gradient in right.items():
-        torch.testing.assert_close(
-            mine[name],
-            gradient,
-            atol=2e-5,
-            rtol=2e-3,
-            msg=lambda text, name=name: f"{name}: {text}",
-        )
+    check_gradients(mine, right, atol=2e-5, rtol=2e-3)
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
@@ -255,29 +233,18 @@ def test_hard_choices_are_those_of_transformers_where_negatives_equal_the_positi
     theirs.eval(), ours.eval()
     made = inputs(negatives=40)
     with torch.no_grad():
-        expected = theirs(
-            made["samples"],
-            mask_time_indices=made["mask"],
-            sampled_negative_indices=in_frames(made),
-        )
-        found = ours(**made)
-        codes = ours.quantise(
-            ours.encoder.feature_extractor(made["samples"]).transpose(1, 2)[made["mask"]]
-        ).codes
+        expected, found = of_transformers(theirs, made), ours(**made)
+        features = ours.encoder.feature_extractor(made["samples"]).transpose(1, 2)[made["mask"]]
+        codes = ours.quantise(features).codes.unflatten(0, (3, 20))
     of_negatives = torch.stack(
-        [
-            row[chosen]
-            for row, chosen in zip(codes.unflatten(0, (3, 20)), made["negatives"], strict=True)
-        ]
+        [row[some] for row, some in zip(codes, made["negatives"], strict=True)]
     )
-    again = (of_negatives == codes.view(3, 20, 1, 2)).all(-1)
+    again = (of_negatives == codes[:, :, None]).all(-1)
     assert 0.02 < again.float().mean() < 0.9  # negatives that are the positive once more
-    assert found["contrastive_loss"].item() == pytest.approx(
-        expected.contrastive_loss.item() / 60, rel=1e-5
-    )
-    assert found["code_perplexity"].item() * 2 == pytest.approx(
-        expected.codevector_perplexity.item(), abs=1e-3
-    )
+    contrastive = expected.contrastive_loss.item() / 60
+    assert found["contrastive_loss"].item() == pytest.approx(contrastive, rel=1e-5)
+    perplexity = expected.codevector_perplexity.item()
+    assert found["code_perplexity"].item() * 2 == pytest.approx(perplexity, abs=1e-3)
 
 
 def test_the_gradient_into_the_convolutions_is_a_tenth(fixed_noise):
@@ -295,16 +262,11 @@ def test_targets_of_distorted_speech_are_those_of_the_clean(fixed_noise):
     _, ours = pair()
     made, clean = inputs(), inputs(seed=1)["samples"]
     fixed_noise(made["mask"])
-    quantised = []
-    quantise = ours.quantise
-    ours.quantise = lambda features, temperature: (
-        quantised.append(features) or quantise(features, temperature)
-    )
+    quantised, quantise = [], ours.quantise
+    ours.quantise = lambda features, tau: quantised.append(features) or quantise(features, tau)
     found, plain = ours(**made, clean_samples=clean), ours(**made)
-    expected = (
-        ours.encoder.feature_extractor(clean).transpose(1, 2)[made["mask"]].unflatten(0, (3, -1))
-    )
-    torch.testing.assert_close(quantised[0], expected)
+    expected = ours.encoder.feature_extractor(clean).transpose(1, 2)[made["mask"]]
+    torch.testing.assert_close(quantised[0], expected.unflatten(0, (3, -1)))
     assert quantised[0].requires_grad
     assert not torch.equal(quantised[0], quantised[1])
     assert found["contrastive_loss"] != plain["contrastive_loss"]
@@ -321,6 +283,7 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
     noise = fixed_noise(made["mask"])
     whole = ours(**made)
     expected, sent = gradients(ours, whole["loss"]), [[], []]
+    monkeypatch.setattr(room, "processes", lambda: 2)
 
     def play(mean):
         losses = []
@@ -328,7 +291,6 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
             half = {name: x[number::2] if x.ndim else x for name, x in made.items()}
             fixed_noise(half["mask"], noise[number::2])
             calls = iter(range(100))
-            monkeypatch.setattr(room, "processes", lambda: 2)
             monkeypatch.setattr(
                 room, "mean_of_processes", lambda x, n=number, c=calls: mean(n, next(c), x)
             )
@@ -339,25 +301,12 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
     play(lambda number, call, x: sent[number].append(x.detach().clone()) or x)
     means = [(a + b) / 2 for a, b in zip(*sent, strict=True)]
     assert len(means) > 4
-    found = play(lambda number, call, x: means[call])
-    for name in (
-        "loss",
-        "contrastive_loss",
-        "contrastive_accuracy",
-        "code_perplexity",
-        "feature_penalty",
-    ):
-        torch.testing.assert_close(
-            (found[0][name] + found[1][name]) / 2, whole[name], atol=1e-5, rtol=1e-4
-        )
-    for name, gradient in gradients(ours, (found[0]["loss"] + found[1]["loss"]) / 2).items():
-        torch.testing.assert_close(
-            gradient,
-            expected[name],
-            atol=1e-5,
-            rtol=1e-4,
-            msg=lambda text, name=name: f"{name}: {text}",
-        )
+    one, other = play(lambda number, call, x: means[call])
+    for name, value in whole.items():
+        if name in ("loss", "feature_penalty", "code_perplexity") or "contrastive" in name:
+            torch.testing.assert_close((one[name] + other[name]) / 2, value, atol=1e-5, rtol=1e-4)
+    found = gradients(ours, (one["loss"] + other["loss"]) / 2)
+    check_gradients(found, expected, atol=1e-5, rtol=1e-4)
 
 
 # ---- batches
@@ -366,9 +315,8 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
 def crops(frames=100, **changes):
     samples = np.random.default_rng(0).integers(-3000, 3000, 90_000).astype(np.int16)
     bounds = np.cumsum([0, GRID.frames(40_000), GRID.frames(50_000)])
-    data = LabelledAudio(
-        samples, np.array([0, 40_000, 90_000]), np.zeros(bounds[-1], np.int16), bounds
-    )
+    labels, cuts = np.zeros(bounds[-1], np.int16), np.array([0, 40_000, 90_000])
+    data = LabelledAudio(samples, cuts, labels, bounds)
     return Cropper(data, GRID, Masks(0.65, 10), Batches(4, frames / 50), **changes)
 
 
@@ -383,10 +331,8 @@ def test_all_others_are_drawn_alike():
 def test_the_temperature_counts_updates_not_batches():
     fast = contrast(temperature_decay=0.5, temperature_floor=0.4)
     make = ContrastiveBatches(crops(), fast, accumulation=2)
-    assert [make(step)["temperature"].item() for step in range(6)] == pytest.approx(
-        [2, 2, 1, 1, 0.5, 0.5]
-    )
-    assert make(9)["temperature"].item() == pytest.approx(0.4)
+    found = [make(step)["temperature"].item() for step in (0, 1, 2, 3, 4, 5, 9)]
+    assert found == pytest.approx([2, 2, 1, 1, 0.5, 0.5, 0.4])
     assert temperature(contrast(), 100_000) == pytest.approx(2 * 0.999995**100_000)
     assert temperature(contrast(), 10**6) == 0.5
 
@@ -426,18 +372,15 @@ def test_transformers_reads_what_is_saved(model, folder):
 # ---- auxiliary losses: a teacher that is no part of the student, and an adversary whose gradient
 # makes a domain unlearnt
 
-ADVERSARY = Adversary(
-    domain_adversary="binary", domain_adversary_schedule="constant", domain_adversary_width=8
-)
+ADVERSARY = Adversary("binary", domain_adversary_schedule="constant", domain_adversary_width=8)
+
+
 MASK = torch.zeros(4, 6, dtype=torch.bool)
 
 
-def batch(domains=(0, 1, 2, 0), progress=0.5, step=0):
-    return {
-        "domains": torch.tensor(domains),
-        "progress": torch.tensor(progress),
-        "step": torch.tensor(step),
-    }
+def batch(progress=0.5, step=0):
+    made = {"domains": (0, 1, 2, 0), "progress": progress, "step": step}
+    return {name: torch.tensor(value) for name, value in made.items()}
 
 
 def layers(seed=0, count=3):
@@ -485,21 +428,20 @@ def test_the_classifier_learns_and_the_encoder_gets_minus_lambda_of_it(labels):
 
 @pytest.mark.parametrize("step", [0, 7])
 def test_alternating_trains_the_classifier_in_even_steps_and_the_encoder_in_odd_ones(step):
-    model, hidden = adversary(mode="alternating", weight=0.4), layers()
-    found = model(hidden, MASK, batch(step=step))
-    into, *own = gradient(found["loss"], hidden[2], *model.classifier.parameters())
-    reference, plain = layers(), adversary(weight=0.4)
-    expected = gradient(
-        plain(reference, MASK, batch())["loss"], reference[2], *plain.classifier.parameters()
-    )
+    def gradients(model):
+        hidden = layers()
+        loss = model(hidden, MASK, batch(step=step))["loss"]
+        return gradient(loss, hidden[2], *model.classifier.parameters())
+
+    into, *own = gradients(adversary(mode="alternating", weight=0.4))
+    expected, *theirs = gradients(adversary(weight=0.4))
     if step % 2:
         # not zero, by which an optimiser would still let momentum and decay move it
         assert own == [None] * 4
-        torch.testing.assert_close(into, expected[0])
+        torch.testing.assert_close(into, expected)
     else:
         assert into is None
-        for ours, theirs in zip(own, expected[1:], strict=True):
-            torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(own, theirs)
 
 
 # ---- the clean teacher, and what is added
@@ -519,30 +461,25 @@ def states(model, samples, mask=None):
 def test_the_distance_is_in_variances_and_of_all_layers(quiet):
     """By hand; what the teacher's mean would get is 1."""
     teacher, student = CleanTeacher(quiet()), states(quiet(), speech(1))
-    wanted, seen = states(quiet().eval(), speech()), ~HIDDEN
-    parts = [
-        (student[i][seen] - wanted[i][seen]).square().mean()
-        / wanted[i][seen].var(0, unbiased=False).mean()
-        for i in range(3)
-    ]
+    wanted, seen, parts = states(quiet().eval(), speech()), ~HIDDEN, []
+    for own, other in zip(student, wanted, strict=True):
+        variance = other[seen].var(0, unbiased=False).mean()
+        parts.append((own[seen] - other[seen]).square().mean() / variance)
     found = teacher(student, HIDDEN, {"clean_samples": speech()})
     torch.testing.assert_close(found["loss"], sum(parts) / 3)
     means = [w[seen].mean(0).expand_as(w) for w in wanted]
-    assert teacher(means, HIDDEN, {"clean_samples": speech()})["loss"].item() == pytest.approx(
-        1.0, abs=1e-5
-    )
+    of_means = teacher(means, HIDDEN, {"clean_samples": speech()})["loss"].item()
+    assert of_means == pytest.approx(1.0, abs=1e-5)
 
 
 def test_hidden_frames_do_not_count(quiet):
-    teacher, student = (
-        CleanTeacher(quiet()),
-        [x.detach().requires_grad_() for x in states(quiet(), speech(1))],
-    )
-    teacher(student, HIDDEN, {"clean_samples": speech()})["loss"].backward()
+    teacher, clean = CleanTeacher(quiet()), {"clean_samples": speech()}
+    student = [x.detach().requires_grad_() for x in states(quiet(), speech(1))]
+    teacher(student, HIDDEN, clean)["loss"].backward()
     assert student[2].grad[HIDDEN].abs().max() == 0
     assert student[2].grad[~HIDDEN].abs().min(1)[0].max() > 0
     student[2].grad = None
-    nothing = teacher(student, torch.ones_like(HIDDEN), {"clean_samples": speech()})["loss"]
+    nothing = teacher(student, torch.ones_like(HIDDEN), clean)["loss"]
     nothing.backward()
     assert nothing == 0
     assert student[2].grad.abs().max() == 0

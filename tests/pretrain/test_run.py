@@ -32,15 +32,17 @@ from speechssl.pretrain.run import continue_pretraining, make_distortions, pretr
 from ..files import read_lines, untouched
 
 TRAINING = TrainingOptions(5, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False)
-NOISY = Distortion(
-    distort="g+b", distorted=(0.5, 0.9), snr_range=(5.0, 10.0), snr_range_end=(0.0, 5.0)
-)
+NOISY = Distortion("g+b", distorted=(0.5, 0.9), snr_range=(5.0, 10.0), snr_range_end=(0.0, 5.0))
+
+
 CLEAN = {"distortion": Distortion()}
 COMMON = {"training": TRAINING, "batches": Batches(4, 0.4), "distortion": NOISY}
 BOTH = {
     "distillation": Distillation(2.0),
     "adversary": Adversary("multi", domain_adversary_width=8),
 }
+
+
 LAYER_1 = Targets(layer=1, clusters=6)
 
 
@@ -54,12 +56,8 @@ def pretrain(o):
 
 
 def hubert_options(source, out, start, **changes):
-    made = {
-        "targets": LAYER_1,
-        "prediction": Prediction(1.0, 8),
-        "masks": Masks(0.5, 4),
-        "convolutions": Convolutions(10.0, 1.0),
-    }
+    made = {"targets": LAYER_1, "prediction": Prediction(1.0, 8), "masks": Masks(0.5, 4)}
+    made |= {"convolutions": Convolutions(10.0, 1.0)}
     return Continue(source=source, out=out, start=start, **COMMON | made | changes)
 
 
@@ -71,21 +69,18 @@ def wav2vec2_options(source, out, start, **changes):
 def curve(out):
     """Step -> what was logged of it. The last lines count: those of a run that was killed come
     before."""
-    rows = read_lines(out / "checkpoints/log.jsonl")
-    drop = ("epoch", "seconds", "peak_gb", "gpu_gb")
-    return {
-        row["step"]: {k: v for k, v in row.items() if k not in drop}
-        for row in rows
-        if "loss" in row
-    }
+    rows = [row for row in read_lines(out / "checkpoints/log.jsonl") if "loss" in row]
+    for row in rows:
+        for name in ("epoch", "seconds", "peak_gb", "gpu_gb"):
+            row.pop(name, None)
+    return {row["step"]: row for row in rows}
 
 
-def same_files(a, b, *names):
+def same_weights(a, b, *names):
     for name in names:
         left, right = (load_file(folder / name) for folder in (a, b))
-        assert left.keys() == right.keys() and all(
-            torch.equal(value, right[key]) for key, value in left.items()
-        ), name
+        assert left.keys() == right.keys()
+        assert all(torch.equal(value, right[key]) for key, value in left.items()), name
 
 
 # ---- recordings of many lengths
@@ -136,10 +131,12 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(
 ):
     kind, changes, at = KINDS[name]
     start, root = request.getfixturevalue(kind), mini_corpus()
-    options = hubert_options if kind == "hubert" else wav2vec2_options
+    options, files = wav2vec2_options, ["encoder/model.safetensors"]
+    files.append("checkpoints/checkpoint-5/model.safetensors")
     if name == "hubert":
         config = HubertModel.from_pretrained(start).config
         monkeypatch.setattr(iteration, "_load_hubert", lambda o: (HubertModel(config), True))
+        options, files = hubert_options, [*files, f"encoder/{LABEL_HEAD}"]
     whole, killed = tmp_path / "whole", tmp_path / "apart" / "killed"
     expected = pretrain(options(root, whole, start, **changes)).hash
     with dies_at(Cropper, at):
@@ -148,18 +145,10 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(
     assert pretrain(options(root, killed, start, **changes)).hash == expected
     assert curve(whole) == curve(killed)
     assert list(curve(whole)) == [1, 2, 3, 4, 5]
-    heads = (f"encoder/{LABEL_HEAD}",) if kind == "hubert" else ()
-    same_files(
-        whole,
-        killed,
-        "encoder/model.safetensors",
-        "checkpoints/checkpoint-5/model.safetensors",
-        *heads,
-    )
-    wanted = {"distillation": "distillation" in changes, "domain_accuracy": "adversary" in changes}
-    assert all(
-        (name in row) is there for row in curve(whole).values() for name, there in wanted.items()
-    )
+    same_weights(whole, killed, *files)
+    for row in curve(whole).values():
+        assert ("distillation" in row) == ("distillation" in changes)
+        assert ("domain_accuracy" in row) == ("adversary" in changes)
 
 
 # ---- HuBERT
@@ -196,27 +185,16 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_gets_a_new_one(
 ):
     """The head of the first run is that of the second before its first step; targets and audio are
     shared beside both."""
-    root = mini_corpus()
+    root, first, second = mini_corpus(), tmp_path / "one/encoder", tmp_path / "two"
     pretrain(hubert_options(root, tmp_path / "one", hubert))
-    first, book = str(tmp_path / "one/encoder"), tmp_path / "one/targets.safetensors"
-    same = hubert_options(
-        root,
-        tmp_path / "two",
-        first,
-        teacher=hubert,
-        targets=Targets(codebook=str(book)),
-        training=replace(TRAINING, steps=1, learning_rate=0.0),
-    )
-    pretrain(same)
-    same_files(tmp_path / "one/encoder", tmp_path / "two/encoder", LABEL_HEAD, "model.safetensors")
+    book = Targets(codebook=str(tmp_path / "one/targets.safetensors"))
+    still = replace(TRAINING, steps=1, learning_rate=0.0)
+    same = {"teacher": hubert, "targets": book, "training": still}
+    made = hubert_options(root, second, str(first), **same)
+    pretrain(made)
+    same_weights(first, second / "encoder", LABEL_HEAD, "model.safetensors")
     assert len(list(tmp_path.glob("targets-*"))) == len(list(tmp_path.glob("packed-*"))) == 1
-    other = replace(
-        same,
-        out=tmp_path / "three",
-        targets=replace(LAYER_1, clusters=8),
-        training=replace(TRAINING, steps=1),
-    )
-    pretrain(other)
+    pretrain(replace(made, out=tmp_path / "three", targets=replace(LAYER_1, clusters=8)))
     assert load_file(tmp_path / "three/encoder" / LABEL_HEAD)["labels"].shape == (8, 8)
 
 
@@ -224,15 +202,9 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_gets_a_new_one(
 
 
 def test_a_first_iteration_learns_clusters_of_mfccs_and_is_made_once(mini_corpus, tmp_path):
-    root, out = mini_corpus(), tmp_path / "first"
-    o = Hubert(
-        source=root,
-        out=out,
-        training=replace(TRAINING, steps=2),
-        targets=Targets(clusters=6),
-        masks=Masks(0.5, 4),
-        batches=Batches(2, 0.5),
-    )
+    out, two = tmp_path / "first", replace(TRAINING, steps=2)
+    small = {"targets": Targets(clusters=6), "masks": Masks(0.5, 4), "batches": Batches(2, 0.5)}
+    o = Hubert(source=mini_corpus(), out=out, training=two, **small)
     pretrain(o)
     assert json.loads((out / "encoder/card.json").read_text())["targets"]["encoder"] == "mfcc"
     with untouched(out / "encoder"):

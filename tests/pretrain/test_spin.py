@@ -22,10 +22,10 @@ from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
 from speechssl.training import last_checkpoint
 from speechssl.units.codebook import Codebook, load_codebook
 
+from .conftest import QUIET
+
 pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
-TRAINING = TrainingOptions(
-    4, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6
-)
+TRAINING = TrainingOptions(4, 1e-3, 1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6)
 
 
 LEARNED = Codes(codes=12, projection=8)
@@ -44,9 +44,8 @@ def trained(o):
 
 
 def cosines(frames=40, codes=6, seed=0):
-    return torch.from_numpy(
-        np.random.default_rng(seed).uniform(-1, 1, (frames, codes)).astype(np.float32)
-    )
+    drawn = np.random.default_rng(seed).uniform(-1, 1, (frames, codes))
+    return torch.from_numpy(drawn.astype(np.float32))
 
 
 def published_sinkhorn(scores, epsilon, iterations):
@@ -62,12 +61,9 @@ def published_sinkhorn(scores, epsilon, iterations):
 
 @pytest.mark.parametrize(("epsilon", "iterations"), [(0.02, 3), (0.05, 3), (0.5, 10)])
 def test_balanced_codes_are_those_of_the_paper(epsilon, iterations):
-    scores = cosines()
-    np.testing.assert_allclose(
-        sinkhorn(scores, epsilon, iterations).numpy(),
-        published_sinkhorn(scores, epsilon, iterations),
-        atol=1e-5,
-    )
+    found = sinkhorn(cosines(), epsilon, iterations).numpy()
+    expected = published_sinkhorn(cosines(), epsilon, iterations)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def orders(scores, labels):
@@ -92,34 +88,17 @@ def orders(scores, labels):
 def test_the_order_of_labels_counts_and_not_where_they_begin(rows, seed):
     labels = torch.tensor(rows)
     labels[:, 3] = labels[:, 3].clamp(min=0)  # a row without any label adds nothing
-    scores = torch.randn(
-        *labels.shape,
-        4,
-        generator=torch.Generator().manual_seed(seed),
-        dtype=torch.double,
-        requires_grad=True,
-    )
-    found, expected = order_loss(scores, labels), sum(map(orders, scores, labels))
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(loss, scores)[0] for loss in (found, expected))
-    )
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(*labels.shape, 4, generator=generator, dtype=torch.double).requires_grad_()
+    losses = order_loss(scores, labels), sum(map(orders, scores, labels))
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, scores)[0] for loss in losses))
 
 
 @pytest.fixture
 def model(hubert_folder):
     torch.manual_seed(0)
-    still = dict.fromkeys(
-        (
-            "layerdrop",
-            "hidden_dropout",
-            "attention_dropout",
-            "activation_dropout",
-            "feat_proj_dropout",
-        ),
-        0.0,
-    )
-    encoder = load_checkpoint(hubert_folder("layer", **still)).model
+    encoder = load_checkpoint(hubert_folder("layer", **QUIET)).model
     return SpinPretraining(encoder.train(), options("x", trained_layers=1), labels=5)
 
 
@@ -127,22 +106,19 @@ def test_the_loss_swaps_the_codes_of_the_versions(model):
     waves = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([[0, 1, -1, 2, 3, 4, 0, 1, 2, 3, -1, 4]] * 3)
     found = model(waves[0], waves[1], labels, torch.tensor(0))
+    normalize, known = torch.nn.functional.normalize, labels.flatten() >= 0
     with torch.no_grad():
         states = [training_states(model.encoder, x, None)[1][-1].flatten(0, 1) for x in waves]
-        codes = torch.nn.functional.normalize(model.codebook, dim=-1)
-        scores = [torch.nn.functional.normalize(model.project(x), dim=-1) @ codes.T for x in states]
+        codes = normalize(model.codebook, dim=-1)
+        scores = [normalize(model.project(x), dim=-1) @ codes.T for x in states]
         targets = [torch.from_numpy(published_sinkhorn(x, 0.02, 3)).float() for x in scores]
         logs = [(x / 0.1).log_softmax(1) for x in scores]
-        expected = -0.5 * (
-            (targets[1] * logs[0]).sum(1).mean() + (targets[0] * logs[1]).sum(1).mean()
-        )
-        known = labels.flatten() >= 0
-        pseudo = [
-            torch.nn.functional.cross_entropy(model.classify(x[known]), labels.flatten()[known])
-            for x in states
-        ]
-        expected = expected + 5 * sum(pseudo) / 2
-    assert found["loss"].item() == pytest.approx(float(expected), rel=1e-4)
+        swapped = [-(targets[1 - i] * logs[i]).sum(1).mean() for i in (0, 1)]
+        guesses = [model.classify(x[known]) for x in states]
+    right = labels.flatten()[known]
+    pseudo = [torch.nn.functional.cross_entropy(guess, right) for guess in guesses]
+    expected = float(sum(swapped) / 2 + 5 * sum(pseudo) / 2)
+    assert found["loss"].item() == pytest.approx(expected, rel=1e-4)
     assert 0 <= float(found["agreement"]) <= 1
     assert 1 <= float(found["codes_in_use"]) <= 12
 
@@ -159,28 +135,20 @@ def test_the_read_out_is_the_arg_max_of_the_codebook(model):
 
 @pytest.mark.slow
 def test_r_spin_goes_on_with_noise_and_pseudo_labels(mini_corpus, hubert_folder, tmp_path):
-    start = hubert_folder("layer")
+    first, out = tmp_path / "spin", tmp_path / "r-spin"
     longer = replace(TRAINING, steps=30, learning_rate=5e-3)  # until several codes are in use
     corpus, whole = mini_corpus(), {"trained_layers": 0}
-    spin(options(start, corpus, tmp_path / "spin", training=longer, **whole))
-    labels = PseudoLabels(
-        teacher=str(tmp_path / "spin/encoder"),
-        codebook=str(tmp_path / "spin/units.safetensors"),
-        label_loss="ctc",
-    )
+    spin(options(hubert_folder("layer"), corpus, first, training=longer, **whole))
+    book = str(first / "units.safetensors")
+    labels = PseudoLabels(teacher=str(first / "encoder"), codebook=book, label_loss="ctc")
     noise = Distortion(distort="g", distorted=(1.0,), snr_range=(-10.0, 10.0))
     parts = {"labels": labels, "distortion": noise}
-    encoder = trained(
-        options(tmp_path / "spin/encoder", corpus, tmp_path / "r-spin", **parts, **whole)
-    )
-    card = encoder.card
-    head = load_codebook(tmp_path / "r-spin/labels.safetensors")
-    assert head.size == load_codebook(labels.codebook).size
+    card = trained(options(first / "encoder", corpus, out, **parts, **whole)).card
+    head, units = (load_codebook(out / f"{name}.safetensors") for name in ("labels", "units"))
+    assert head.size == load_codebook(book).size
     assert head.card["read_out"].startswith("linear head")
-    assert (
-        head.card["encoder"] == load_codebook(tmp_path / "r-spin/units.safetensors").card["encoder"]
-    )
-    assert card["targets"]["read_out"] == ("codebook of Spin")
+    assert head.card["encoder"] == units.card["encoder"]
+    assert card["targets"]["read_out"] == "codebook of Spin"
     assert card["options"]["distort"]["snr"] == [-10.0, 10.0]
 
 
@@ -205,13 +173,9 @@ def test_the_defaults_are_the_authors():
     assert o.trained_layers == 2
     assert o.learned == Codes(None, 2048, 256, 0.1, 0.02, 3)
     assert (o.labels.teacher, o.labels.clusters, o.labels.label_weight) == (None, 200, 5.0)
-    training = o.training
-    assert (
-        training.steps,
-        training.learning_rate,
-        training.warmup_steps,
-        training.weight_decay,
-    ) == (5000, 1e-4, 2500, 1e-6)
+    t = o.training
+    found = (t.steps, t.learning_rate, t.warmup_steps, t.weight_decay)
+    assert found == (5000, 1e-4, 2500, 1e-6)
 
 
 def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_path):

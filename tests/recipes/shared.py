@@ -1,8 +1,6 @@
 """What the tests of recipes share: scripts that are run or imported, sections against verbs,
 checkpoints by name."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -11,11 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,10 +20,10 @@ import yaml
 ROOT = Path(__file__).parents[2]
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")  # of one head, with its n-gram and without
 COLD_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-WARM: list[str] = []  # the folder whose commands are forked from one process (warm.py), if any
+WARM = []  # the folder whose commands are forked from one process (warm.py), if any
 
 
-def needs(*packages: str) -> pytest.MarkDecorator:
+def needs(*packages):
     """Skips where one of them is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     return pytest.mark.skipif(
@@ -36,7 +31,7 @@ def needs(*packages: str) -> pytest.MarkDecorator:
     )
 
 
-def script(path: str) -> ModuleType:
+def script(path):
     """A script of recipes/, imported."""
     spec = importlib.util.spec_from_file_location(
         path.replace("/", "_").removesuffix(".py"), ROOT / "recipes" / path
@@ -47,7 +42,7 @@ def script(path: str) -> ModuleType:
     return module
 
 
-def surroundings(given: Mapping[str, str]) -> dict[str, str]:
+def surroundings(given):
     """The environment of a recipe, without the variables that scripts read but for those that are
     given."""
     known = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()
@@ -56,9 +51,7 @@ def surroundings(given: Mapping[str, str]) -> dict[str, str]:
     return kept | {"PATH": path, "HF_HUB_OFFLINE": "1"} | dict(given)
 
 
-def run(
-    path: str, *arguments: str, code: int = 0, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(path, *arguments, code=0, **environment):
     """Run a shell script of recipes/ to its end. code: that it must end with."""
     command = ["bash", f"recipes/{path}", *arguments]
     done = subprocess.run(
@@ -73,9 +66,7 @@ def run(
     return done
 
 
-def run_until(
-    there: Callable[[], bool], log: Path, path: str, *arguments: str, **environment: str
-) -> None:
+def run_until(there, log, path, *arguments, **environment):
     """Run it until something is there, and kill it and all that it started."""
     command = ["bash", f"recipes/{path}", *arguments]
     with log.open("wb") as file:
@@ -86,9 +77,7 @@ def run_until(
     kill_when(there, running, log)
 
 
-def kill_when(
-    there: Callable[[], bool], running: subprocess.Popen[bytes], log: Path | None = None
-) -> None:
+def kill_when(there, running, log=None):
     """Kill a recipe as soon as something is there, and wait until all that it started is dead.
 
     running: in a session of its own; its standard input is a pipe, which its commands share. log:
@@ -112,9 +101,7 @@ def kill_when(
         assert readers.poll(20_000), "a command outlives its recipe"
 
 
-def write_digits(
-    folder: Path, digits: Sequence[int] = range(10), takes: Sequence[int] = (0, 5, 10, 11)
-) -> Path:
+def write_digits(folder, digits=range(10), takes=(0, 5, 10, 11)):
     """A tone for every digit, by two voices, in files that are called as FSDD's are. Returns the
     folder."""
     rng, seconds = np.random.default_rng(0), np.arange(4_000) / 8_000
@@ -131,13 +118,13 @@ def write_digits(
     return folder
 
 
-def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:
+def sections(recipe, config):
     content = yaml.safe_load((ROOT / f"recipes/{recipe}/{config}.yaml").read_text())
     return {name: section or {} for name, section in content.items()}
 
 
 @cache
-def program_options(path: Path) -> type | None:
+def program_options(path):
     """The dataclass that a program gives to `speechssl.cli.script`; None for another program."""
     names = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())
     if not names:

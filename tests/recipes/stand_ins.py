@@ -5,13 +5,10 @@ python tests/recipes/stand_ins.py FOLDER
     fills FOLDER for SPEECHSSL_MODELS: FOLDER/facebook/hubert-large-ll60k, ...
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
@@ -30,7 +27,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{c}" for c in LETTERS)]
 
 
-def hubert_large(folder: Path) -> None:
+def hubert_large(folder):
     """24 layers: recipes read the 22nd."""
     torch.manual_seed(0)
     transformers.HubertModel(
@@ -39,7 +36,7 @@ def hubert_large(folder: Path) -> None:
     _extractor(folder)
 
 
-def wav2vec_ctc(folder: Path) -> None:
+def wav2vec_ctc(folder):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.json").write_text(
         json.dumps({symbol: i for i, symbol in enumerate(CTC_SYMBOLS)})
@@ -53,7 +50,7 @@ def wav2vec_ctc(folder: Path) -> None:
     _extractor(folder)
 
 
-def longformer(folder: Path) -> None:
+def longformer(folder):
     """The 4,098 positions and windows of 512 of longformer-base-4096, in one layer."""
     sizes = {
         "attention_window": 512,
@@ -66,11 +63,11 @@ def longformer(folder: Path) -> None:
     )
 
 
-def bert(folder: Path) -> None:
+def bert(folder):
     _text(folder, transformers.BertConfig(**WIDTH, num_hidden_layers=1, vocab_size=600))
 
 
-def deberta(folder: Path) -> None:
+def deberta(folder):
     relative = {
         "relative_attention": True,
         "pos_att_type": ["c2p", "p2c"],
@@ -93,13 +90,13 @@ STAND_INS = {
 }
 
 
-def _extractor(folder: Path) -> None:
+def _extractor(folder):
     transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(
         folder
     )
 
 
-def _text(folder: Path, config: Any) -> None:
+def _text(folder, config):
     """With a tokeniser of letters and of as many words as the codebooks have units."""
     torch.manual_seed(0)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
@@ -116,7 +113,7 @@ def _text(folder: Path, config: Any) -> None:
     transformers.PreTrainedTokenizerFast(tokenizer_object=core, **special).save_pretrained(folder)
 
 
-def fill(root: Path, names: set[str] | None = None) -> Path:
+def fill(root, names=None):
     """names: which; None: all."""
     for name in names or STAND_INS:
         STAND_INS[name](root / name)

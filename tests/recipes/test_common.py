@@ -41,7 +41,7 @@ class Recipe:
 
     folder: Path
 
-    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> list[str]:
+    def __call__(self, *arguments, code=0, **environment):
         path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "run.sh", *arguments],
@@ -55,7 +55,7 @@ class Recipe:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def recipe(tmp_path):
     (tmp_path / "run.sh").write_text(RUN)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "base.yaml").write_text("recipe: {encoder: hubert}\ncorpus: {}\ndual: {}\n")
@@ -68,14 +68,14 @@ def recipe(tmp_path: Path) -> Recipe:
     return Recipe(tmp_path)
 
 
-def test_stages_are_begun_and_stopped_where_it_is_said(recipe: Recipe) -> None:
+def test_stages_are_begun_and_stopped_where_it_is_said(recipe):
     assert recipe("--stage", "2", "--stop-stage", "2") == [
         "== 2 training on hubert",
         "speechssl <train> <dual> <exp/corpus> <--config> <base.yaml> <--stage> <dual>",
     ]
 
 
-def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> None:
+def test_trainings_alone_are_launched_on_several_processes(recipe):
     printed = recipe(LAUNCH="torchrun --nproc-per-node 4 --no-python --")
     assert [line.split()[0] for line in printed[1::2]] == ["speechssl", "torchrun", "speechssl"]
     launched = get_args_parser().parse_args(re.findall("<(.*?)>", printed[3]))
@@ -87,7 +87,7 @@ def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> No
     ]
 
 
-def test_what_a_recipe_does_not_take_is_one_sentence(recipe: Recipe) -> None:
+def test_what_a_recipe_does_not_take_is_one_sentence(recipe):
     assert recipe("other.yaml", code=2) == [
         "speechssl: there is no configuration other.yaml; give one of ./base.yaml"
     ]

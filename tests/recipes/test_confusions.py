@@ -1,8 +1,6 @@
 """The error model of a recogniser: simulated errors are as many as asked for, of the kinds of the
 fit, and nested in each other; and the program that fits it."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

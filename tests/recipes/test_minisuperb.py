@@ -9,22 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from recipes.superb import minisuperb
 from recipes.superb import minisuperb as speech
-from recipes.superb.minisuperb import (
-    DRAWN,
-    INTERRUPTED,
-    RATIOS,
-    SEEN,
-    SNRS,
-    UNSEEN,
-    USUAL,
-    MiniSuperb,
-    draw,
-    phones_of,
-    plan,
-    prepare_set,
-    trials,
-)
 from speechssl.artifacts import hash_json
 from speechssl.audio import read_audio, to_int16
 from speechssl.data.superb import (
@@ -47,7 +33,7 @@ pytest.importorskip(
 )
 
 LABELLED = ("ks", "ic", "sid", "style")
-SMALL = {task: (8, 3, 3) for task in USUAL}
+SMALL = {task: (8, 3, 3) for task in minisuperb.USUAL}
 SMALL |= {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}
 DRAWN_AS = {  # train (or documents) and dev, as in version 1; test, of 16 voices, as in version 2
     "pr": ("f0b88d10f9d8ccff", "1729b1e35e197c85"),
@@ -74,8 +60,8 @@ def corpus(tmp_path_factory):
 
 def prepare(out, sizes, seed=5, workers=1):
     """Sets of these sizes: task -> utterances in each of its splits."""
-    o = MiniSuperb(out=out, seed=seed, workers=workers)
-    return {task: prepare_set(o, task, by_split(task, sizes[task])) for task in sizes}
+    o = minisuperb.MiniSuperb(out=out, seed=seed, workers=workers)
+    return {task: minisuperb.prepare_set(o, task, by_split(task, sizes[task])) for task in sizes}
 
 
 def by_split(task, sizes):
@@ -93,18 +79,19 @@ def plain(value):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", USUAL)
+@pytest.mark.parametrize("task", minisuperb.USUAL)
 def test_what_is_drawn_is_as_ever(task):
-    planned = plan(task, by_split(task, (120, 20, 20)), 7)
+    planned = minisuperb.plan(task, by_split(task, (120, 20, 20)), 7)
     *seen, test = ([plain(asdict(d)) for d in some] for some in planned.values())
     assert (hash_json([d for some in seen for d in some]), hash_json(test)) == DRAWN_AS[task]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", sorted(set(DRAWN) - {"sid"}))
+@pytest.mark.parametrize("task", sorted(set(minisuperb.DRAWN) - {"sid"}))
 def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
     parts = {
-        split: [part for d in draw(task, split, 24, 0) for part in spoken(d)] for split in SPLITS
+        split: [part for d in minisuperb.draw(task, split, 24, 0) for part in spoken(d)]
+        for split in SPLITS
     }
     for split, found in parts.items():
         assert {d.voice.name for d in found} <= {voice.name for voice in speakers("en", split)}
@@ -183,7 +170,7 @@ def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
 
 
 def phones(text):
-    return phones_of(speak(text, Voice("ann", "en-us", "f1")))
+    return minisuperb.phones_of(speak(text, Voice("ann", "en-us", "f1")))
 
 
 @pytest.mark.parametrize(
@@ -201,16 +188,16 @@ def test_phones_of_words(text, expected):
 
 
 def test_trials_are_even_and_of_different_words():
-    drawn = draw("asv", "test", 96, 0)
+    drawn = minisuperb.draw("asv", "test", 96, 0)
     voice, text = {d.id: d.voice.name for d in drawn}, {d.id: d.text for d in drawn}
-    found = trials("test", drawn, 0)
+    found = minisuperb.trials("test", drawn, 0)
     assert Counter(t.same for t in found) == {True: 240, False: 240}  # 16 voices, 6 recordings each
     assert all(
         (voice[t.first] == voice[t.second]) == t.same and text[t.first] != text[t.second]
         for t in found
     )
     assert len({frozenset((t.first, t.second)) for t in found}) == len(found)
-    assert trials("test", drawn, 0) == found != trials("test", drawn, 1)
+    assert minisuperb.trials("test", drawn, 0) == found != minisuperb.trials("test", drawn, 1)
     assert len({t.same for t in found[:10]}) == 2
 
 
@@ -230,7 +217,7 @@ def test_matches_are_the_documents_that_have_the_words():
 
 @pytest.fixture(scope="module")
 def talks():
-    return [d.render() for d in draw("sd", "train", 12, 0)]
+    return [d.render() for d in minisuperb.draw("sd", "train", 12, 0)]
 
 
 @pytest.mark.slow
@@ -259,12 +246,12 @@ def test_two_people_talk_in_turn_with_some_overlap(talks):
             assert one.start < next_.start and one.end < next_.end
         overlap = sum(max(a.end - b.start, 0) for a, b in pairwise(turns))
         shares.append(overlap / (sum(t.end - t.start for t in turns) - overlap))
-    assert 0.1 < np.mean(shares) < 0.3 and 0 < INTERRUPTED < 1
+    assert 0.1 < np.mean(shares) < 0.3 and 0 < minisuperb.INTERRUPTED < 1
     assert min(shares) < 0.15 < 0.2 < max(shares)
 
 
 def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
-    for drawn in draw("ss", "test", 6, 0):
+    for drawn in minisuperb.draw("ss", "test", 6, 0):
         made = drawn.make(tmp_path)
         mixture, first, second = (
             to_int16(read_audio(tmp_path / name)).astype(int)
@@ -274,14 +261,17 @@ def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
         assert drawn.first.voice.name != drawn.second.voice.name and 1.5 < made.seconds < 6
         ratio = active_level(first / 32768) - active_level(second / 32768)
         assert ratio == pytest.approx(drawn.ratio, abs=0.1)
-        assert RATIOS[0] <= ratio <= RATIOS[1] + 0.1
+        assert minisuperb.RATIOS[0] <= ratio <= minisuperb.RATIOS[1] + 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("split", "kind"), [("train", SEEN), ("dev", SEEN), ("test", UNSEEN)])
+@pytest.mark.parametrize(
+    ("split", "kind"),
+    [("train", minisuperb.SEEN), ("dev", minisuperb.SEEN), ("test", minisuperb.UNSEEN)],
+)
 def test_noise_is_added_at_the_snr_that_was_drawn(split, kind, tmp_path):
-    drawn = draw("se", split, 8, 1)
-    assert Counter(d.snr for d in drawn) == dict.fromkeys(SNRS[split], 2)
+    drawn = minisuperb.draw("se", split, 8, 1)
+    assert Counter(d.snr for d in drawn) == dict.fromkeys(minisuperb.SNRS[split], 2)
     assert {d.noise for d in drawn} == {kind}
     for one in drawn:
         made = one.make(tmp_path)

@@ -1,11 +1,8 @@
 """The recipes of published corpora: checkpoints are found, and settings are the published ones."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +17,7 @@ RECIPES = ("nmsqa", "slue_sqa5", "spoken_squad", "toefl_qa")
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_checkpoints_are_found_by_name_in_a_local_folder(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_are_found_by_name_in_a_local_folder(recipe, tmp_path, monkeypatch):
     """By the loaders that are to read them, and long enough for their windows."""
     found = shared.sections(recipe, "base")
     systems = [*found["recipe"].get("cascades", ()), *found["recipe"].get("systems", ())]
@@ -49,7 +44,7 @@ def test_checkpoints_are_found_by_name_in_a_local_folder(
         assert section["stride"] <= section["window"]
 
 
-def test_whisper_is_evaluated_where_it_is_and_named_where_it_is_not(tmp_path: Path) -> None:
+def test_whisper_is_evaluated_where_it_is_and_named_where_it_is_not(tmp_path):
     (tmp_path / "openai/whisper-base").mkdir(parents=True)
     command = [
         sys.executable,
@@ -66,7 +61,7 @@ def test_whisper_is_evaluated_where_it_is_and_named_where_it_is_not(tmp_path: Pa
     assert line.startswith("left out: cascade-openai/whisper-tiny.en")
 
 
-def test_settings_are_those_of_the_released_code_of_dual() -> None:
+def test_settings_are_those_of_the_released_code_of_dual():
     found = shared.sections("nmsqa", "base")
     assert found["recipe"]["codebooks"] == [64, 128, 512] and found["units"]["layer"] == 22
     dual = found["dual"]

@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from recipes.minisqa.retrieval import (
-    Embedder,
-    RetrievalTask,
-    bm25,
-    load_word_embedder,
-    pool_means,
-    retrieve,
-    score_ranks,
-    score_shared_terms,
-)
+from recipes.minisqa import retrieval
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.data.records import Passage, load_corpus
@@ -82,7 +73,7 @@ class Table:
 
 
 def run(systems, corpus, out, conditions=("clean",)):
-    rows = retrieve(
+    rows = retrieval.retrieve(
         systems,
         load_corpus(corpus, "test"),
         [*map(parse_condition, conditions)],
@@ -116,8 +107,8 @@ def test_what_could_not_be_encoded_is_not_found(corpus, tmp_path, capsys):
     )
     assert "set aside p0" in capsys.readouterr().err
     data = load_corpus(corpus, "test")
-    rows = RetrievalTask(data).predict(Table(), {}, "clean")
-    assert {(s.r1, s.r10, s.mrr) for s in score_ranks(rows)} == {(0, 0, 0)}
+    rows = retrieval.RetrievalTask(data).predict(Table(), {}, "clean")
+    assert {(s.r1, s.r10, s.mrr) for s in retrieval.score_ranks(rows)} == {(0, 0, 0)}
 
 
 def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tmp_path):
@@ -154,17 +145,17 @@ def units(*units):
 
 def test_terms_of_units_are_trigrams_or_as_long_as_they_are_asked_for():
     question, passages = [units(1, 2, 3, 4)], [units(9, 1, 2, 3, 9), units(3, 4, 9)]
-    (three,) = score_shared_terms("tfidf", None, question, passages)
+    (three,) = retrieval.score_shared_terms("tfidf", None, question, passages)
     assert three[0] > three[1] == 0
-    assert (score_shared_terms("tfidf", 2, question, passages) > 0).all()
-    assert not score_shared_terms("tfidf", 4, question, passages).any()
+    assert (retrieval.score_shared_terms("tfidf", 2, question, passages) > 0).all()
+    assert not retrieval.score_shared_terms("tfidf", 4, question, passages).any()
 
 
 def one_hot(longest=None):
     """Vectors are counts of the tokens 0 to 5; specials count nothing."""
     table = torch.cat([torch.eye(6), torch.zeros(3, 6)])
-    return Embedder(
-        lambda ids, mask: pool_means(table[ids], mask),
+    return retrieval.Embedder(
+        lambda ids, mask: retrieval.pool_means(table[ids], mask),
         lambda runs: runs.units,
         (6, 7, 8),
         {},
@@ -191,7 +182,7 @@ def folder(text_encoder, tokenizer, tmp_path):
 def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(
     folder, text_encoder, tokenizer
 ):
-    embedder = load_word_embedder(str(folder), bf16=False)
+    embedder = retrieval.load_word_embedder(str(folder), bf16=False)
     texts = ["anna lost a lantern", "the silver lantern of anna and peter", "paris"]
     with torch.no_grad():
         hidden = [
@@ -205,8 +196,8 @@ def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(
 
 def test_bm25_is_that_of_bm25s():
     documents = ["the red boat sails".split(), "the boat the boat".split(), "two cats".split(), []]
-    found = bm25([["red", "boat"], ["boat", "boat"], ["dog"]], documents)
+    found = retrieval.bm25([["red", "boat"], ["boat", "boat"], ["dog"]], documents)
     # 0.3.16, "lucene", k1 1.2, b 0.75
     given = [[0.6923796, 0.37066695, 0, 0], [0.5059469, 0.7413339, 0, 0], [0, 0, 0, 0]]
     assert found == pytest.approx(np.array(given), abs=1e-6)
-    assert not bm25([["a"]], [[], []]).any()
+    assert not retrieval.bm25([["a"]], [[], []]).any()

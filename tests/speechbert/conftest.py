@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from speechssl.cascade import train_text_qa
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.dual.options import QaOptions
 from speechssl.options import TrainingOptions
@@ -25,11 +26,12 @@ def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
     answers = [{"text": "silver", "start": 0.2, "end": 0.35}]
     change_lines(root / "train/passages.jsonl", {"words": SPOKEN})
     change_lines(root / "train/questions.jsonl", {"words": SPOKEN[:2], "answers": answers})
-    monkeypatch.setattr(
-        train,
-        "load_text_encoder",
-        lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
-    )
+
+    def load(name):
+        return text_encoder(max_position_embeddings=256), tokenizer
+
+    for module in (train, train_text_qa):
+        monkeypatch.setattr(module, "load_text_encoder", load)
     return root
 
 
@@ -52,11 +54,8 @@ def features(encoder):
     return encoder_features(encoder, 1, 1)
 
 
-def training(steps, **changes):
-    return TrainingOptions(
-        **{"steps": steps, "learning_rate": 1e-3, "warmup_steps": 1, "save_every": 2, "bf16": False}
-        | changes
-    )
+def training(steps, rate=1e-3, **changes):
+    return TrainingOptions(steps, rate, 1, **{"save_every": 2, "bf16": False} | changes)
 
 
 @pytest.fixture

@@ -23,33 +23,26 @@ def table(tokenizer):
     rng = np.random.default_rng(0)
     ends = rng.normal(size=(len(VOCABULARY), 2, D)) * 2
     kinds, lengths = rng.integers(len(VOCABULARY), size=120), rng.integers(4, 12, size=120)
-    way = [
-        np.linspace(*ends[k], n) + 0.2 * rng.normal(size=(n, D))
-        for k, n in zip(kinds, lengths, strict=True)
-    ]
+    ways = [np.linspace(*ends[k], n) for k, n in zip(kinds, lengths, strict=True)]
+    features = np.concatenate(ways) + 0.2 * rng.normal(size=(lengths.sum(), D))
     stops = np.cumsum(lengths)
     rows = np.stack([stops - lengths, stops], 1)
-    return WordTable(
-        np.concatenate(way).astype(np.float16), rows, tuple(VOCABULARY[k] for k in kinds), {}
-    )
+    return WordTable(features.astype(np.float16), rows, tuple(VOCABULARY[k] for k in kinds), {})
 
 
 EMBEDDINGS = torch.randn(len(VOCABULARY), E, generator=torch.Generator().manual_seed(1))
 
 
 def batches_of(table, count, size, seed=0):
-    kinds = torch.tensor([VOCABULARY.index(text) for text in table.texts])
-    return WordBatches(
-        table, np.arange(count), lambda numbers: EMBEDDINGS[kinds[numbers]], size, seed
-    )
+    embeddings = EMBEDDINGS[[VOCABULARY.index(text) for text in table.texts]]
+    return WordBatches(table, np.arange(count), embeddings.__getitem__, size, seed)
 
 
-def trained(table, pull, steps=80):
+def trained(table, steps=80):
     torch.manual_seed(0)
-    model = WordAutoencoder(WordEncoder(D, E, 16).fit_scale(table), pull)
+    model = WordAutoencoder(WordEncoder(D, E, 16).fit_scale(table), 1.0)
     batches = batches_of(table, len(table.rows), 24)
-    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
-    seen = []
+    optimiser, seen = torch.optim.Adam(model.parameters(), 1e-2), []
     for step in range(steps):
         found = model(**batches(step))
         optimiser.zero_grad()
@@ -61,7 +54,7 @@ def trained(table, pull, steps=80):
 
 @pytest.mark.slow
 def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table):
-    model, seen = trained(table, 1.0)
+    model, seen = trained(table)
     assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
     codes = model.encoder.eval().encode_words(table)
@@ -72,27 +65,25 @@ def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(tab
 def test_what_lies_in_the_padding_never_matters(filler):
     torch.manual_seed(0)
     model = WordAutoencoder(WordEncoder(D, E, 8))
-    words = [torch.randn(n, D) for n in (5, 1, 9)]
+    lengths, targets = torch.tensor([5, 1, 9]), torch.randn(3, E)
+    words = [torch.randn(int(n), D) for n in lengths]
     batch = torch.full((3, 14, D), filler)
     for row, word in enumerate(words):
         batch[row, : len(word)] = word
-    lengths, targets = torch.tensor([5, 1, 9]), torch.randn(3, E)
-    alone = torch.cat([model.encoder(word[None], torch.tensor([len(word)])) for word in words])
-    assert torch.allclose(model.encoder(batch, lengths), alone, atol=1e-5)
-    losses = [
-        model(word[None], torch.tensor([len(word)]), t[None])["loss"]
-        for word, t in zip(words, targets, strict=True)
+    own = [
+        (word[None], n[None], t[None]) for word, n, t in zip(words, lengths, targets, strict=True)
     ]
-    assert float(model(batch, lengths, targets)["loss"].detach()) == pytest.approx(
-        float(sum(losses).detach() / 3), rel=1e-4
-    )
+    with torch.no_grad():
+        alone = torch.cat([model.encoder(word, n) for word, n, _ in own])
+        assert torch.allclose(model.encoder(batch, lengths), alone, atol=1e-5)
+        mean = np.mean([float(model(*one)["loss"]) for one in own])
+        assert float(model(batch, lengths, targets)["loss"]) == pytest.approx(mean, rel=1e-4)
 
 
 def test_a_batch_depends_on_seed_and_step_only_and_an_epoch_sees_every_word_once(table):
     batches, again, other = (batches_of(table, 96, 24, seed) for seed in (0, 0, 1))
-    assert all(
-        torch.equal(a, b) for a, b in zip(batches(3).values(), again(3).values(), strict=True)
-    )
+    same = again(3)
+    assert all(torch.equal(value, same[name]) for name, value in batches(3).items())
     assert not torch.equal(batches(0)["lengths"], other(0)["lengths"])
     lengths = np.concatenate([batches(step)["lengths"] for step in range(4)])
     assert sorted(lengths) == sorted(np.diff(table.rows[:96], axis=1)[:, 0])
@@ -120,12 +111,8 @@ def speech(numbers, targets):
 def batches():
     rng = np.random.default_rng(0)
     written = [text(rng.integers(5, V, n)) for n in (3, 40, 90)]
-    spoken = [
-        speech(
-            np.arange(N), [[7, 8] if n % 3 == 0 else [] if n % 3 == 1 else [9] for n in range(N)]
-        )
-    ]
-    return MaskedBatches(written, spoken, SPECIALS, V, N, size=8, window=20, share=0.3)
+    spoken = speech(np.arange(N), [([7, 8], [], [9])[n % 3] for n in range(N)])
+    return MaskedBatches(written, [spoken], SPECIALS, V, N, size=8, window=20, share=0.3)
 
 
 def test_half_of_a_batch_is_text_and_half_is_speech(batches):
@@ -173,9 +160,8 @@ def model(text_encoder, tokenizer):
     torch.manual_seed(0)
     encoder = text_encoder("bert")
     table = encoder.get_input_embeddings().weight.detach().clone()[:V] * 10
-    return MaskedWords(
-        SpanModel(encoder, nn.Embedding(3, 32)), table, table[5:35] + 0.01 * torch.randn(N, 32)
-    )
+    codes = table[5:35] + 0.01 * torch.randn(N, 32)
+    return MaskedWords(SpanModel(encoder, nn.Embedding(3, 32)), table, codes)
 
 
 def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(model):
@@ -183,10 +169,10 @@ def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(mo
     targets = torch.full((2, 4, 2), NONE)
     targets[0, 1, 0], targets[1, 1], targets[1, 2, 0] = 6, torch.tensor([7, 8]), 9
     mask, speech_rows = torch.ones_like(ids), torch.tensor([0, 1])
-    inputs = model.reader.inputs(look_up(model.embeddings, model.codes, ids), mask, None)
-    hidden = model.reader.encoder(**inputs).last_hidden_state
-    logp = ((model.transform(hidden)) @ model.embeddings.T + model.bias).log_softmax(-1)
+    with torch.no_grad():
+        inputs = model.reader.inputs(look_up(model.embeddings, model.codes, ids), mask, None)
+        hidden = model.transform(model.reader.encoder(**inputs).last_hidden_state)
+        logp = (hidden @ model.embeddings.T + model.bias).log_softmax(-1)
+        found = float(model(ids, mask, targets, speech_rows)["loss"])
     wanted = -(logp[0, 1, 6] + ((logp[1, 1, 7] + logp[1, 1, 8]) / 2 + logp[1, 2, 9]) / 2) / 2
-    assert float(model(ids, mask, targets, speech_rows)["loss"].detach()) == pytest.approx(
-        float(wanted.detach()), rel=1e-5
-    )
+    assert found == pytest.approx(float(wanted), rel=1e-5)

@@ -1,18 +1,17 @@
 """The system: it hears recordings as audio words, answers in seconds, and refuses what does not
 belong together."""
 
-import json
-
 import numpy as np
 import pytest
 
 from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus
 from speechssl.encoders.encoder import SharedEncoder
-from speechssl.errors import InputError
+from speechssl.encoders.load import load_encoder
 from speechssl.speechbert.system import load_speechbert
 from speechssl.systems import load_systems
 
+from ..files import change_json, refused
 from .conftest import train_on, without_spans
 
 
@@ -29,10 +28,7 @@ def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder
     assert cut.card["boundaries"] == "r"
     assert aligned.card["boundaries"] == "those of the corpus"
     for system in (cut, aligned):
-        encoded = {
-            r.id: system.encode(r, read_audio(data.path(r)))
-            for r in (*data.passages.values(), *data.questions)
-        }
+        encoded = {r.id: system.encode(r, read_audio(data.path(r))) for r in data.records}
         answers = system.answer_all([(encoded[q.id], encoded[q.passage]) for q in data.questions])
         for question, answer in zip(data.questions, answers, strict=True):
             passage = encoded[question.passage]
@@ -66,29 +62,16 @@ def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser)
     assert np.array_equal(one.starts, two.starts)
 
 
-def test_another_encoder_is_refused(trained, hubert_folder):
-    from speechssl.encoders.load import load_encoder
-
-    with pytest.raises(
-        InputError,
-        match=(
-            r"was trained on the encoder .* \(encoder differs\); "
-            r"load that encoder"
-        ),
-    ):
-        load_speechbert(trained, load_encoder(hubert_folder("group")))
-
-
-def test_another_kind_of_reader_is_refused(trained, encoder):
-    card = json.loads((trained / "card.json").read_text())
-    (trained / "card.json").write_text(json.dumps(card | {"what": "DUAL reader"}))
-    with pytest.raises(InputError, match="is not a SpeechBERT"):
-        load_speechbert(trained, encoder)
+def test_another_encoder_and_another_kind_of_reader_are_refused(trained, encoder, hubert_folder):
+    other, wanted = load_encoder(hubert_folder("group")), "was trained on the encoder .* load that"
+    refused(wanted, load_speechbert, trained, other)
+    change_json(trained / "card.json", what="DUAL reader")
+    refused("is not a SpeechBERT", load_speechbert, trained, encoder)
 
 
 def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(
     corpus, features, recogniser, options, encoder, tmp_path
 ):
     train_on(corpus, features, tmp_path / "speechbert", without_spans(options(1, 1, 1)), recogniser)
-    with pytest.raises(InputError, match="was trained with --no-spans"):
-        load_systems(tmp_path, ["speechbert-aligned"], encoder=SharedEncoder(encoder))
+    names, shared = ["speechbert-aligned"], SharedEncoder(encoder)
+    refused("was trained with --no-spans", load_systems, tmp_path, names, encoder=shared)

@@ -1,7 +1,6 @@
 """Training in three stages: what it is made from is written down, other inputs are refused, a
 killed run goes on."""
 
-import json
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,14 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
-from speechssl.cascade import train_text_qa as qa_train
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.train import describe_best, mean_ff1
 from speechssl.encoders.load import load_encoder
-from speechssl.errors import InputError
 from speechssl.options import EvalOptions
 from speechssl.speechbert.data import (
     MaskedBatches,
@@ -83,51 +81,34 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 
 
 def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path):
-    out = tmp_path / "speechbert"
-    train_on(corpus, features, out, options(1, 0, 1))
+    out, made = tmp_path / "speechbert", options(1, 0, 1)
+    train_on(corpus, features, out, made)
     # there are two stages without masked words
     assert list(load_weights(out)[3]["training"]) == ["spans", "words"]
-    without = without_spans(options(1, 0, 1))
-    changes = (
-        (options(1, 0, 1, pull=0.5), "pull"),
-        (options(2, 0, 1), "word_steps"),
-        (without, "spans"),
-    )
-    for changed, name in changes:
-        with pytest.raises(InputError, match=rf"made from other inputs \(options\.{name}"):
-            train_on(corpus, features, out, changed)
-    with pytest.raises(InputError, match=r"features\.encoder"):
-        train_on(corpus, load_features("mfcc", 0), out, options(1, 0, 1))
+    changes = {"pull": options(1, 0, 1, pull=0.5), "word_steps": options(2, 0, 1)}
+    for name, changed in (changes | {"spans": without_spans(made)}).items():
+        wanted = rf"made from other inputs \(options\.{name}"
+        refused(wanted, train_on, corpus, features, out, changed)
+    refused(r"features\.encoder", train_on, corpus, load_features("mfcc", 0), out, made)
 
 
 @pytest.mark.slow
 def test_it_goes_on_from_a_reader_of_words_and_says_so(
-    corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer
+    corpus, features, options, tmp_path, tokenizer
 ):
-    monkeypatch.setattr(
-        qa_train,
-        "load_text_encoder",
-        lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
-    )
-    train_text_qa(TrainTextQa(corpus=corpus, out=tmp_path / "text-qa", qa=options().qa))
-    reader, embeddings, _, _ = make_text_model(options().qa, tmp_path / "text-qa")
+    start = tmp_path / "text-qa"
+    train_text_qa(TrainTextQa(corpus=corpus, out=start, qa=options().qa))
+    reader, embeddings, _, _ = make_text_model(options().qa, start)
     rows = embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
     assert torch.equal(reader.embedding.weight.detach(), rows)
     assert len(embeddings) == len(tokenizer)
-    train_on(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")
-    assert (
-        load_weights(tmp_path / "out")[3]["start"]
-        == json.loads((tmp_path / "text-qa/card.json").read_text())["weights"]
-    )
-
-
-def strip_words(corpus, text=None):
-    for path in corpus.glob("train/*.jsonl"):
-        change_lines(path, {"words": []} | ({"text": text} if text else {}))
+    train_on(corpus, features, tmp_path / "out", options(1, 1, 1), start=start)
+    assert load_weights(tmp_path / "out")[3]["start"] == read_json(start / "card.json")["weights"]
 
 
 def test_texts_without_times_are_aligned(corpus, recogniser):
-    strip_words(corpus, "Lost, silver 1999 lantern's")
+    stripped = {"words": [], "text": "Lost, silver 1999 lantern's"}
+    change_lines(corpus / "train/passages.jsonl", stripped)
     record = load_corpus(corpus, "train").passages["p1"]
     samples = np.random.default_rng(0).uniform(-0.5, 0.5, 24_123).astype(np.float32)
     found = find_words(record, samples, recogniser)
@@ -157,11 +138,10 @@ def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answe
     corpus, features, options, tmp_path
 ):
     (corpus / "train/questions.jsonl").write_text("")
-    with pytest.raises(InputError, match=r"no answer with times.*--no-spans"):
-        train_on(
-            corpus, SimpleNamespace(card=features.card), tmp_path / "spans", options(1, 1, 1)
-        )  # before anything is encoded
-    train_on(corpus, features, tmp_path / "out", without_spans(options(1, 1, 1)))
+    never = SimpleNamespace(card=features.card)  # before anything is encoded
+    wanted, made = r"no answer with times.*--no-spans", options(1, 1, 1)
+    refused(wanted, train_on, corpus, never, tmp_path / "spans", made)
+    train_on(corpus, features, tmp_path / "out", without_spans(made))
     card = load_weights(tmp_path / "out")[3]
     assert list(card["training"]) == ["masked", "words"]
     assert "examples" not in card
@@ -170,34 +150,19 @@ def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answe
 # ---- evaluation while training
 
 
-def with_dev(corpus):
-    shutil.copytree(corpus / "train", corpus / "dev")
-    return corpus
-
-
-def evaluated(made, **changes):
-    qa = replace(
-        made.qa,
-        training=replace(made.qa.training, learning_rate=1e-2, log_every=1),
-        evaluation=EvalOptions(2, "dev", 0),
-    )
-    return replace(made, qa=replace(qa, **changes))
-
-
 @pytest.mark.slow
 def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
     corpus, features, recogniser, options, tmp_path, encoder
 ):
     """With the words of the recogniser, as the system `speechbert`."""
-    root, out = with_dev(corpus), tmp_path / "out"
-    made = evaluated(options(spans=6))
-    train_on(root, features, out, made, recogniser)
+    shutil.copytree(corpus / "train", corpus / "dev")
+    made, out = options(spans=6), tmp_path / "out"
+    few = replace(made.qa.training, learning_rate=1e-2, log_every=1)
+    qa = replace(made.qa, training=few, evaluation=EvalOptions(2, "dev", 0))
+    train_on(corpus, features, out, replace(made, qa=qa), recogniser)
     best = load_weights(out)[3]["training"]["spans"]["best"]
-    found = {
-        row["step"]: row["eval_ff1"]
-        for row in read_lines(out / "checkpoints/spans/log.jsonl")
-        if "eval_ff1" in row
-    }
+    rows = read_lines(out / "checkpoints/spans/log.jsonl")
+    found = {row["step"]: row["eval_ff1"] for row in rows if "eval_ff1" in row}
     assert list(found) == [2, 4, 6]
     assert best["step"] == max(found, key=found.get)
     assert best["items"] == 3
@@ -205,9 +170,8 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
     system = load_speechbert(out, encoder, recogniser)
     weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
     system.reader.model.load_state_dict(weights_then)
-    data = load_corpus(root, "dev")
-    records = (*data.passages.values(), *data.questions)
-    words = {r.id: system.encode(r, read_audio(data.path(r))) for r in records}
+    data = load_corpus(corpus, "dev")
+    words = {r.id: system.encode(r, read_audio(data.path(r))) for r in data.records}
     answers = system.answer_all([(words[q.id], words[q.passage]) for q in data.questions])
     score = mean_ff1(data, dict(zip((q.id for q in data.questions), answers, strict=True)))
     assert score == pytest.approx(best["score"], abs=1e-5)
@@ -224,74 +188,64 @@ def speechbert(corpus, features, options, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def other_folder(hubert_folder, tmp_path_factory):
+def other(hubert_folder, tmp_path_factory):
     """The encoder, after it went on training: every weight has moved."""
     folder = tmp_path_factory.mktemp("other") / "encoder"
     shutil.copytree(hubert_folder("layer"), folder)
     torch.manual_seed(1)
-    state = {
-        name: w + 0.2 * w.std(correction=0) * torch.randn_like(w)
-        for name, w in load_file(folder / "model.safetensors").items()
-    }
+    state = load_file(folder / "model.safetensors")
+    for weight in state.values():
+        weight += 0.2 * weight.std(correction=0) * torch.randn_like(weight)
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    return folder
-
-
-@pytest.fixture(scope="module")
-def other(other_folder):
-    return load_encoder(other_folder)
+    return load_encoder(folder)
 
 
 def options_of(steps=60, **changes):
-    return TransferSpeechBertOptions(training(steps, learning_rate=1e-2, **changes), batch=8)
+    return TransferSpeechBertOptions(training(steps, 1e-2), **{"batch": 8} | changes)
 
 
 def transferred(corpus, encoder, speechbert, other, out, made):
-    o = TransferSpeechBert(
-        corpus=corpus, encoder="", speechbert=speechbert, new="", out=out, options=made
-    )
-    return fit_transfer(o, encoder, other)
+    places = {"corpus": corpus, "encoder": "", "speechbert": speechbert, "new": "", "out": out}
+    return fit_transfer(TransferSpeechBert(**places, options=made), encoder, other)
 
 
 @pytest.mark.slow
 def test_codes_come_near_those_there_were_and_the_reader_stays(
     corpus, encoder, other, speechbert, tmp_path
 ):
-    little = transferred(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))[
-        "transferred"
-    ]
-    card = transferred(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+    before, out = (corpus, encoder, speechbert, other), tmp_path / "out"
+    little = transferred(*before, tmp_path / "little", options_of(1))["transferred"]
+    card = transferred(*before, out, options_of())
     made = card["transferred"]
     assert made["distance"] < 0.5 * little["distance"]
     assert made["audio_words"] == little["audio_words"] > 10
-    assert load_speechbert(tmp_path / "out", other).card["features"]["encoder"] == other.hash
-    refused("was trained on the encoder", load_speechbert, tmp_path / "out", encoder)
+    assert load_speechbert(out, other).card["features"]["encoder"] == other.hash
+    refused("was trained on the encoder", load_speechbert, out, encoder)
     assert "scores" not in card
     _, reader, layout, old = load_weights(speechbert)
-    _, found, same, _ = load_weights(tmp_path / "out")
+    _, found, same, _ = load_weights(out)
     assert same == layout
     assert card["weights"] == old["weights"]
     assert card["words"] != old["words"]
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(reader.state_dict().values(), found.state_dict().values(), strict=True)
-    )
-    assert not (tmp_path / "out/features").exists()
+    state = found.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in reader.state_dict().items())
+    assert not (out / "features").exists()
 
 
 @pytest.mark.slow
 def test_a_killed_transfer_goes_on_to_the_same_weights(
     corpus, encoder, other, speechbert, tmp_path, dies_at
 ):
+    before, made = (corpus, encoder, speechbert, other), options_of(4)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    transferred(corpus, encoder, speechbert, other, whole, options_of(4))
+    transferred(*before, whole, made)
     with dies_at(WordBatches, 3):
-        transferred(corpus, encoder, speechbert, other, killed, options_of(4))
+        transferred(*before, killed, made)
     assert not (killed / "card.json").exists()
-    transferred(corpus, encoder, speechbert, other, killed, options_of(4))
+    transferred(*before, killed, made)
     wanted, found = weights(whole), weights(killed)
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
     with untouched(killed):
-        transferred(corpus, encoder, speechbert, other, killed, options_of(4))
-    with pytest.raises(InputError, match=r"made from other inputs \(options.batch"):
-        transferred(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
+        transferred(*before, killed, made)
+    wanted = r"made from other inputs \(options.batch"
+    refused(wanted, transferred, *before, killed, options_of(4, batch=4))

@@ -1,7 +1,5 @@
 """What heads are trained on: from the cache as from the encoder in the loop; crops."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
+from speechssl.superb import train
 from speechssl.superb.data import (
     TRAINING,
     CachedLoader,
@@ -24,17 +25,6 @@ from speechssl.superb.data import (
     pad_batch,
 )
 from speechssl.superb.tasks.classification import Classification
-from speechssl.superb.train import (
-    Attempt,
-    HeadRun,
-    choose_attempt,
-    load_best,
-    shuffled_batches,
-    train_heads,
-    train_run,
-    train_runs,
-    weighted_batches,
-)
 from speechssl.timing import FrameGrid
 
 SETTINGS = HeadSettings(1e-2, steps=40, batch=4, every=10)
@@ -102,42 +92,44 @@ class Invented:
 
 @pytest.fixture
 def run(tmp_path):
-    return HeadRun(Loudness(), Invented(), SETTINGS, 0, tmp_path / "run")
+    return train.HeadRun(Loudness(), Invented(), SETTINGS, 0, tmp_path / "run")
 
 
 def same(a, b):
     """Whether two runs came to the same weights."""
-    a, b = (load_best(run).state_dict() for run in (a, b))
+    a, b = (train.load_best(run).state_dict() for run in (a, b))
     return all(torch.equal(value, b[name]) for name, value in a.items())
 
 
 def test_it_learns_and_leaves_the_random_state_alone(run):
     before = torch.get_rng_state()
-    first = train_run(replace(run, folder=run.folder / "a", settings=replace(SETTINGS, steps=10)))
-    last = train_run(run)
+    first = train.train_run(
+        replace(run, folder=run.folder / "a", settings=replace(SETTINGS, steps=10))
+    )
+    last = train.train_run(run)
     assert torch.equal(torch.get_rng_state(), before)
     assert last.value < first.value
     assert last.steps == 40
-    assert load_best(run)["head"].featurizer.shares.argmax() == 1
+    assert train.load_best(run)["head"].featurizer.shares.argmax() == 1
 
 
 def test_killed_it_comes_to_the_same_head(run, tmp_path, dies_in):
-    whole = train_run(run)
+    whole = train.train_run(run)
     killed = replace(run, folder=tmp_path / "killed", loader=Invented())
     with dies_in(killed.loader, "batch", 14):
-        train_run(killed)
-    found = train_run(killed)
+        train.train_run(killed)
+    found = train.train_run(killed)
     assert replace(found, seconds=0) == replace(whole, seconds=0)
     assert same(run, killed)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(run):
-    found = train_run(replace(run, task=Loudness(broken=True)))
+    found = train.train_run(replace(run, task=Loudness(broken=True)))
     assert (found.ended, found.steps, found.best) == (True, 1, 0)
 
 
 def test_a_sweep_trains_every_rate_and_the_own_one_and_keeps_the_best(run):
-    head = train_heads([replace(run, rates=(1e-3, 1e-1))], {})[0]
+    head = train.train_heads([replace(run, rates=(1e-3, 1e-1))], {})[0]
     sweep = head.card["sweep"]
     assert [(a["learning_rate"], a["steps"]) for a in sweep] == [(1e-3, 40), (1e-1, 40), (1e-2, 40)]
     assert head.card["default_learning_rate"] == 1e-2
@@ -154,14 +146,14 @@ def test_a_sweep_trains_every_rate_and_the_own_one_and_keeps_the_best(run):
     ],
 )
 def test_equals_are_decided_by_the_tie_then_by_nearness(rates, metric, own, best):
-    attempts = [Attempt(rate, metric, value, tie) for rate, (value, tie) in rates.items()]
-    assert choose_attempt(attempts, own).learning_rate == best
+    attempts = [train.Attempt(rate, metric, value, tie) for rate, (value, tie) in rates.items()]
+    assert train.choose_attempt(attempts, own).learning_rate == best
 
 
 @given(st.integers(1, 50), st.integers(1, 8), st.booleans(), st.integers(0, 3))
 def test_batches_go_through_all_utterances(count, size, by_length, seed):
     utterances = [Utterance(str(i), "x", 1.0 + i % 7) for i in range(count)]
-    stream = shuffled_batches(utterances, size, seed, by_length)
+    stream = train.shuffled_batches(utterances, size, seed, by_length)
     size = min(size, count)
     epoch = [next(stream) for _ in range(count // size)]
     names = [u.id for batch in epoch for u in batch]
@@ -172,7 +164,7 @@ def test_batches_go_through_all_utterances(count, size, by_length, seed):
 def test_drawn_batches_balance_the_classes():
     utterances = [Utterance(str(i), "x", 1.0) for i in range(100)]
     weights = torch.tensor([1 / 90] * 90 + [1 / 10] * 10)  # two classes
-    stream = weighted_batches(utterances, 50, 0, weights)
+    stream = train.weighted_batches(utterances, 50, 0, weights)
     drawn = [int(u.id) for _ in range(40) for u in next(stream)]
     assert 0.45 < sum(i >= 90 for i in drawn) / len(drawn) < 0.55
 
@@ -186,10 +178,10 @@ def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     cache_states(encoder, list_split_recordings(data, TRAINING), tmp_path / "features", True)
     loader = CachedLoader(data, tmp_path / "features", True, False)
     task, settings = Classification("ks", data, encoder.grid), HeadSettings(1e-2, 30, 4, 10)
-    runs = [HeadRun(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
+    runs = [train.HeadRun(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
     alone = [replace(run, folder=tmp_path / f"alone-{run.seed}") for run in runs]
-    train_runs(runs, 2)
-    train_runs(alone, 1)
+    train.train_runs(runs, 2)
+    train.train_runs(alone, 1)
     assert same(runs[0], alone[0])
     assert same(runs[1], alone[1])
     assert not same(*runs)

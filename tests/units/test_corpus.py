@@ -24,12 +24,11 @@ from ..files import contents, read_lines, refused
 from .conftest import same
 
 
-def extract(extractor, source, out, size=2, workers=2, share=None, **options):
-    recordings = source if isinstance(source, list) else list_recordings(source, **options)
-    card = source_card(source, options.get("split"), options.get("passages"))
-    return extract_corpus(
-        ShardMaker(extractor, out, size), recordings, LocalEngine(workers), card, share
-    )
+def extract(extractor, source, out, size=2, workers=2, share=None, split=None):
+    recordings = list_recordings(source, **{"split": split} if split else {})
+    maker = ShardMaker(extractor, out, size)
+    card = source_card(source, split, None)
+    return extract_corpus(maker, recordings, LocalEngine(workers), card, share)
 
 
 def times(folder):
@@ -87,7 +86,8 @@ def test_a_changed_recording_is_done_again_and_nothing_else_is(
     write_flac(recordings / "3.flac", read_audio(recordings / "3.flac")[::-1])
     extract(extractor, recordings, out)
     after = contents(out)
-    assert read == ["3.flac"] and {name for name in after if after[name] != before[name]} == {
+    assert read == ["3.flac"]
+    assert {name for name in after if after[name] != before[name]} == {
         "part-00001.parquet",
         "_card.json",
     }
@@ -197,9 +197,8 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
     whole, out = tmp_path / "whole", tmp_path / "units"
     card = extract(extractor, recordings, whole).card
     made = [extract(extractor, recordings, out, share=(i, 3)) for i in (2, 1, 1)]
-    assert all(m.card == {} for m in made) and sorted(contents(out)) == [
-        f"part-0000{i}.parquet" for i in (0, 1, 3)
-    ]
+    assert all(m.card == {} for m in made)
+    assert sorted(contents(out)) == [f"part-0000{i}.parquet" for i in (0, 1, 3)]
     last = extract(extractor, recordings, out, share=(3, 3))
     assert last.card == card and list(last.failed) == ["bad"] and contents(out) == contents(whole)
 

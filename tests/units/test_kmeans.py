@@ -25,23 +25,18 @@ CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 
 @given(st.integers(1, 15), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
 def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed):
-    features = np.random.default_rng(seed).standard_normal((frames, 3)).astype(np.float32)
-    half = width // 2
+    features, half = normal(seed, frames, 3), width // 2
     expected = np.stack([features[max(t - half, 0) : t + half + 1].mean(0) for t in range(frames)])
-    np.testing.assert_allclose(
-        smooth(torch.from_numpy(features), width).numpy(), expected, atol=1e-6
-    )
+    found = smooth(torch.from_numpy(features), width).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
 def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
-    whole = torch.from_numpy(
-        np.random.default_rng(seed).standard_normal((sum(sizes), 3)).astype(np.float32)
-    )
+    whole = torch.from_numpy(normal(seed, sum(sizes), 3))
     pieces = list(smooth_stream(whole.split(sizes) if sizes else [], width))
-    assert torch.equal(
-        torch.cat([whole[:0], *pieces]), smooth(whole, width) if len(whole) else whole
-    )
+    expected = smooth(whole, width) if len(whole) else whole
+    assert torch.equal(torch.cat([whole[:0], *pieces]), expected)
 
 
 # ---- the reservoir
@@ -87,59 +82,43 @@ def test_a_reservoir_does_not_depend_on_how_the_stream_is_cut(budget, sizes, see
 def blobs(seed=0, count=60):
     rng = np.random.default_rng(seed)
     centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10]], np.float32)
-    return centres, [
-        centres[i % 4] + rng.normal(0, 0.3, (20, 2)).astype(np.float32) for i in range(count)
-    ]
+    noise = [rng.normal(0, 0.3, (20, 2)).astype(np.float32) for _ in range(count)]
+    return centres, [centres[i % 4] + some for i, some in enumerate(noise)]
 
 
 def test_clusters_are_found():
     centres, stream = blobs()
     book = fit_kmeans(iter(stream), 4, CARD, budget=500)
     distances = np.linalg.norm(book.centroids[:, None] - centres[None], axis=-1)
-    assert sorted(distances.argmin(1)) == [0, 1, 2, 3] and distances.min(1).max() < 0.2
-    assert book.centroids.dtype == np.float32 and book.size == 4
-    assert {
-        "encoder": "abc",
-        "layer": 1,
-        "frames": 1_200,
-        "budget": 500,
-        "seed": 0,
-    }.items() <= book.card.items()
-    assert (
-        book.card["inertia"] == pytest.approx(2 * 0.3**2, rel=0.2)
-        and book.card["padding"] == "none"
-    )
+    assert sorted(distances.argmin(1)) == [0, 1, 2, 3]
+    assert distances.min(1).max() < 0.2
+    assert (book.centroids.dtype, book.size) == (np.float32, 4)
+    wanted = {"encoder": "abc", "layer": 1, "frames": 1_200, "budget": 500, "seed": 0}
+    assert (wanted | {"padding": "none"}).items() <= book.card.items()
+    assert book.card["inertia"] == pytest.approx(2 * 0.3**2, rel=0.2)
     assert {"speechssl", "torch", "scikit-learn", "numpy"} == set(book.card["versions"])
     first, again, other = (
         fit_kmeans(iter(stream), 7, CARD, budget=300, seed=seed).hash for seed in (1, 1, 2)
     )
     assert first == again != other
-    refused(
-        "3 frames of speech cannot make 4 clusters; give fewer --clusters",
-        fit_kmeans,
-        [np.zeros((3, 2))],
-        4,
-        CARD,
-    )
+    wanted = "3 frames of speech cannot make 4 clusters; give fewer --clusters"
+    refused(wanted, fit_kmeans, [np.zeros((3, 2))], 4, CARD)
 
 
 def test_passes_over_all_frames_end_within_a_hundredth_of_scikit_learn():
     rng = np.random.default_rng(3)
-    frames = (
-        rng.standard_normal((60, 12))[rng.integers(0, 60, 3_000)]
-        + 0.5 * rng.standard_normal((3_000, 12))
-    ).astype(np.float32)
+    means = rng.standard_normal((60, 12))[rng.integers(0, 60, 3_000)]
+    frames = (means + 0.5 * rng.standard_normal((3_000, 12))).astype(np.float32)
     centroids, inertia = lloyd(frames, 80, 0, 3)
-    units = truth(torch.from_numpy(frames), centroids)
-    assert inertia == pytest.approx(
-        np.square(frames.astype(np.float64) - centroids[units]).sum(1).mean(), rel=1e-5
-    )
-    theirs = MiniBatchKMeans(
-        80, batch_size=500, n_init=3, max_no_improvement=100, reassignment_ratio=0.0, random_state=0
-    )
-    assert inertia < 1.01 * theirs.fit(frames).inertia_ / len(frames)
+    nearest = centroids[truth(torch.from_numpy(frames), centroids)]
+    errors = np.square(frames.astype(np.float64) - nearest).sum(1)
+    assert inertia == pytest.approx(errors.mean(), rel=1e-5)
+    usual = {"batch_size": 500, "n_init": 3, "max_no_improvement": 100, "random_state": 0}
+    theirs = MiniBatchKMeans(80, reassignment_ratio=0.0, **usual).fit(frames)
+    assert inertia < 1.01 * theirs.inertia_ / len(frames)
     again, other = (lloyd(frames, 80, seed, 3)[0] for seed in (0, 1))
-    assert np.array_equal(centroids, again) and not np.array_equal(centroids, other)
+    assert np.array_equal(centroids, again)
+    assert not np.array_equal(centroids, other)
 
 
 # ---- files
@@ -162,25 +141,14 @@ def test_a_codebook_comes_back_as_it_was(saved):
     assert np.array_equal(load_codebook(path).centroids, book.centroids[:, ::2])
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ("changed", "book.safetensors does not match its card; fit it again"),
-        ("gone", r"book\."),
-        ("other tensors", r"book\."),
-    ],
-)
-def test_damaged_and_changed_files_are_named(saved, damage, message):
+def test_changed_and_missing_files_are_named(saved):
     _, path = saved
-    if damage == "changed":
-        centroids = load_file(path)["centroids"]
-        centroids[2, 1] += 1e-4
-        save_file({"centroids": centroids}, path)
-    elif damage == "other tensors":
-        save_file({"weights": np.zeros(3)}, path)
-    else:
-        path.unlink()
-    refused(message, load_codebook, path)
+    centroids = load_file(path)["centroids"]
+    centroids[2, 1] += 1e-4
+    save_file({"centroids": centroids}, path)
+    refused("book.safetensors does not match its card; fit it again", load_codebook, path)
+    path.unlink()
+    refused(r"book\.", load_codebook, path)
 
 
 def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one():
@@ -204,18 +172,15 @@ def normal(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from([0.0, 3.0, 1e3]),
-    st.sampled_from([1e-3, 1.0, 50.0]),
-    st.integers(1, 40),
-)
+OFFSETS, SCALES = st.sampled_from([0.0, 3.0, 1e3]), st.sampled_from([1e-3, 1.0, 50.0])
+
+
+@given(st.integers(0, 10**6), OFFSETS, SCALES, st.integers(1, 40))
 def test_it_is_the_argmin_of_float64(seed, offset, scale, clusters):
     centroids = (offset + scale * normal(seed, clusters, 24)).astype(np.float32)
     features = (offset + scale * normal(seed + 1, 150, 24)).astype(np.float32)
-    assert np.array_equal(
-        Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids)
-    )
+    found = Nearest(centroids)(torch.from_numpy(features))
+    assert np.array_equal(found, truth(features, centroids))
 
 
 def test_what_float32_cannot_decide_is_decided_in_float64():
@@ -253,34 +218,29 @@ def test_standardised_clusters_are_not_decided_by_one_dimension_of_huge_variance
     centres, stream = blobs()
     huge = np.random.default_rng(1).normal(0, 1e4, (len(stream), 20, 1)).astype(np.float32)
     wide = [np.concatenate([x, noise], axis=1) for x, noise in zip(stream, huge, strict=True)]
-    books = [fit_kmeans(iter(wide), 4, CARD, standardise=on) for on in (False, True)]
+    plain, scaled = (fit_kmeans(iter(wide), 4, CARD, standardise=on) for on in (False, True))
     probes = torch.from_numpy(np.concatenate([centres, np.zeros((4, 1), np.float32)], axis=1))
-    assert len(set(books[1].assign(probes))) == 4 > len(set(books[0].assign(probes)))
-    sample = np.concatenate(wide).astype(np.float64)
-    scale = sample.std(0)
+    assert len(set(scaled.assign(probes))) == 4 > len(set(plain.assign(probes)))
+    frames = np.concatenate(wide)
     # the argmax of its scores is the nearest centroid of scaled features
-    scaled = books[1].centroids * scale
-    distances = np.square((sample / scale)[:, None] - scaled[None]).sum(-1)
-    assert (
-        books[1].assign(torch.from_numpy(sample.astype(np.float32))) == distances.argmin(1)
-    ).mean() > 0.999
-    assert books[1].card["standardise"] and not books[0].card["standardise"]
+    scale = frames.astype(np.float64).std(0)
+    distances = np.square((frames / scale)[:, None] - (scaled.centroids * scale)[None]).sum(-1)
+    found = scaled.assign(torch.from_numpy(frames))
+    assert (found == distances.argmin(1)).mean() > 0.999
+    assert scaled.card["standardise"]
+    assert not plain.card["standardise"]
 
 
 def test_what_features_may_be():
     book, wide = Codebook(normal(0, 9, 8), {"layer": 1}), torch.from_numpy(normal(1, 50, 16))
-    assert np.array_equal(book.assign(wide[:, ::2]), truth(wide[:, ::2], book.centroids))
-    assert np.array_equal(
-        book.assign(wide[:, :8].bfloat16()), truth(wide[:, :8].bfloat16().float(), book.centroids)
-    )
+    for some in (wide[:, ::2], wide[:, :8].bfloat16()):
+        assert np.array_equal(book.assign(some), truth(some.float(), book.centroids))
     assert Nearest(book.centroids)(torch.zeros(0, 8)).shape == (0,)
     with pytest.raises(ValueError, match="features have 3 dimensions, the codebook 8"):
         book.assign(torch.zeros(2, 3))
     for bad in (float("nan"), float("inf")):
-        features = torch.zeros(3, 8)
-        features[1, 2] = bad
         with pytest.raises(ValueError, match="not finite"):
-            book.assign(features)
+            book.assign(torch.full((3, 8), bad))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -13,17 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.timing import FrameGrid, RunLength
+from speechssl.units import measures
 from speechssl.units.fit import fit_units
-from speechssl.units.measures import (
-    abx,
-    bit_rate,
-    normalised_distance,
-    purity,
-    same_text,
-    speaker_probe,
-    unit_edit_distance,
-    usage,
-)
 from speechssl.units.options import Evaluate, Fit
 from speechssl.units.phones import SILENCE, phone_frames, read_alignment
 from speechssl.units.quality import evaluate_units, format_measures
@@ -42,11 +33,11 @@ sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np
 @given(sequences, sequences)
 def test_distance_is_edits_over_the_longer_length(a, b):
     longer = max(len(a), len(b))
-    assert normalised_distance(a, b) == pytest.approx(
+    assert measures.normalised_distance(a, b) == pytest.approx(
         edit_distance(list(a), list(b)) / longer if longer else 0
     )
-    assert normalised_distance(a, b) == normalised_distance(b, a)
-    assert normalised_distance(a, a) == 0
+    assert measures.normalised_distance(a, b) == measures.normalised_distance(b, a)
+    assert measures.normalised_distance(a, a) == 0
 
 
 # ---- purity
@@ -54,21 +45,19 @@ def test_distance_is_edits_over_the_longer_length(a, b):
 
 def test_one_unit_for_all_says_nothing():
     phones = np.repeat([0, 1], [30, 10])
-    found = purity([np.zeros(40, int)], [phones])
-    assert (
-        found["phone_purity"] == 0.75
-        and found["cluster_purity"] == 1
-        and found["pnmi"] == pytest.approx(0)
-    )
+    found = measures.purity([np.zeros(40, int)], [phones])
+    assert found["phone_purity"] == 0.75
+    assert found["cluster_purity"] == 1
+    assert found["pnmi"] == pytest.approx(0)
     # units that are phones
-    assert list(purity([phones * 7 + 3], [phones]).values()) == pytest.approx([1, 1, 1])
+    assert list(measures.purity([phones * 7 + 3], [phones]).values()) == pytest.approx([1, 1, 1])
     # I = H(phone) - H(phone | unit)
-    half = purity([np.array([4, 4, 4, 9, 9, 9])], [np.array([0, 0, 1, 1, 1, 1])])
+    half = measures.purity([np.array([4, 4, 4, 9, 9, 9])], [np.array([0, 0, 1, 1, 1, 1])])
     phone, given = (-(p * math.log(p) + (1 - p) * math.log(1 - p)) for p in (1 / 3, 2 / 3))
     assert half == pytest.approx(
         {"phone_purity": 5 / 6, "cluster_purity": 5 / 6, "pnmi": 1 - given / 2 / phone}
     )
-    assert math.isnan(purity([np.arange(3)], [np.zeros(3, int)])["pnmi"])
+    assert math.isnan(measures.purity([np.arange(3)], [np.zeros(3, int)])["pnmi"])
 
 
 # ---- phones of frames
@@ -94,7 +83,7 @@ def runs(*frames):
 
 
 def test_usage_counts_frames():
-    used = usage([runs(0, 0, 0, 1), runs(3, 3, 1, 1)], 8)
+    used = measures.usage([runs(0, 0, 0, 1), runs(3, 3, 1, 1)], 8)
     bits = -(2 * 0.375 * np.log2(0.375) + 0.25 * np.log2(0.25))
     assert used["usage_entropy_bits"] == pytest.approx(bits)
     assert used["usage_entropy_share"] == pytest.approx(bits / 3)
@@ -102,12 +91,12 @@ def test_usage_counts_frames():
 
 
 def test_the_bit_rate_is_symbols_a_second_times_their_entropy():
-    found = bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)])  # 0 x2, 1, 0 | 1 x4
+    found = measures.bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)])  # 0 x2, 1, 0 | 1 x4
     # two units, equally often; four different (unit, length)
     assert found == pytest.approx(
         {"units_a_second": 2.0, "bits_a_second": 4 / 2 * 1.0, "bits_a_second_timed": 4 / 2 * 2.0}
     )
-    assert bit_rate([runs(5, 5, 5)])["bits_a_second"] == 0
+    assert measures.bit_rate([runs(5, 5, 5)])["bits_a_second"] == 0
 
 
 # ---- alignments as aligners write them: TextGrids long and short, JSONL; gaps, names, and what is
@@ -173,50 +162,50 @@ def words(rng, texts=6, speakers=4, tokens=2, own=0):
 def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
     units, texts, speakers = words(np.random.default_rng(0))
     groups = ["machine" if s in "01" else "people" for s in speakers]
-    rows = {row["groups"]: row for row in same_text(units, texts, speakers, groups)}
+    rows = {row["groups"]: row for row in measures.same_text(units, texts, speakers, groups)}
     assert list(rows) == ["machine", "machine - people", "people"]
     assert rows["machine"]["pairs"] == 6 * 2 * 2 and rows["machine - people"]["pairs"] == 6 * 4 * 4
     same, other = [], []
     for i, j in itertools.combinations(range(len(units)), 2):
         if speakers[i] != speakers[j]:
             (same if texts[i] == texts[j] else other).append(
-                normalised_distance(units[i], units[j])
+                measures.normalised_distance(units[i], units[j])
             )
-    every = same_text(units, texts, speakers)[0]
+    every = measures.same_text(units, texts, speakers)[0]
     assert every["same_text_distance"] == pytest.approx(np.mean(same))
     assert every["other_text_distance"] == pytest.approx(np.mean(other))
     auc = np.mean([(a < b) + (a == b) / 2 for a in same for b in other])
     assert every["same_text_auc"] == pytest.approx(auc)
     for texts, speakers in (("ab", "cc"), ("aa", "cd"), ("ab", "cd")):
         with pytest.raises(ValueError, match="no text is spoken by two speakers"):
-            same_text(units[:2], list(texts), list(speakers))
+            measures.same_text(units[:2], list(texts), list(speakers))
 
 
 @pytest.mark.slow
 def test_abx_tells_words_apart_within_and_across_speakers():
     rng = np.random.default_rng(1)
-    assert max(abx(*words(rng)).values()) < 0.01
+    assert max(measures.abx(*words(rng)).values()) < 0.01
     # the speaker's units outweigh the word's: those of one speaker differ by the word all the same
-    hidden = abx(*words(rng, own=40))
+    hidden = measures.abx(*words(rng, own=40))
     assert hidden["abx_within"] < 0.01 and hidden["abx_across"] < 0.01
     units, texts, speakers = words(rng, tokens=1)
-    assert math.isnan(abx(units, texts, speakers)["abx_within"])
+    assert math.isnan(measures.abx(units, texts, speakers)["abx_within"])
     random = [rng.integers(10, 40, 12) for _ in units]
-    assert 0.3 < abx(random, texts, speakers)["abx_across"] < 0.7
+    assert 0.3 < measures.abx(random, texts, speakers)["abx_across"] < 0.7
 
 
 def test_the_probe_finds_speakers_where_units_tell_them():
     rng = np.random.default_rng(2)
     found = [
-        speaker_probe([RunLength.of_frames(u) for u in words(rng, own=own)[0]], words(rng)[2], 40)
+        measures.speaker_probe(
+            [RunLength.of_frames(u) for u in words(rng, own=own)[0]], words(rng)[2], 40
+        )
         for own in (0, 4)
     ]
-    assert (
-        found[0]["speaker_accuracy"] < 0.6 < 0.9 < found[1]["speaker_accuracy"]
-        and found[0]["speaker_chance"] == 0.25
-    )
+    assert found[0]["speaker_accuracy"] < 0.6 < 0.9 < found[1]["speaker_accuracy"]
+    assert found[0]["speaker_chance"] == 0.25
     assert math.isnan(
-        speaker_probe([RunLength.of_frames(np.arange(3))] * 3, ["a", "a", "b"], 5)[
+        measures.speaker_probe([RunLength.of_frames(np.arange(3))] * 3, ["a", "a", "b"], 5)[
             "speaker_accuracy"
         ]
     )
@@ -224,9 +213,9 @@ def test_the_probe_finds_speakers_where_units_tell_them():
 
 def test_unit_edit_distance_is_a_mean_over_recordings_of_any_lengths():
     runs = [RunLength.of_frames(np.array(x)) for x in ([1, 1, 2, 3], [1, 2, 2, 2, 3, 4], [5, 5])]
-    assert unit_edit_distance(runs, runs) == 0
-    assert unit_edit_distance(runs[:2], [runs[1], runs[0]]) == pytest.approx(1 / 4)
-    assert unit_edit_distance(runs[2:], runs[:1]) == 1
+    assert measures.unit_edit_distance(runs, runs) == 0
+    assert measures.unit_edit_distance(runs[:2], [runs[1], runs[0]]) == pytest.approx(1 / 4)
+    assert measures.unit_edit_distance(runs[2:], runs[:1]) == 1
 
 
 def fit(source, encoder, out, **options):
@@ -262,28 +251,22 @@ def measured(source, **options):
 def test_a_folder_is_inspected(folder, tmp_path, capsys):
     found = measured(folder, out=tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == found
-    assert (
-        (found["K"], found["precision"]) == (6, "fp32")
-        and found["unused_units"] == 0
-        and 0 < found["usage_entropy_share"] <= 1
-    )
-    assert (
-        found["bits_a_second"] < found["bits_a_second_timed"]
-        and "same_text_distance" not in found
-        and "pnmi" not in found
-    )
+    assert (found["K"], found["precision"]) == (6, "fp32")
+    assert found["unused_units"] == 0
+    assert 0 < found["usage_entropy_share"] <= 1
+    assert found["bits_a_second"] < found["bits_a_second_timed"]
+    assert "same_text_distance" not in found
+    assert "pnmi" not in found
     rows = found["stability"]
-    assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0] and {
-        r["recordings"] for r in rows
-    } == {3}
+    assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0]
+    assert {r["recordings"] for r in rows} == {3}
     assert rows[0]["unit_edit_distance"] < rows[3]["unit_edit_distance"] <= 1
     others = ["reverb", "pitch +2", "stretch 1.2", "mp3 16 kbps", "opus 8 kbps"]
     assert [r["condition"] for r in rows[4:]] == others
     assert all(0 <= r["unit_edit_distance"] <= 1 for r in rows)
     printed = format_measures(found)
-    assert any("unit edit distance (UED), pink 5 dB  0." in line for line in printed) and printed[
-        0
-    ].split() == ["K", "6"]
+    assert any("unit edit distance (UED), pink 5 dB  0." in line for line in printed)
+    assert printed[0].split() == ["K", "6"]
     assert measured(folder, first=1, conditions=("pink@0",))["stability"][0]["recordings"] == 1
 
 
@@ -303,14 +286,11 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     listed.write_text("\n".join(lines_of) + "\n")
     found = measured(listed, conditions=(), violins=tmp_path / "v.svg")
     assert [row["groups"] for row in found["same_text"]] == ["machine - people", "people"]
-    assert (
-        all(row["same_text_auc"] > 0.9 for row in found["same_text"]) and found["abx_across"] < 0.1
-    )
+    assert all(row["same_text_auc"] > 0.9 for row in found["same_text"])
+    assert found["abx_across"] < 0.1
     assert "the same text" in (tmp_path / "v.svg").read_text()
-    assert (
-        any("AUC, machine - people" in line for line in format_measures(found))
-        and "stability" not in found
-    )
+    assert any("AUC, machine - people" in line for line in format_measures(found))
+    assert "stability" not in found
 
 
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):

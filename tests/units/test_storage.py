@@ -24,22 +24,15 @@ from speechssl.units.storage import (
 from ..files import refused
 from .conftest import same
 
-ROWS = st.lists(
-    st.tuples(
-        st.text(st.characters(codec="utf-8")),
-        st.floats(0, 1e5),
-        st.lists(st.integers(0, 3), max_size=40),
-    )
+ROWS = st.tuples(
+    st.text(st.characters(codec="utf-8")), st.floats(0, 1e5), st.lists(st.integers(0, 3))
 )
 
 
 def utterances(rows):
-    return [
-        UtteranceUnits(
-            name, seconds, RunLength.of_frames(np.array(frames, np.int64), seconds), "0123"
-        )
-        for name, seconds, frames in rows
-    ]
+    runs = [RunLength.of_frames(np.array(frames, np.int64), seconds) for _, seconds, frames in rows]
+    some = zip(rows, runs, strict=True)
+    return [UtteranceUnits(name, seconds, made, "0123") for (name, seconds, _), made in some]
 
 
 def write(folder, *parts):
@@ -55,7 +48,7 @@ def write(folder, *parts):
 
 
 @pytest.mark.slow
-@given(ROWS)
+@given(st.lists(ROWS))
 def test_rows_come_back_as_they_were(rows):
     part = Part(utterances(rows), {"K": 4, "name": "语"})
     found = decode(encode(part))
@@ -71,25 +64,12 @@ def test_the_folder_is_one_table_of_plain_columns_for_other_readers(tmp_path):
     write_json(folder / "_failed.jsonl", {})
     assert pq.read_table(folder)["id"].to_pylist() == ["a", "b"]
     table = pq.read_table(folder / "part-00000.parquet")
-    row = {
-        "id": "a",
-        "seconds": 0.1,
-        "frames": 3,
-        "units": [1, 2],
-        "lengths": [2, 1],
-        "audio_hash": "0123",
-    }
-    assert table.to_pylist() == [row]
-    assert [str(t) for t in table.schema.types] == [
-        "string",
-        "double",
-        "int32",
-        *["list<element: int32>"] * 2,
-        "string",
-    ]
+    row = {"id": "a", "seconds": 0.1, "frames": 3, "units": [1, 2], "lengths": [2, 1]}
+    assert table.to_pylist() == [row | {"audio_hash": "0123"}]
+    listed = "list<element: int32>"
+    types = ["string", "double", "int32", listed, listed, "string"]
+    assert [str(t) for t in table.schema.types] == types
     assert json.loads(table.schema.metadata[b"speechssl"]) == {"K": 4}
-    pandas = pytest.importorskip("pandas")
-    assert pandas.read_parquet(folder)["audio_hash"].tolist() == ["0123", "0123"]
 
 
 def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):

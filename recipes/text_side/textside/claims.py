@@ -9,18 +9,7 @@ from typing import NamedTuple
 
 from speechssl.results import Table, interval_text
 from speechssl.stats import mean_estimate
-from textside.published import (
-    ALIGNMENT,
-    CLAIMS,
-    FLOORS,
-    FROZEN,
-    OTHER_LANGUAGE,
-    SHIFTED,
-    SYMBOLS,
-    Scores,
-    has_own_table,
-    is_of_languages,
-)
+from textside import published as papers
 from textside.runs import DECIMALS, Run, estimate, group_runs, in_percent
 
 AGREEMENT = "What agrees with the lectures"  # a table
@@ -47,14 +36,16 @@ def list_claims(cells: Cells) -> list[Claim]:
     tasks = list(dict.fromkeys(task for task, _ in cells))
     symbols = list(dict.fromkeys(task for (task, _), runs in cells.items() if runs[0].symbols))
     apart = {"dual", "text-qa", *symbols}
-    text = [t for t in tasks if not (t in apart or has_own_table(t) or is_of_languages(t))]
-    claims = [Claim(**({"tasks": text} | claim)) for claim in CLAIMS]
+    text = [
+        t for t in tasks if not (t in apart or papers.has_own_table(t) or papers.is_of_languages(t))
+    ]
+    claims = [Claim(**({"tasks": text} | claim)) for claim in papers.CLAIMS]
     for task in symbols:
         for arm in ("bert", "re-emb"):
             says = "text layers help with other symbols"
-            quoted = quote_both(SYMBOLS, task, arm, "random")
+            quoted = quote_both(papers.SYMBOLS, task, arm, "random")
             claims.append(Claim(2, says, quoted, (task,), arm, "random"))
-    for task in FROZEN:
+    for task in papers.FROZEN:
         claims += claims_of_frozen(cells, task)
     claims += claims_of_languages(cells, tasks)
     return sorted(claims, key=lambda claim: claim.part)
@@ -62,12 +53,12 @@ def list_claims(cells: Cells) -> list[Claim]:
 
 def claims_of_frozen(cells: Cells, task: str) -> list[Claim]:
     claims = []
-    published = FROZEN[task]
+    published = papers.FROZEN[task]
     for arm, what in (("default", "untrained ones"), ("statistics", "their statistics")):
         # where the published ones are equal there is nothing to agree with
         if published["frozen"] is None or published["frozen"] != published[arm]:
             says = f"frozen text layers compute more than {what}"
-            quoted = quote_both(FROZEN, task, "frozen", arm)
+            quoted = quote_both(papers.FROZEN, task, "frozen", arm)
             claims.append(Claim(3, says, quoted, (task,), "frozen", arm))
     if floor := find_best_floor(cells, task):
         says = "frozen text layers compute more than what needs no encoder"
@@ -77,33 +68,33 @@ def claims_of_frozen(cells: Cells, task: str) -> list[Claim]:
 
 def claims_of_languages(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
     claims = []
-    aligned = [task for task in tasks if re.fullmatch(rf"{ALIGNMENT}-\d+", task)]
+    aligned = [task for task in tasks if re.fullmatch(rf"{papers.ALIGNMENT}-\d+", task)]
     layers = [task for task in aligned if (task, "bilingual") in cells]
     if layers:
         best = max(layers, key=lambda task: estimate(cells[task, "bilingual"]).value)
         says = "an encoder of two languages has translations close to each other (its best layer)"
         claims.append(Claim(4, says, "a chart", (best,), "bilingual", "random-weights"))
     for task, reader in cells:
-        if not (OTHER_LANGUAGE.match(task) and ZERO_SHOT.fullmatch(reader)):
+        if not (papers.OTHER_LANGUAGE.match(task) and ZERO_SHOT.fullmatch(reader)):
             continue
         itself = "mandarin" if reader == "bilingual" else f"mandarin.{reader}"
         says = "training on the language itself is better than zero-shot"
         claims.append(Claim(4, says, "88.7 against 78.8", (task,), itself, reader))
         for shift, trained in (("mean-difference", reader), ("zero-mean", f"{reader}.zero-mean")):
-            tagging = f"{SHIFTED[shift][0]} against {SHIFTED['none'][0]} (tagging)"
+            tagging = f"{papers.SHIFTED[shift][0]} against {papers.SHIFTED['none'][0]} (tagging)"
             says, arm = f"the {shift} shift helps transfer", f"{trained}~{shift}"
             claims.append(Claim(4, says, tagging, (task,), arm, reader))
     return claims
 
 
-def quote_both(published: Scores, task: str, arm: str, other: str) -> str:
+def quote_both(published: papers.Scores, task: str, arm: str, other: str) -> str:
     values = [published.get(task, {}).get(name) for name in (arm, other)]
     return "–" if None in values else "{} against {}".format(*values)
 
 
 def find_best_floor(cells: Cells, task: str) -> str:
     """Return the floor with the highest score; "" where none was scored."""
-    floors = [arm for arm in FLOORS if (task, arm) in cells]
+    floors = [arm for arm in papers.FLOORS if (task, arm) in cells]
     return max(floors, key=lambda arm: estimate(cells[task, arm]).value, default="")
 
 
@@ -156,7 +147,7 @@ def judge(claim: Claim, cells: Cells, seed: int) -> tuple[int | str, ...] | None
         text = f"{ours.value:.{digits}f} against {theirs.value:.{digits}f}: {text}"
     judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
     floor = find_best_floor(cells, tasks[0])
-    if floor and claim.over not in FLOORS:
+    if floor and claim.over not in papers.FLOORS:
         above = is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor], seed)
         judged += "" if above else f"; {claim.arm} is not above the floor {floor}"
     where = f"{', '.join(tasks)}: {arms}"

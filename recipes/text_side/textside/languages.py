@@ -137,12 +137,7 @@ def text_sequences(
 
 
 def unit_sequences(
-    corpus: Path,
-    units: Path,
-    words: Sequence[str],
-    tokens: np.ndarray,
-    room: int,
-    most: int,
+    corpus: Path, units: Path, words: Sequence[str], tokens: np.ndarray, room: int, most: int
 ) -> list[Sequence_]:
     """Return the same of spoken passages. tokens: (K,) of the units. Raises InputError where no
     word has a time."""

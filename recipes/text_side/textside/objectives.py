@@ -344,15 +344,8 @@ def make_gpt2(
     vocabulary: int, layers: int, width: int, heads: int, positions: int
 ) -> PreTrainedModel:
     """Make a GPT-2 with random weights."""
-    config = GPT2Config(
-        vocab_size=vocabulary,
-        n_layer=layers,
-        n_embd=width,
-        n_head=heads,
-        n_positions=positions,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    sizes = {"n_layer": layers, "n_embd": width, "n_head": heads, "n_positions": positions}
+    config = GPT2Config(vocab_size=vocabulary, bos_token_id=0, eos_token_id=0, **sizes)
     return AutoModelForCausalLM.from_config(config).train()
 
 

@@ -123,16 +123,9 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         place = min(PLACE, bits)
         if bits % place:
             raise InputError(f"--length {bits} is no multiple of {PLACE} bits, which are a place")
-        return Puzzle(
-            task,
-            read=place,
-            places=(STRINGS + 1) * bits // place,
-            written=bits,
-            classes=2,
-            make=partial(make_memory, bits=bits, place=place),
-            per_place=place,
-            floors={COPY: copy_shown, VOTE: copy_and_vote},
-        )
+        places, floors = (STRINGS + 1) * bits // place, {COPY: copy_shown, VOTE: copy_and_vote}
+        make = partial(make_memory, bits=bits, place=place)
+        return Puzzle(task, place, places, bits, 2, make, per_place=place, floors=floors)
     if task == "bit-xor":
         bits = size or 5
         return Puzzle(task, 1, 2 * bits, bits, 2, partial(make_xor, bits=bits))
@@ -149,9 +142,8 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         loaded = load_digits()
         images, labels = loaded.images.astype(np.float32)[..., None] / 16, loaded.target
         order = np.random.default_rng(0).permutation(len(images))
-        return cut_images(
-            task, images[order], labels[order], len(images) - len(images) // 4, patch=2
-        )
+        train = len(images) - len(images) // 4
+        return cut_images(task, images[order], labels[order], train, patch=2)
     path = Path(task)
     if path.suffix == ".npz" and path.is_file():
         arrays = np.load(path)

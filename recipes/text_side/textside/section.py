@@ -14,38 +14,12 @@ import numpy as np
 import pandas as pd
 
 from speechssl.artifacts import read_json
-from speechssl.report.figures import (
-    Drawing,
-    add_legend,
-    line_style,
-    new_axes,
-    save_svg,
-    shorten,
-)
+from speechssl.report.figures import Drawing, add_legend, line_style, new_axes, save_svg, shorten
 from speechssl.report.page import Section, text_grid
 from speechssl.results import INK, MUTED, Row, Table, table_of
 from speechssl.schema import convert
+from textside import published as papers
 from textside.data import dependency
-from textside.published import (
-    ALIGNMENT,
-    ARTIFICIAL,
-    DUAL_NOTE,
-    FLOORS,
-    FROZEN,
-    FROZEN_PAPER,
-    GAIN,
-    MEAN,
-    PAPER,
-    SURFACE,
-    SYMBOL_ARMS,
-    SYMBOL_PAPER,
-    SYMBOL_TITLE,
-    SYMBOLS,
-    Scores,
-    family,
-    has_own_table,
-    sort_arms,
-)
 from textside.runs import CONDITION, PERPLEXITY, read_scores
 from textside.tables import EQUAL_LOSS, Point, mean_curve, points_of
 
@@ -66,18 +40,20 @@ class Lectures:
 
     def gains(self, task: str) -> dict[str, Row]:
         """Return the gains of a task by arm, in the order of the chart."""
-        by_arm = {row.encoder: row for row in self.rows if row.metric == GAIN and row.task == task}
-        return {arm: by_arm[arm] for arm in sort_arms(by_arm)}
+        by_arm = {
+            row.encoder: row for row in self.rows if row.metric == papers.GAIN and row.task == task
+        }
+        return {arm: by_arm[arm] for arm in papers.sort_arms(by_arm)}
 
     def score(self, task: str, arm: str) -> float | None:
         """Return the mean score over seeds; None where it was not run."""
         cell = (task, arm)
-        scores = [row for row in self.rows if row.metric != GAIN]
+        scores = [row for row in self.rows if row.metric != papers.GAIN]
         values = [row.value for row in scores if (row.task, row.encoder) == cell]
         return fmean(values) if values else None
 
     def highest_floor(self, task: str) -> float | None:
-        scores = [self.score(task, arm) for arm in FLOORS]
+        scores = [self.score(task, arm) for arm in papers.FLOORS]
         return max((score for score in scores if score is not None), default=None)
 
 
@@ -111,23 +87,11 @@ PARTS = {  # of recipes/text_side -> what it is about
     6: "a language model of units",
     7: "loss surfaces",
 }
-TITLED = {  # what titles of tables begin with -> the part that they are of, the first that fits
-    "Scores": 1,
-    "Gain": 1,
-    "Steps of DUAL": 1,
-    f"{EQUAL_LOSS}, symbols": 2,
-    EQUAL_LOSS: 1,
-    SYMBOL_TITLE: 2,
-    "The frozen transformer": 3,
-    "ListOps": 3,
-    "Mean reciprocal rank": 4,
-    "Token translation": 4,
-    "Zero-shot": 4,
-    "What is trained": 5,
-    "A language model": 6,
-    "Continuations": 6,
-    "Loss surfaces": 7,
-}
+# what titles of tables begin with -> the part that they are of, the first that fits
+TITLED = {"Scores": 1, "Gain": 1, "Steps of DUAL": 1, f"{EQUAL_LOSS}, symbols": 2, EQUAL_LOSS: 1}
+TITLED |= {papers.SYMBOL_TITLE: 2, "The frozen transformer": 3, "ListOps": 3}
+TITLED |= {"Mean reciprocal rank": 4, "Token translation": 4, "Zero-shot": 4}
+TITLED |= {"What is trained": 5, "A language model": 6, "Continuations": 6, "Loss surfaces": 7}
 
 
 def sort_by_part(tables: Iterable[Table]) -> list[Table]:
@@ -147,9 +111,9 @@ def name_part(part: int, title: str) -> str:
 
 
 def text_side_section(lectures: Lectures) -> Section:
-    gained = [row.task for row in lectures.rows if row.metric == GAIN]
-    tasks = list(dict.fromkeys(task for task in gained if not has_own_table(task)))
-    tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
+    gained = [row.task for row in lectures.rows if row.metric == papers.GAIN]
+    tasks = list(dict.fromkeys(task for task in gained if not papers.has_own_table(task)))
+    tasks = [papers.MEAN] * (papers.MEAN in tasks) + [task for task in tasks if task != papers.MEAN]
     drawn: list[tuple[int, Drawing | None]] = []  # by part
     if tasks:
         drawn.append((1, gain_bars(lectures, tasks)))
@@ -157,23 +121,25 @@ def text_side_section(lectures: Lectures) -> Section:
     symbols = list(dict.fromkeys(row.task for row in lectures.rows if row.encoder == "re-emb"))
     if symbols:
         caption = (
-            f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, "
-            "where it has the task)."
+            f"Our scores (bars, means over seeds) beside those of {papers.SYMBOL_PAPER} (lines "
+            "across, where it has the task)."
         )
-        svg = draw_bars(lectures, symbols, SYMBOL_ARMS, SYMBOLS)
-        drawn.append((2, Drawing(SYMBOL_TITLE, svg, caption)))
-    computed = [task for task in FROZEN if any(row.task == task for row in lectures.rows)]
+        svg = draw_bars(lectures, symbols, papers.SYMBOL_ARMS, papers.SYMBOLS)
+        drawn.append((2, Drawing(papers.SYMBOL_TITLE, svg, caption)))
+    computed = [task for task in papers.FROZEN if any(row.task == task for row in lectures.rows)]
     if computed:
         caption = (
-            f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, "
-            "where it has the task) and the highest floor, which needs no encoder (dotted)."
+            f"Our accuracy (bars, means over seeds) beside that of {papers.FROZEN_PAPER} (lines "
+            "across, where it has the task) and the highest floor, which needs no encoder (dotted)."
         )
-        svg = draw_bars(lectures, computed, list(FROZEN["listops"]), FROZEN)
+        svg = draw_bars(lectures, computed, list(papers.FROZEN["listops"]), papers.FROZEN)
         drawn.append((3, Drawing("The frozen transformer", svg, caption)))
     drawn.append((4, alignment_by_layer(lectures)))
     learned = dict.fromkeys(task for task, _ in lectures.curves)
     for task in sorted(learned, key=lambda task: task == PERPLEXITY):
-        part = 2 if task in symbols else 3 if task in FROZEN else 6 if task == PERPLEXITY else 1
+        part = (
+            2 if task in symbols else 3 if task in papers.FROZEN else 6 if task == PERPLEXITY else 1
+        )
         drawn.append((part, draw_curves(lectures, task)))
     drawn += [(7, drawing) for drawing in surface_figures(lectures.surfaces)]
     drawings = []
@@ -192,7 +158,7 @@ def error_bars(rows: Sequence[Row]) -> np.ndarray:
 
 
 def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    arms = sort_arms({arm for task in tasks for arm in lectures.gains(task)})
+    arms = papers.sort_arms({arm for task in tasks for arm in lectures.gains(task)})
     with new_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
         for n, (task, ax) in enumerate(zip(tasks, axes[:, 0], strict=True)):
             gains = lectures.gains(task)
@@ -203,19 +169,20 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
             ax.axhline(0, color=MUTED, linewidth=0.8)
             ax.set_ylabel("points")
             ax.set_title(task, loc="left", fontsize=9)
-        said = (fill(ARTIFICIAL.get(family(arm), ""), 12) for arm in arms)
+        said = (fill(papers.ARTIFICIAL.get(papers.family(arm), ""), 12) for arm in arms)
         labels = [f"{shorten(arm, 14)}\n{text}" for arm, text in zip(arms, said, strict=True)]
         axes[-1, 0].set_xticks(range(len(arms)), labels, fontsize=7)
         svg = save_svg(figure)
     caption = (
         "Points over training from scratch, with 95 % intervals over seeds and items. Below the "
-        f"bars: what Hung-yi Lee's lecture says of the chart of {PAPER} (GLUE, published size)."
+        f"bars: what Hung-yi Lee's lecture says of the chart of {papers.PAPER} (GLUE, published "
+        "size)."
     )
     return Drawing("Gain over scratch", svg, caption)
 
 
 def draw_bars(
-    lectures: Lectures, tasks: Sequence[str], arms: Sequence[str], published: Scores
+    lectures: Lectures, tasks: Sequence[str], arms: Sequence[str], published: papers.Scores
 ) -> str:
     """Draw four bars a task, in the order of the lecture, with what is published of each, and the
     floor of the task."""
@@ -243,7 +210,7 @@ def kinds_by_length(lectures: Lectures, task: str) -> dict[str, list[tuple[int, 
     for arm, row in lectures.gains(task).items():
         length = dependency(arm)
         if length is not None:
-            kinds.setdefault(family(arm), []).append((length, row))
+            kinds.setdefault(papers.family(arm), []).append((length, row))
     return {kind: pairs for kind, pairs in kinds.items() if len(pairs) > 1}
 
 
@@ -276,7 +243,7 @@ def alignment_by_layer(lectures: Lectures) -> Drawing | None:
     rows = []
     for row in lectures.rows:
         kind, _, rest = row.task.partition("-")
-        if kind == ALIGNMENT:
+        if kind == papers.ALIGNMENT:
             layer, _, states = rest.partition("-")
             rows.append((states, row.encoder, int(layer), row.value))
     if not rows:
@@ -305,7 +272,7 @@ def alignment_by_layer(lectures: Lectures) -> Drawing | None:
 def draw_curves(lectures: Lectures, task: str) -> Drawing:
     """Draw three panels: training loss and score against steps, and score against training loss;
     means over seeds."""
-    arms = sort_arms(arm for name, arm in lectures.curves if name == task)
+    arms = papers.sort_arms(arm for name, arm in lectures.curves if name == task)
     scale, score_name = (1, task) if task == PERPLEXITY else (100, "score (%)")
     names = (("steps", "training loss"), ("steps", score_name), ("training loss", score_name))
     with new_axes(1, 3) as (figure, axes):
@@ -329,7 +296,7 @@ def draw_curves(lectures: Lectures, task: str) -> Drawing:
         "Optimisation: loss in training. Generalisation: the score on the test set, against steps "
         "and at equal training loss."
     )
-    note = f" {DUAL_NOTE}" if task == "dual" else ""
+    note = f" {papers.DUAL_NOTE}" if task == "dual" else ""
     return Drawing(f"{task}: optimisation and generalisation", svg, caption + note)
 
 
@@ -357,7 +324,7 @@ class SurfaceRun:
 
 def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
     """Read the surfaces in a folder of results."""
-    files = sorted(out.glob(f"runs/*-{SURFACE}/*/surface.json"))
+    files = sorted(out.glob(f"runs/*-{papers.SURFACE}/*/surface.json"))
     return tuple(convert(read_json(path), SurfaceRun, path) for path in files)
 
 
@@ -370,14 +337,16 @@ def surface_figures(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
         for part in PLANES:
             first = {run.arm: run for run in reversed(runs) if part in run.parts}
             if first:
-                drawings.append(plane_figure([first[arm] for arm in sort_arms(first)], part, kind))
+                drawings.append(
+                    plane_figure([first[arm] for arm in papers.sort_arms(first)], part, kind)
+                )
     return drawings
 
 
 def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
     with new_axes(1, 2, sharey="row") as (figure, axes):
         for part, ax in zip(LINES, axes[0], strict=True):
-            for n, arm in enumerate(sort_arms(run.arm for run in runs)):
+            for n, arm in enumerate(papers.sort_arms(run.arm for run in runs)):
                 lines = [run.parts[part] for run in runs if run.arm == arm]
                 at = lines[0]["at"]
                 alike = [line for line in lines if line["at"] == at]

@@ -13,44 +13,8 @@ import pandas as pd
 from speechssl.artifacts import read_json
 from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import FEWEST, Estimate, mean_estimate, mean_interval
-from textside.published import (
-    ALIGNMENT,
-    ARTIFICIAL,
-    CONVERTED,
-    CROSS,
-    CROSS_PAPER,
-    DUAL_NOTE,
-    FLOORS,
-    FROZEN,
-    FROZEN_NOTE,
-    MEAN,
-    NOTE,
-    OTHER_LANGUAGE,
-    PRECISION,
-    READERS,
-    SHIFTED,
-    SURFACE_NOTE,
-    SURFACES,
-    SYMBOL_ARMS,
-    SYMBOL_NOTE,
-    SYMBOL_TITLE,
-    SYMBOLS,
-    UNIT_LM,
-    UNIT_LM_NOTE,
-    Scores,
-    family,
-    has_own_table,
-    sort_arms,
-)
-from textside.runs import (
-    DECIMALS,
-    PERPLEXITY,
-    Run,
-    count_steps,
-    estimate,
-    group_runs,
-    in_percent,
-)
+from textside import published as papers
+from textside.runs import DECIMALS, PERPLEXITY, Run, count_steps, estimate, group_runs, in_percent
 
 EQUAL_LOSS = "Test score at equal training loss"
 Point = tuple[float, float, float]  # steps, training loss, score
@@ -75,7 +39,7 @@ class Gains:
 
     @property
     def arms(self) -> list[str]:
-        return sort_arms(arm for _, arm in self.scores)
+        return papers.sort_arms(arm for _, arm in self.scores)
 
     def texts(self, cells: Cells, tasks: Sequence[str], arm: str, sign: str = "") -> list[Any]:
         """Print what an arm has in every task; an empty list where it has nothing in any."""
@@ -92,7 +56,7 @@ class Gains:
         """Name the gains of these tasks that there are not; "" where there are all."""
         missing = []
         for task in tasks:
-            names = sort_arms(arm for of, arm in self.apart if of == task)
+            names = papers.sort_arms(arm for of, arm in self.apart if of == task)
             if names:
                 missing.append(f"{', '.join(names)} in {task}")
         text = "; of ".join(missing)
@@ -112,10 +76,10 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
             gains[task, arm] = estimate(cell, base, seed)
         else:
             apart.append((task, arm))
-    tasks = list(dict.fromkeys(task for task, _ in gains if not has_own_table(task)))
+    tasks = list(dict.fromkeys(task for task, _ in gains if not papers.has_own_table(task)))
     for arm in dict.fromkeys(arm for _, arm in gains):
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
-            gains[MEAN, arm] = mean_estimate([gains[task, arm] for task in tasks])
+            gains[papers.MEAN, arm] = mean_estimate([gains[task, arm] for task in tasks])
     metrics = {run.task: run.metric for run in runs}
     notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
     symbols = {run.task: run.note for run in runs if run.symbols}
@@ -134,7 +98,7 @@ def name_column(scored: Gains, task: str) -> str:
 
 
 def score_table(scored: Gains) -> list[Table]:
-    tasks = [t for t in scored.metrics if not has_own_table(t) and t not in scored.symbols]
+    tasks = [t for t in scored.metrics if not papers.has_own_table(t) and t not in scored.symbols]
     if not tasks:
         return []
     rows = []
@@ -149,21 +113,23 @@ def score_table(scored: Gains) -> list[Table]:
 
 
 def gain_table(scored: Gains, baseline: str) -> list[Table]:
-    with_gain = {task for task, _ in (*scored.gains, *scored.apart) if not has_own_table(task)}
-    tasks = [task for task in (*scored.metrics, MEAN) if task in with_gain]
+    with_gain = {
+        task for task, _ in (*scored.gains, *scored.apart) if not papers.has_own_table(task)
+    }
+    tasks = [task for task in (*scored.metrics, papers.MEAN) if task in with_gain]
     if not tasks:
         return []
     rows = []
     for arm in scored.arms:
         if texts := scored.texts(scored.gains, tasks, arm, "+"):
-            rows.append((arm, *texts, ARTIFICIAL.get(family(arm))))
-    note = note_on(scored.gains, tasks, scored.lacking(tasks, baseline), NOTE)
+            rows.append((arm, *texts, papers.ARTIFICIAL.get(papers.family(arm))))
+    note = note_on(scored.gains, tasks, scored.lacking(tasks, baseline), papers.NOTE)
     columns = ("start", *tasks, "published (GLUE)")
     return [Table(f"Gain over {baseline}, in points", columns, tuple(rows), note)]
 
 
 def rows_beside_published(
-    scored: Gains, tasks: Sequence[str], arms: Sequence[str], published: Scores
+    scored: Gains, tasks: Sequence[str], arms: Sequence[str], published: papers.Scores
 ) -> tuple[tuple[Any, ...], ...]:
     """Make a row for the scores of every arm that was run, and one for those that are published of
     it."""
@@ -179,18 +145,22 @@ def rows_beside_published(
 
 
 def sort_floors_last(arms: Iterable[str]) -> list[str]:
-    return sorted(arms, key=lambda arm: list(FLOORS).index(arm) if arm in FLOORS else -1)
+    return sorted(
+        arms, key=lambda arm: list(papers.FLOORS).index(arm) if arm in papers.FLOORS else -1
+    )
 
 
 def frozen_table(scored: Gains, runs: Sequence[Run]) -> list[Table]:
     """Make the lecture's table of the frozen transformer, with its floors."""
-    tasks = [task for task in FROZEN if task in scored.metrics]
+    tasks = [task for task in papers.FROZEN if task in scored.metrics]
     if not tasks:
         return []
-    rows = rows_beside_published(scored, tasks, sort_floors_last(scored.arms), FROZEN)
-    floors = "; ".join(f"{arm}, {what}" for arm, what in FLOORS.items() if arm in scored.arms)
+    rows = rows_beside_published(scored, tasks, sort_floors_last(scored.arms), papers.FROZEN)
+    floors = "; ".join(
+        f"{arm}, {what}" for arm, what in papers.FLOORS.items() if arm in scored.arms
+    )
     floors = floors and f"Floors, which are no encoders: {floors}."
-    note = note_on(scored.scores, tasks, floors, describe_rates(runs), FROZEN_NOTE)
+    note = note_on(scored.scores, tasks, floors, describe_rates(runs), papers.FROZEN_NOTE)
     return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, note)]
 
 
@@ -221,7 +191,7 @@ def depth_table(runs: Sequence[Run], seed: int = 0) -> list[Table]:
     means = (f"{about.digits[group].mean():.1f}" for group in groups.values())
     rows: list[tuple[Any, ...]] = [("digits, mean", *means)]
     cells = group_runs(runs)
-    for arm in sort_floors_last(sort_arms(arm for _, arm in cells)):
+    for arm in sort_floors_last(papers.sort_arms(arm for _, arm in cells)):
         row: list[Any] = [arm]
         for group in groups.values():
             parts = [r.only(group) for r in cells["listops", arm] if set(group) <= set(r.items)]
@@ -238,11 +208,13 @@ def symbol_table(scored: Gains) -> list[Table]:
     tasks = [task for task in scored.metrics if task in scored.symbols]
     if not tasks:
         return []
-    arms = [*SYMBOL_ARMS, *(arm for arm in scored.arms if arm not in SYMBOL_ARMS)]
-    rows = rows_beside_published(scored, tasks, arms, SYMBOLS)
-    note = note_on(scored.scores, tasks, SYMBOL_NOTE, *dict.fromkeys(scored.symbols.values()))
+    arms = [*papers.SYMBOL_ARMS, *(arm for arm in scored.arms if arm not in papers.SYMBOL_ARMS)]
+    rows = rows_beside_published(scored, tasks, arms, papers.SYMBOLS)
+    note = note_on(
+        scored.scores, tasks, papers.SYMBOL_NOTE, *dict.fromkeys(scored.symbols.values())
+    )
     columns = ("start", *(name_column(scored, task) for task in tasks))
-    return [Table(SYMBOL_TITLE, columns, rows, note)]
+    return [Table(papers.SYMBOL_TITLE, columns, rows, note)]
 
 
 # ---- curves
@@ -286,7 +258,7 @@ def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
             if run.symbols == symbols and run.metric not in DECIMALS and len(points) > 1:
                 curves.setdefault(run.task, {}).setdefault(run.arm, []).append(points)
         curves = {task: by_arm for task, by_arm in curves.items() if len(by_arm) > 1}
-        arms = sort_arms({arm for by_arm in curves.values() for arm in by_arm})
+        arms = papers.sort_arms({arm for by_arm in curves.values() for arm in by_arm})
         rows: list[tuple[Any, ...]] = []
         for task, by_arm in curves.items():
             means = {arm: mean_curve(seeds) for arm, seeds in by_arm.items()}
@@ -309,14 +281,14 @@ def plateau_tables(runs: Sequence[Run]) -> list[Table]:
     note = (
         f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there, "
         f"with its 95 % interval over seeds where there are {FEWEST} or more; later: on the same "
-        f"seeds. {DUAL_NOTE}"
+        f"seeds. {papers.DUAL_NOTE}"
     )
     columns = ("start", *(f"seed {seed}" for seed in seeds), "mean", "later than text")
     tables = []
     for score in (25, 50):
         steps = {key: count_steps(curve, score / 100) for key, curve in curves.items()}
         rows = []
-        for arm in sort_arms(arm for arm, _ in curves):
+        for arm in papers.sort_arms(arm for arm, _ in curves):
             own = [steps[arm, seed] for seed in seeds if (arm, seed) in steps]
             later = []
             for seed in seeds:
@@ -341,16 +313,18 @@ def mean_steps(values: Sequence[int | None], sign: str = "") -> str:
 
 def unit_lm_table(scored: Gains, baseline: str) -> list[Table]:
     """Say what language models of units know, and what a start gains."""
-    tasks = [task for task in UNIT_LM if task in scored.metrics]
+    tasks = [task for task in papers.UNIT_LM if task in scored.metrics]
     if not tasks:
         return []
     rows = scores_and_gains(scored, tasks, baseline)
-    if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in scored.gains):
+    if any(papers.UNIT_LM[task] for task in tasks) and any(
+        arm != baseline for _, arm in scored.gains
+    ):
         name = f"a text-pre-trained start over {baseline}, published"
-        rows.append((name, *(UNIT_LM[task] for task in tasks)))
+        rows.append((name, *(papers.UNIT_LM[task] for task in tasks)))
     chance = "Chance: 50 % of spot-the-word and of same or different."
     lacking = scored.lacking(tasks, baseline)
-    note = note_on(scored.scores, tasks, lacking, chance, *scored.notes, UNIT_LM_NOTE)
+    note = note_on(scored.scores, tasks, lacking, chance, *scored.notes, papers.UNIT_LM_NOTE)
     heads = [t if t == PERPLEXITY else f"{t} ({scored.metrics[t]}, %)" for t in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
@@ -358,12 +332,14 @@ def unit_lm_table(scored: Gains, baseline: str) -> list[Table]:
 def surface_tables(scored: Gains, baseline: str) -> list[Table]:
     """Make a table for each kind of reader."""
     tables = []
-    for kind in READERS:
-        titles = {f"{kind}-{name}": title for name, title in SURFACES.items()}
+    for kind in papers.READERS:
+        titles = {f"{kind}-{name}": title for name, title in papers.SURFACES.items()}
         tasks = [task for task in titles if task in scored.metrics]
         if tasks:
             rows = tuple(scores_and_gains(scored, tasks, baseline))
-            note = note_on(scored.scores, tasks, scored.lacking(tasks, baseline), SURFACE_NOTE)
+            note = note_on(
+                scored.scores, tasks, scored.lacking(tasks, baseline), papers.SURFACE_NOTE
+            )
             heads = ("start", *(titles[task] for task in tasks))
             tables.append(Table(f"Loss surfaces: {kind}", heads, rows, note))
     return tables
@@ -385,7 +361,7 @@ def language_tables(
 ) -> list[Table]:
     """Make the tables of alignment by layer, token translation with examples, and zero-shot
     question answering. exact: the exact matches of question answering."""
-    prefixes = (f"{ALIGNMENT}-", f"{CONVERTED}-", f"{PRECISION}-", "text-qa")
+    prefixes = (f"{papers.ALIGNMENT}-", f"{papers.CONVERTED}-", f"{papers.PRECISION}-", "text-qa")
     scored = gains_of([run for run in runs if run.task.startswith(prefixes)], "", seed)
     matches = gains_of(exact, "", seed).scores
     return [
@@ -397,7 +373,7 @@ def language_tables(
 
 def alignment_table(results: Path, scored: Gains) -> list[Table]:
     cards = {}
-    for path in sorted(results.glob(f"runs/{ALIGNMENT}/*/card.json")):
+    for path in sorted(results.glob(f"runs/{papers.ALIGNMENT}/*/card.json")):
         cards[path.parent.name.rpartition("-")[0]] = read_json(path)
     if not cards:
         return []
@@ -405,7 +381,7 @@ def alignment_table(results: Path, scored: Gains) -> list[Table]:
     rows: list[tuple[Any, ...]] = []
     for arm, card in cards.items():
         for name in ("", "-zero-mean"):
-            tasks = [f"{ALIGNMENT}-{layer}{name}" for layer in range(deepest)]
+            tasks = [f"{papers.ALIGNMENT}-{layer}{name}" for layer in range(deepest)]
             texts = scored.texts(scored.scores, tasks, arm) or [None] * deepest
             about = (card["pairs"], f"{100 * card['chance']:.1f}")
             rows.append((arm, name[1:] or "as they are", *about, *texts))
@@ -428,7 +404,7 @@ def translation_tables(results: Path, scored: Gains) -> list[Table]:
         best = max(card["cells"], key=lambda cell: cell["precision"])["layer"]
         for cell in card["cells"]:
             layer, alpha = cell["layer"], f"{cell['alpha']:g}"
-            tasks = [f"{name}-{layer}x{alpha}" for name in (CONVERTED, PRECISION)]
+            tasks = [f"{name}-{layer}x{alpha}" for name in (papers.CONVERTED, papers.PRECISION)]
             rows.append((arm, layer, alpha, *scored.texts(scored.scores, tasks, arm)))
             if layer == best:
                 examples += [(arm, best, alpha, *pair) for pair in cell["examples"][:2]]
@@ -447,7 +423,7 @@ def translation_tables(results: Path, scored: Gains) -> list[Table]:
 
 
 def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
-    others = sorted(task for task in scored.metrics if OTHER_LANGUAGE.match(task))
+    others = sorted(task for task in scored.metrics if papers.OTHER_LANGUAGE.match(task))
     if not others:
         return []
     rows = []
@@ -461,14 +437,16 @@ def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
                 text += f" (EM {100 * matches[task, arm].value:.1f})"
             row.append(text)
         rows.append(tuple(row))
-    for name, (em, f1) in CROSS.items():
+    for name, (em, f1) in papers.CROSS.items():
         rows.append(
             (f"{name} (published)", None, None, f"{f1} (EM {em})", *[None] * (len(others) - 1))
         )
-    tagging = "; ".join(f"{name} {tags} and {trees}" for name, (tags, trees) in SHIFTED.items())
+    tagging = "; ".join(
+        f"{name} {tags} and {trees}" for name, (tags, trees) in papers.SHIFTED.items()
+    )
     note = (
-        f"F1 of words or characters, percent. Published: {CROSS_PAPER}. Published shifts, tagging "
-        f"and parsing: {tagging}."
+        f"F1 of words or characters, percent. Published: {papers.CROSS_PAPER}. Published shifts, "
+        f"tagging and parsing: {tagging}."
     )
     columns = ("reader", "shift when it reads", "text-qa", *others)
     return [Table("Zero-shot question answering", columns, tuple(rows), note)]

@@ -1,11 +1,5 @@
 """Fine-tuning on a task: from any start, of text and of symbols, scored item by item."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -21,62 +15,41 @@ from textside.tasks import SPLITS, load_task
 from ...files import untouched, write_lines
 
 
-def classified(
-    data: Path, encoder: str, results: Path, arm: str, assignment: str, o: Classify
-) -> None:
-    places = {"data": data, "encoder": encoder, "results": results}
-    classify(replace(o, **places, arm=arm, assignment=assignment))
-
-
-def options(steps: int = 2, **changes: Any) -> Classify:
-    training = {
-        "learning_rate": 3e-3,
-        "warmup_steps": 1,
-        "save_every": 50,
-        "bf16": False,
-        "seed": changes.pop("seed", 0),
-    }
-    return Classify(
-        data=Path("task"),
-        encoder="bert",
-        results=Path("results"),
-        arm="arm",
-        training=TrainingOptions(steps=steps, **training),
-        **{"batch": 8, "length": 16} | changes,
+def classified(data, encoder, results, arm="bert", assignment="own", steps=2, **changes):
+    training = TrainingOptions(steps, 3e-3, 1, bf16=False, save_every=50)
+    places = {"data": data, "encoder": str(encoder), "results": results, "training": training}
+    classify(
+        Classify(**places, arm=arm, assignment=assignment, **{"batch": 8, "length": 16} | changes)
     )
 
 
-def write(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Path:
+def write(folder, line, test):
     for split in SPLITS:
-        write_lines(folder / f"{split}.jsonl", lines[split])
+        write_lines(
+            folder / f"{split}.jsonl", [line() for _ in range(80 if split == "train" else test)]
+        )
     return folder
 
 
 @pytest.fixture
-def pairs(tmp_path: Path) -> Path:
+def pairs(tmp_path):
     """Is the second text the word that the first one begins with?"""
     rng, words = np.random.default_rng(0), ("lake", "silver", "lost", "great")
 
-    def line() -> dict[str, Any]:
+    def line():
         first, other = rng.permutation(words)[:2]
-        return {
-            "text": f"{first} is old",
-            "pair": first if (same := rng.random() < 0.5) else other,
-            "label": int(same),
-        }
+        same = rng.random() < 0.5
+        return {"text": f"{first} is old", "pair": first if same else other, "label": int(same)}
 
-    return write(
-        tmp_path / "same",
-        {split: [line() for _ in range(80 if split == "train" else 20)] for split in SPLITS},
-    )
+    return write(tmp_path / "same", line, 20)
 
 
 @pytest.fixture
-def genes(tmp_path: Path) -> Path:
+def genes(tmp_path):
     """Does a sequence have more A than T?"""
     rng = np.random.default_rng(0)
 
-    def line() -> dict[str, Any]:
+    def line():
         share = float(rng.choice([0.2, 0.8]))
         drawn = rng.choice(["A", "T", "C"], size=12, p=[0.8 * share, 0.8 * (1 - share), 0.2])
         return {
@@ -84,53 +57,40 @@ def genes(tmp_path: Path) -> Path:
             "label": int((drawn == "A").sum() > (drawn == "T").sum()),
         }
 
-    return write(
-        tmp_path / "genes",
-        {split: [line() for _ in range(80 if split == "train" else 30)] for split in SPLITS},
-    )
+    return write(tmp_path / "genes", line, 30)
 
 
-def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
-    pairs: Path, checkpoint: Any, tmp_path: Path
-) -> None:
-    encoder, results = str(checkpoint("BERT")), tmp_path / "results"
-    classified(pairs, encoder, results, "bert", "own", options(4, eval_every=2))
+def test_a_run_leaves_what_every_item_got_and_is_not_repeated(pairs, checkpoint, tmp_path):
+    encoder, results = checkpoint("BERT"), tmp_path / "results"
+    classified(pairs, encoder, results, steps=4, eval_every=2)
     scores = read_json(results / "runs/same/bert-0/scores.json")
-    assert len(scores["items"]) == 20 and [point["step"] for point in scores["curve"]] == [2, 4]
+    assert len(scores["items"]) == 20
+    assert [point["step"] for point in scores["curve"]] == [2, 4]
     right = np.mean([gold == guess for gold, guess in scores["items"].values()])
     (row,) = read_rows(results / "results.jsonl")
     assert (row.task, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
-    assert row.value == pytest.approx(100 * right) and scores["curve"][-1][
-        "score"
-    ] == pytest.approx(right)
+    assert row.value == pytest.approx(100 * right)
+    assert scores["curve"][-1]["score"] == pytest.approx(right)
     with untouched(results):
-        classified(pairs, encoder, results, "bert", "own", options(4, eval_every=2))
+        classified(pairs, encoder, results, steps=4, eval_every=2)
     with pytest.raises(InputError, match="made from other inputs"):
-        classified(pairs, encoder, results, "bert", "own", options(5))
+        classified(pairs, encoder, results, steps=5)
 
 
 @pytest.mark.slow
-def test_symbols_are_learnt_on_rows_of_an_encoder(
-    genes: Path, checkpoint: Any, tmp_path: Path
-) -> None:
-    for assignment in ("random", "scratch"):
-        classified(
-            genes,
-            str(checkpoint("BERT")),
-            tmp_path / "r",
-            assignment,
-            assignment,
-            options(60, length=14),
-        )
+def test_symbols_are_learnt_on_rows_of_an_encoder(genes, checkpoint, tmp_path):
+    for arm in ("random", "scratch"):
+        classified(genes, checkpoint("BERT"), tmp_path / "r", arm, arm, steps=60, length=14)
     values = {r.encoder: r.value for r in read_rows(tmp_path / "r/results.jsonl")}
-    assert values["random"] > 80 and set(values) == {"random", "scratch"}
+    assert set(values) == {"random", "scratch"}
+    assert values["random"] > 80
 
 
-def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> None:
+def test_starts_differ_in_what_is_drawn_anew(pairs, checkpoint):
     task = load_task(pairs)
     layer = "encoder.layer.0.attention.self.query.weight"
 
-    def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    def made(assignment, seed=1):
         body, table, *_ = begin_task(
             task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16
         )
@@ -147,14 +107,9 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     [("pairs", "random", 16), ("genes", "all", 16), ("genes", "own", 16), ("pairs", "own", 9999)],
 )
 def test_what_does_not_fit_is_refused_and_leaves_nothing(
-    data: str,
-    assignment: str,
-    length: int,
-    request: pytest.FixtureRequest,
-    checkpoint: Any,
-    tmp_path: Path,
-) -> None:
-    folder, encoder = request.getfixturevalue(data), str(checkpoint("BERT"))
+    data, assignment, length, request, checkpoint, tmp_path
+):
+    folder, results = request.getfixturevalue(data), tmp_path / "r"
     with pytest.raises(InputError):
-        classified(folder, encoder, tmp_path / "r", "x", assignment, options(length=length))
-    assert not list(tmp_path.glob("r/runs/*/*"))
+        classified(folder, checkpoint("BERT"), results, "x", assignment, length=length)
+    assert not list(results.glob("runs/*/*"))

@@ -1,12 +1,10 @@
 """Language models of units: what they learn, how they score and go on; what is asked of them, on
 words whose answers are known."""
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,39 +19,26 @@ from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
 from speechssl.timing import RunLength
 from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
-from spoken_words import (
-    KINDS,
-    choose_pairs,
-    list_neighbours,
-    make_non_word,
-    remove_stress,
-)
+from spoken_words import KINDS, choose_pairs, list_neighbours, make_non_word, remove_stress
 from textside.lm import Bigram, UnitLm, load_unit_lm, utterances
 from textside.objectives import make_gpt2
 from textside.tables import read_continuations
 from textside.words import SpokenWord
 from unit_lm import TrainUnitLm, train_unit_lm
 
-from ...files import write_lines
+from ...files import change_json, refused, write_lines
 
 CYCLE = np.tile([0, 3, 1, 4, 2, 5], 12)
 
 
-def trained(units: Path, out: Path, o: TrainUnitLm) -> None:
-    train_unit_lm(replace(o, units=units, out=out))
-
-
-def options(**changes: Any) -> TrainUnitLm:
-    training = TrainingOptions(
-        steps=changes.pop("steps", 2), learning_rate=1e-2, warmup_steps=1, log_every=5, bf16=False
-    )
-    places = {"units": Path("units"), "out": Path("out"), "start": "gpt"}
-    sizes = {"length": 20, "batch": 4, "eval_split": "train"}
-    return TrainUnitLm(**places | {"training": training} | sizes | changes)
+def trained(units, out, start, steps=2, **changes):
+    training = TrainingOptions(steps, 1e-2, 1, log_every=5, bf16=False)
+    sizes = {"length": 20, "batch": 4, "eval_split": "train", "training": training}
+    train_unit_lm(TrainUnitLm(units=units, out=out, start=start, **sizes | changes))
 
 
 @pytest.fixture(scope="module")
-def gpt(tmp_path_factory: Any) -> str:
+def gpt(tmp_path_factory):
     """A language model of text with 32 positions."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("gpt")
@@ -62,71 +47,65 @@ def gpt(tmp_path_factory: Any) -> str:
 
 
 @pytest.fixture
-def units(save_units: Any) -> Path:
+def units(save_units):
     runs = {f"r{i}": RunLength(np.roll(CYCLE, i), np.full(len(CYCLE), 3)) for i in range(4)}
     return Path(save_units(runs, {"codebook": "b"}))
 
 
 @pytest.mark.slow
-def test_it_learns_what_follows_what_and_goes_on_with_it(
-    units: Path, gpt: str, tmp_path: Path
-) -> None:
-    lm_folder = tmp_path / "lm"
-    trained(units, lm_folder, options(steps=60, eval_every=30, start=gpt))
-    card = read_json(lm_folder / "card.json")
-    first, last = card["curve"]
-    assert (
-        (first["step"], last["step"]) == (30, 60)
-        and last["score"] < first["score"] < 6
-        and last["score"] < 1.5
-    )
-    lm = load_unit_lm(lm_folder)
+def test_it_learns_what_follows_what_and_goes_on_with_it(units, gpt, tmp_path):
+    trained(units, tmp_path / "lm", gpt, steps=60, eval_every=30)
+    first, last = read_json(tmp_path / "lm/card.json")["curve"]
+    assert (first["step"], last["step"]) == (30, 60)
+    assert last["score"] < first["score"] < 6
+    assert last["score"] < 1.5
+    lm = load_unit_lm(tmp_path / "lm")
     assert lm.generate(CYCLE[:9], 6, 0.0, torch.Generator()).tolist() == CYCLE[9:15].tolist()
     scores = lm.log_probs([CYCLE[:10], CYCLE[:3]])
-    assert [len(s) for s in scores] == [10, 3] and scores[0][1:].min() > np.log(0.5)
+    assert [len(s) for s in scores] == [10, 3]
+    assert scores[0][1:].min() > np.log(0.5)
     few = {"split": "train", "prompt_seconds": 0.5, "count": 6, "temperature": (0.0,)}
-    made = Continue(model=lm_folder, units=units, results=tmp_path / "r", arm="text", **few)
+    places = {"model": tmp_path / "lm", "units": units, "results": tmp_path / "r"}
+    made = Continue(arm="text", **places, **few)
     continue_recordings(made)
-    table, _ = read_continuations(tmp_path / "r")
+    (table, _) = read_continuations(tmp_path / "r")
     cells = {row[1]: row for row in table.rows}
-    assert cells["0"][2:] == cells["what followed"][2:] and cells["0"][-1] == "100.0"
-    assert read_continuations(tmp_path / "r")[0].rows == table.rows
+    assert cells["0"][2:] == cells["what followed"][2:]
+    assert cells["0"][-1] == "100.0"
     drawn = read_json(tmp_path / "r/continuations/text-0.json")["continuations"][0]
     assert drawn["drawn"]["0"] == drawn["followed"]
-    with pytest.raises(InputError, match=r"longer than 60 s; give smaller --prompt-seconds"):
-        continue_recordings(replace(made, prompt_seconds=60.0))
+    long = replace(made, prompt_seconds=60.0)
+    refused("longer than 60 s; give smaller --prompt-seconds", continue_recordings, long)
 
 
-def test_long_recordings_are_scored_whole_in_windows(units: Path, gpt: str, tmp_path: Path) -> None:
-    trained(units, tmp_path / "lm", options(length=32, start=gpt))
+def test_long_recordings_are_scored_whole_in_windows(units, gpt, tmp_path):
+    trained(units, tmp_path / "lm", gpt, length=32)
     lm = load_unit_lm(tmp_path / "lm")
     sequence = CYCLE[:50]
     (short,), (long,) = lm.log_probs([sequence[:31]]), lm.log_probs([sequence])
-    assert lm.positions == 32 and len(long) == 50 and np.allclose(long[:31], short, atol=1e-5)
+    assert (lm.positions, len(long)) == (32, 50)
+    assert np.allclose(long[:31], short, atol=1e-5)
     # the second window begins at 15,
     (_, logits, _), *_ = UnitLm(lm.model, 6, 32).read([sequence[15:46]], [int(sequence[14])])
     # where no recording does
     later = logits.log_softmax(-1)[torch.arange(31), torch.as_tensor(sequence[15:46])].numpy()
     assert np.allclose(long[31:46], later[16:], atol=1e-5)
-    with pytest.raises(
-        InputError, match=("a sequence of 32 units does not fit into the 32 positions")
-    ):
-        lm.next_units([CYCLE[:32]])
+    refused("a sequence of 32 units does not fit into the 32", lm.next_units, [CYCLE[:32]])
 
 
-def test_positions_that_training_never_saw_score_nothing(
-    units: Path, gpt: str, tmp_path: Path
-) -> None:
-    trained(units, tmp_path / "lm", options(start=gpt))
+def test_positions_that_training_never_saw_score_nothing(units, gpt, tmp_path):
+    trained(units, tmp_path / "lm", gpt)
     lm, sequence = load_unit_lm(tmp_path / "lm"), CYCLE[:60]
     before = lm.log_probs([sequence])[0]
     assert (lm.positions, lm.window, len(before)) == (32, 20, 60)
     with torch.no_grad():
         lm.model.base_model.wpe.weight[20:] = 9.0
     assert np.array_equal(lm.log_probs([sequence])[0], before)
+    change_json(units / "train/_card.json", codebooks=["other"])
+    refused("another codebook", utterances, units / "train", lm)
 
 
-def test_pairs_of_units_alone() -> None:
+def test_pairs_of_units_alone():
     floor = Bigram([np.array([0, 1, 0, 1])], 2)
     (scores,) = floor.log_probs([np.array([0, 1])])
     # counts 1, 0, 0 behind the beginning, 0, 2, 0 behind 0; one more each
@@ -138,7 +117,7 @@ def test_pairs_of_units_alone() -> None:
 
 READ = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}
 VOICES = ("a", "b", "c")
-PROBED: dict[str, Any] = {
+PROBED = {
     "model": "bigram",
     "units": Path("u"),
     "spoken_words": Path("w"),
@@ -157,95 +136,72 @@ LISTED = [
 ]
 
 
-def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right() -> None:
+def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right():
     items, words = spot_the_word(Bigram([np.array(READ["one"])] * 9, 6), LISTED)
     # its non-word is the same backwards
     assert items["one-a"] == (1.0, 1.0) and items["two-a"] == (1.0, 0.5)
     assert len(items) == 9 and words[0] == "one"
 
 
-def test_the_same_word_by_another_voice_is_nearer_than_another_word() -> None:
+def test_the_same_word_by_another_voice_is_nearer_than_another_word():
     items, _ = same_different(Bigram([], 6), LISTED, 0)
     assert len(items) == 9 and {score for _, score in items.values()} == {1.0}
     # the same units backwards
     assert {score for _, score in same_different(Bigram([], 6), LISTED, None)[0].values()} == {0.5}
 
 
-def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
+def test_few_shot_asks_for_the_unit_behind_the_same_word():
     class Copies:
         """Finds the last units of a prompt earlier in it, and says what followed there."""
 
         symbols = 6
 
-        def next_units(self, prompts: list[np.ndarray]) -> np.ndarray:
+        def next_units(self, prompts):
             found = np.zeros((len(prompts), 7))
-            for line, prompt in zip(found, prompts, strict=True):
-                last = prompt[-3:].tolist()
-                places = [i for i in range(len(prompt) - 3) if prompt[i : i + 3].tolist() == last]
-                line[prompt[places[0] + 3]] = 1
+            for line, prompt in zip(found, map(list, prompts), strict=True):
+                first = next(i for i in range(len(prompt)) if prompt[i : i + 3] == prompt[-3:])
+                line[prompt[first + 3]] = 1
             return found
 
-    options = Probe(**PROBED, ways=2, shots=2, queries=30)
-    items, words = few_shot(Copies(), LISTED, options)  # type: ignore[arg-type]
-    right = np.mean([gold == found for gold, found in items.values()])
-    assert (
-        len(items) == 30
-        and right > 0.9
-        and {gold for gold, _ in items.values()} == {0.0, 1.0}
-        and set(words) == set(READ)
+    items, words = few_shot(Copies(), LISTED, Probe(**PROBED, ways=2, shots=2, queries=30))
+    assert len(items) == 30
+    assert np.mean([gold == found for gold, found in items.values()]) > 0.9
+    assert {gold for gold, _ in items.values()} == {0.0, 1.0}
+    assert set(words) == set(READ)
+    many = Probe(**PROBED, ways=4, shots=2)
+    refused(
+        "of which there are 3; give smaller --ways or --shots", few_shot, Copies(), LISTED, many
     )
-    with pytest.raises(InputError, match="of which there are 3; give smaller --ways or --shots"):
-        few_shot(Copies(), LISTED, Probe(**PROBED, ways=4, shots=2))  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def spoken(save_units: Any, tmp_path: Path) -> Path:
+def spoken(save_units, tmp_path):
     save_units({"r": RunLength(np.array([0, 1, 2, 0, 1, 2]), np.ones(6, int))}, {"codebook": "b"})
     write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in LISTED])
     folder = tmp_path / "word-units"
     folder.mkdir()
-    rows = [
-        UtteranceUnits(word.id, 1.0, RunLength(units, np.ones(3, int)), "")
-        for word, units in LISTED
-    ]
-    content = encode(Part(rows, {}))
+    runs = [(word.id, RunLength(units, np.ones(3, int))) for word, units in LISTED]
+    content = encode(Part([UtteranceUnits(name, 1.0, some, "") for name, some in runs], {}))
     (folder / part_name(0)).write_bytes(content)
+    parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
     card = read_json(tmp_path / "units/train/_card.json")
-    write_json(
-        folder / "_card.json",
-        card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]},
-    )
+    write_json(folder / "_card.json", card | {"parts": parts})
     return folder
 
 
-def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
-    units, results, words = tmp_path / "units", tmp_path / "results", tmp_path / "words"
-    o = Probe(
-        model="bigram",
-        units=units,
-        results=results,
-        arm="",
-        spoken_words=words,
-        word_units=spoken,
-        split="train",
-        ways=2,
-        shots=1,
-        queries=5,
-    )
+def test_rows_and_a_table_of_a_floor(spoken, tmp_path):
+    places = {"units": tmp_path / "units", "spoken_words": tmp_path / "words", "word_units": spoken}
+    few = {"split": "train", "ways": 2, "shots": 1, "queries": 5}
     for arm in ("scratch", "text"):
-        probe(replace(o, arm=arm))
-    rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
+        probe(Probe(**PROBED | places | few | {"results": tmp_path / "results", "arm": arm}))
+    rows = {(r.task, r.encoder): r for r in read_rows(tmp_path / "results/results.jsonl")}
     counts = np.ones((7, 7))
-    for a, b in zip([6, 0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2, 6], strict=True):
-        counts[a, b] += 1
+    for pair in pairwise([6, 0, 1, 2, 0, 1, 2, 6]):
+        counts[pair] += 1
     logs = np.log(counts / counts.sum(1, keepdims=True))
-    wanted = np.exp(
-        -np.mean([logs[a, b] for a, b in zip([6, 0, 1, 2, 0, 1], [0, 1, 2, 0, 1, 2], strict=True)])
-    )
-    assert (
-        rows["perplexity", "text"].value == pytest.approx(wanted)
-        and rows["spot-the-word", "text"].drawn == "word"
-    )
+    wanted = np.exp(-np.mean([logs[pair] for pair in pairwise([6, 0, 1, 2, 0, 1, 2])]))
+    assert rows["perplexity", "text"].value == pytest.approx(wanted)
+    assert rows["spot-the-word", "text"].drawn == "word"
 
 
 needs_espeak = pytest.mark.skipif(
@@ -257,56 +213,33 @@ WORDS = (
 ).split()
 
 
-def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> None:
-    word = ("p", "'a", "t")
-    pairs = dict.fromkeys([*list_neighbours(("p", "a", "t")), *list_neighbours(("b", "a", "d"))], 1)
-    found = make_non_word("", word, pairs, {("p", "a", "t")})
-    assert found and found.other == ("b", "'a", "t") and found.place == 0  # of equals the first
-    assert (
-        make_non_word("", word, pairs, {("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")}) is None
-    )
-    frequent = pairs | {
-        ("#", "p"): 50,
-        ("p", "a"): 50,
-        ("t", "#"): 50,
-        ("d", "#"): 50,
-        ("a", "d"): 1,
-    }
-    nearest = make_non_word("", word, frequent, {("p", "a", "t")})
-    assert nearest and nearest.other == ("p", "'a", "d")
+def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known():
+    word, pat, bat, pad = ("p", "'a", "t"), ("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")
+    pairs = dict.fromkeys([*list_neighbours(pat), *list_neighbours(("b", "a", "d"))], 1)
+    found = make_non_word("", word, pairs, {pat})
+    assert (found.other, found.place) == (("b", "'a", "t"), 0)  # of equals the first
+    assert make_non_word("", word, pairs, {pat, bat, pad}) is None
+    frequent = pairs | dict.fromkeys([("#", "p"), ("p", "a"), ("t", "#"), ("d", "#")], 50)
+    assert make_non_word("", word, frequent, {pat}).other == ("p", "'a", "d")
 
 
 @needs_espeak
-def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
+def test_the_commonest_words_get_non_words_that_no_word_sounds_like():
     pairs = choose_pairs({word: 20 - i for i, word in enumerate(WORDS)}, 4, 4, [])
     known = {remove_stress(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
     for pair in pairs:
-        changed = [
-            i for i, (a, b) in enumerate(zip(pair.phones, pair.other, strict=True)) if a != b
-        ]
-        a, b = remove_stress(pair.phones)[pair.place], remove_stress(pair.other)[pair.place]
-        assert changed == [pair.place] and any({a, b} <= set(kind) for kind in KINDS)
-        assert remove_stress(pair.phones) in known and remove_stress(pair.other) not in known
-    with pytest.raises(InputError, match="give fewer --words or --phones"):
-        choose_pairs({"silver": 1}, 4, 4, [])
+        both = zip(pair.phones, pair.other, strict=True)
+        assert [i for i, (a, b) in enumerate(both) if a != b] == [pair.place]
+        word, other = remove_stress(pair.phones), remove_stress(pair.other)
+        assert any({word[pair.place], other[pair.place]} <= set(kind) for kind in KINDS)
+        assert word in known
+        assert other not in known
+    refused("give fewer --words or --phones", choose_pairs, {"silver": 1}, 4, 4, [])
 
 
 @pytest.mark.parametrize("changes", [{"length": 131}, {"start": "BERT"}, {"split": "test"}])
-def test_what_does_not_fit_is_refused_and_leaves_nothing(
-    changes: dict[str, Any], units: Path, gpt: str, checkpoint: Any, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_refused_and_leaves_nothing(changes, units, gpt, checkpoint, tmp_path):
     start = str(checkpoint("BERT")) if "start" in changes else gpt
     with pytest.raises(InputError):
-        trained(units, tmp_path / "a", options(**changes | {"start": start}))
+        trained(units, tmp_path / "a", **changes | {"start": start})
     assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize("other", [{"codebooks": ["other"]}])
-def test_units_of_another_codebook_are_refused(
-    other: dict[str, Any], units: Path, gpt: str, tmp_path: Path
-) -> None:
-    trained(units, tmp_path / "lm", options(start=gpt))
-    card = read_json(units / "train/_card.json")
-    write_json(units / "train/_card.json", card | other)
-    with pytest.raises(InputError, match="another codebook"):
-        utterances(units / "train", load_unit_lm(tmp_path / "lm"))

@@ -100,12 +100,13 @@ def their_expert(name, width, classes):
     task = next(t for t in TASKS if t.name == name)
     module = importlib.import_module(f"s3prl.downstream.{task.downstream}.expert")
     head = task.config()["downstream_expert"]["modelrc"]
-    expert = module.DownstreamExpert.__new__(module.DownstreamExpert)
-    nn.Module.__init__(expert)
-    expert.projector = nn.Linear(width, head["projector_dim"])
-    expert.model = module.UtteranceLevel(
-        head["projector_dim"], sum(classes), **head["UtteranceLevel"]
+    expert, projected = (
+        module.DownstreamExpert.__new__(module.DownstreamExpert),
+        head["projector_dim"],
     )
+    nn.Module.__init__(expert)
+    expert.projector = nn.Linear(width, projected)
+    expert.model = module.UtteranceLevel(projected, sum(classes), **head["UtteranceLevel"])
     expert.objective = nn.CrossEntropyLoss()
     if name == "ic":
         expert.values_per_slot = list(classes)
@@ -134,12 +135,10 @@ def test_logits_loss_accuracy_and_gradients_are_the_experts(s3prl, name, shape):
     if count > 1:
         theirs.weights.data.copy_(ours.featurizer.weights.data)
     labels = torch.stack([torch.randint(n, (batch,)) for n in classes], 1)
-
-    features = theirs(waves, Upstream(states)(waves))
-    wanted, records = labels.numpy() if name == "ic" else labels[:, 0].tolist(), defaultdict(list)
-    their_loss = expert(
-        "train", features, list(wanted), [str(i) for i in range(batch)], records=records
-    )
+    features, records = theirs(waves, Upstream(states)(waves)), defaultdict(list)
+    wanted = list(labels.numpy()) if name == "ic" else labels[:, 0].tolist()
+    names = [str(i) for i in range(batch)]
+    their_loss = expert("train", features, wanted, names, records=records)
     # the mean may be taken first, as there is no non-linearity
     logits = ours(torch.stack([x[:, :n].mean(1) for x, n in zip(states, lengths, strict=True)]))
     loss = ours.loss(logits, labels)
@@ -151,6 +150,5 @@ def test_logits_loss_accuracy_and_gradients_are_the_experts(s3prl, name, shape):
     pairs = [(ours.projection, expert.projector), (ours.output, expert.model.post_net.linear)]
     for mine, other in pairs:
         torch.testing.assert_close(mine.weight.grad, other.weight.grad, atol=1e-5, rtol=1e-3)
-    torch.testing.assert_close(
-        ours.featurizer.weights.grad, theirs.weights.grad, atol=1e-4, rtol=1e-3
-    )
+    gradients = ours.featurizer.weights.grad, theirs.weights.grad
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-3)

@@ -65,9 +65,8 @@ def test_frames_to_seconds_and_back(grid, frames, seed):
 @given(st.integers(1, 60), st.integers(1, 3), st.sampled_from([1, 3, 11, 51]), st.integers(0, 99))
 def test_the_filter_is_scipys(frames, speakers, median, seed):
     active = np.random.default_rng(seed).random((frames, speakers)) < 0.5
-    assert np.array_equal(
-        median_filter(active, median), medfilt(active.astype(float), (median, 1)) > 0.5
-    )
+    expected = medfilt(active.astype(float), (median, 1)) > 0.5
+    assert np.array_equal(median_filter(active, median), expected)
 
 
 def test_a_prediction_is_the_recordings_own():
@@ -109,13 +108,6 @@ def test_threshold_and_filter_are_chosen_on_dev():
     assert task.tune(perfect(task.data.splits["dev"])).median == 1
 
 
-def head_of(states=3, width=6, speakers=2, hidden=8):
-    torch.manual_seed(0)
-    head = SpeakerActivity(states, width, speakers, hidden)
-    torch.nn.init.normal_(head.featurizer.weights)
-    return head
-
-
 @pytest.mark.parametrize("lengths", [[1], [5, 31, 17]])
 @pytest.mark.parametrize(("width", "hidden", "speakers"), [(6, 8, 2), (1, 3, 3)])
 def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers):
@@ -123,7 +115,9 @@ def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers):
     from s3prl.downstream.diarization.model import Model
     from s3prl.downstream.diarization.utils import pit_loss
 
-    head, frames = head_of(3, width, speakers, hidden), torch.tensor(lengths)
+    torch.manual_seed(0)
+    head, frames = SpeakerActivity(3, width, speakers, hidden), torch.tensor(lengths)
+    torch.nn.init.normal_(head.featurizer.weights)
     model = Model(width, speakers, 1, hidden)
     model.rnn.load_state_dict(head.lstm.state_dict())
     model.linear.load_state_dict(head.output.state_dict())
@@ -131,20 +125,16 @@ def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers):
     truth = (torch.rand(len(lengths), max(lengths), speakers) > 0.5).float()
     ours, theirs = head(states), model(head.featurizer(states))
     assert torch.allclose(ours, theirs, atol=1e-6)
-    loss, expected = permutation_free_loss(ours, truth, frames), pit_loss(theirs, truth, frames)[0]
-    assert torch.allclose(loss, expected, atol=1e-5)
-    weights = head.featurizer.weights
-    assert torch.allclose(
-        *(torch.autograd.grad(x, weights)[0] for x in (loss, expected)), atol=1e-5
-    )
+    losses = permutation_free_loss(ours, truth, frames), pit_loss(theirs, truth, frames)[0]
+    assert torch.allclose(*losses, atol=1e-5)
+    gradients = [torch.autograd.grad(x, head.featurizer.weights)[0] for x in losses]
+    assert torch.allclose(*gradients, atol=1e-5)
 
 
-@given(
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.lists(st.integers(1, 12), min_size=1, max_size=4),
-    st.integers(0, 99),
-)
+LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=4)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), LENGTHS, st.integers(0, 99))
 def test_who_is_who_does_not_matter_nor_what_is_beyond_a_length(outputs, speakers, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     shape, frames = (len(lengths), max(lengths)), torch.tensor(lengths)
@@ -179,15 +169,11 @@ def annotation(found):
 @pytest.mark.slow
 @given(turns(), turns("1234"))
 def test_it_is_pyannotes(truth, predicted):
-    theirs = DiarizationErrorRate()(
-        annotation(truth), annotation(predicted), uem=Timeline([Segment(0, 20)]), detailed=True
-    )
+    annotations, uem = (annotation(truth), annotation(predicted)), Timeline([Segment(0, 20)])
+    theirs = DiarizationErrorRate()(*annotations, uem=uem, detailed=True)
     found = diarisation_errors(truth, predicted)
     ours = [found.speech, found.missed, found.false_alarms, found.confused]
-    assert ours == pytest.approx(
-        [theirs[name] for name in ("total", "missed detection", "false alarm", "confusion")],
-        abs=1e-6,
-    )
+    names = ("total", "missed detection", "false alarm", "confusion")
+    assert ours == pytest.approx([theirs[name] for name in names], abs=1e-6)
     if found.speech:
-        rate = theirs["diarization error rate"]
-        assert found.wrong / found.speech == pytest.approx(rate)
+        assert found.wrong / found.speech == pytest.approx(theirs["diarization error rate"])

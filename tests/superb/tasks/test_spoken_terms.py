@@ -62,19 +62,15 @@ def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
     layer, found = task.choose_layer(states.__getitem__, 3)
     assert layer == 1
     assert len(found) == 3
-    assert found[1] > 60
-    assert found[1] == max(found)
-    evaluated = task.evaluate(states.__getitem__, "test", layer, resamples=200)
-    assert [m.metric for m in evaluated.measures] == ["mtwv", "atwv"]
-    best, actual = evaluated.measures
+    assert found[1] == max(found) > 60
+    best, actual = task.evaluate(states.__getitem__, "test", layer, resamples=200).measures
+    assert (best.metric, actual.metric) == ("mtwv", "atwv")
     assert best.low <= best.value <= best.high
     assert best.value >= actual.value
     assert best.n == actual.n == 6
     assert best.value > 60
-    alone = [
-        task.evaluate(states.__getitem__, "dev", layer, 1).measures[0].value for layer in range(3)
-    ]
-    assert alone == pytest.approx(found)
+    of_dev = [task.evaluate(states.__getitem__, "dev", layer, 1) for layer in range(3)]
+    assert [one.measures[0].value for one in of_dev] == pytest.approx(found)
 
 
 def test_it_is_s3prls(s3prl, tmp_path, monkeypatch):
@@ -87,14 +83,11 @@ def test_it_is_s3prls(s3prl, tmp_path, monkeypatch):
     queries, documents = ([u.id for u in task.data.splits[name]] for name in ("dev", "documents"))
     ours = task.scores(states.__getitem__, "dev", [0, 1, 2])
     for layer in range(3):
-        theirs = theirs_of(
-            expert, tmp_path, queries, documents, lambda name, at=layer: states[name][:, at]
-        )
-        assert ours[layer] == pytest.approx(
-            np.array([[theirs[q][d][0] for d in documents] for q in queries]), abs=1e-4
-        )
-        decided = np.array([[theirs[q][d][1] for d in documents] for q in queries])
-        assert ((ours[layer] > spoken_terms.DECISION) == decided).all()
+        features = {name: some[:, layer] for name, some in states.items()}
+        found = theirs_of(expert, tmp_path, queries, documents, features)
+        theirs = np.array([[found[q][d] for d in documents] for q in queries])
+        assert ours[layer] == pytest.approx(theirs[..., 0], abs=1e-4)
+        assert ((ours[layer] > spoken_terms.DECISION) == theirs[..., 1]).all()
     assert not ours[:, 2].any()
 
 
@@ -125,13 +118,13 @@ def theirs_of(module, folder, queries, documents, features):
     expert = module.DownstreamExpert(4, config | {"datarc": {}, "dtwrc": rules}, folder)
     expert.test_dataset = types.SimpleNamespace(n_queries=len(queries), n_docs=len(documents))
     records, names = defaultdict(list), [*queries, *documents]
-    expert("dev", [features(name) for name in names], names, records)
+    expert("dev", [features[name] for name in names], names, records)
     expert.log_records("dev", records)
-    found = {}
+    found = defaultdict(dict)
     for terms in ElementTree.parse(folder / "benchmark.stdlist.xml").getroot():
-        of_query = found.setdefault(terms.get("termid"), {})
         for t in terms:
-            of_query[t.get("file")] = float(t.get("score")), t.get("decision") == "YES"
+            decided = float(t.get("score")), t.get("decision") == "YES"
+            found[terms.get("termid")][t.get("file")] = decided
     return found
 
 
@@ -159,20 +152,17 @@ def test_a_query_that_matches_an_unknown_document_is_named(tmp_path):
 
 
 def frames(count, seed, width=5):
-    return torch.tensor(
-        np.random.default_rng(seed).standard_normal((count, width)), dtype=torch.float32
-    )
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((count, width))).float()
 
 
 def by_dtw_python(query, document):
     """s3prl's `match`, in double precision."""
-    dtw = pytest.importorskip("dtw", reason="dtw-python is not installed")
+    dtw = pytest.importorskip("dtw", reason="dtw-python is not installed").dtw
     found = np.exp(cdist(query, document, "cosine")) - 1
     low, high = found.min(1, keepdims=True), found.max(1, keepdims=True)
     found = (found - low) / np.clip(high - low, 1e-9, np.inf)
-    return dtw.dtw(
-        found, step_pattern="asymmetric", open_begin=True, open_end=True
-    ).normalizedDistance
+    opened = {"step_pattern": "asymmetric", "open_begin": True, "open_end": True}
+    return dtw(found, **opened).normalizedDistance
 
 
 @pytest.mark.slow
@@ -180,10 +170,8 @@ def by_dtw_python(query, document):
     st.integers(1, 30), st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 999)
 )
 def test_it_is_dtw_pythons(length, lengths, seed):
-    query, documents = (
-        frames(length, seed),
-        [frames(n, seed + 1 + i) for i, n in enumerate(lengths)],
-    )
+    query = frames(length, seed)
+    documents = [frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
     ours = subsequence_costs(query, *side_by_side(documents))
     alone = torch.cat([subsequence_costs(query, *side_by_side([d])) for d in documents])
     assert torch.allclose(ours, alone, atol=1e-5)  # no neighbour and no padding matters
@@ -209,14 +197,11 @@ def drawn(queries, documents, seed, ties=False, informed=2.0):
     return np.round(scores) if ties else scores, truth
 
 
+SHAPES, INFORMED = (st.integers(1, 6), st.integers(1, 25)), st.sampled_from([0.0, 2.0, 6.0])
+
+
 @pytest.mark.slow
-@given(
-    st.integers(1, 6),
-    st.integers(1, 25),
-    st.integers(0, 999),
-    st.booleans(),
-    st.sampled_from([0.0, 2.0, 6.0]),
-)
+@given(*SHAPES, st.integers(0, 999), st.booleans(), INFORMED)
 def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
     scores, truth = drawn(queries, documents, seed, ties, informed)
     assert max_term_value(term_values(scores, truth)) == pytest.approx(brute_force(scores, truth))

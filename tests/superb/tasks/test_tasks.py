@@ -26,11 +26,8 @@ def recipe(task):
     if found is None:
         pytest.skip("the optional extra s3prl is not installed")
     file = Path(found.origin).parent / "problem" / RECIPES[task] / f"superb_{task}.py"
-    functions = (
-        node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)
-    )
-    function = next(f for f in functions if f.name == "default_config")
-    scope = {"MISSING": None}
+    nodes, scope = ast.walk(ast.parse(file.read_text())), {"MISSING": None}
+    function = next(n for n in nodes if getattr(n, "name", "") == "default_config")
     exec(compile(ast.Module([function], []), str(file), "exec"), scope)
     return scope["default_config"](None)
 
@@ -52,12 +49,9 @@ def test_published_settings_are_those_of_s3prls_own_recipe(task):
 def test_specaugment_is_that_of_s3prls_own_recipe(task):
     """2 time masks shorter than 40 frames, however long a recording is: `adaptive` is false."""
     masks = inspect.signature(TASKS[task].make).parameters["masks"].default
-    mine = {
-        "freq_mask_width_range": (0, masks.frequency_width),
-        "num_freq_mask": masks.frequency_masks,
-        "time_mask_width_range": (0, masks.time_width),
-        "num_time_mask": masks.time_masks,
-    }
+    mine = {"num_freq_mask": masks.frequency_masks, "num_time_mask": masks.time_masks}
+    mine |= {"freq_mask_width_range": (0, masks.frequency_width)}
+    mine |= {"time_mask_width_range": (0, masks.time_width)}
     assert recipe(task)["build_downstream"]["specaug_conf"] == mine
     exported = next(t.specaug for t in export.TASKS if t.name == task)
     assert exported["adaptive"] is False
@@ -68,10 +62,6 @@ def test_specaugment_is_that_of_s3prls_own_recipe(task):
 def test_a_set_of_styles_is_one_of_emotions(labelled, encoder):
     (part,) = list_parts("er", labelled("style"), "published")
     task, settings = part.make(encoder.grid)
-    assert (task.name, part.data.task, settings.steps, task.projection) == (
-        "er",
-        "style",
-        30_000,
-        256,
-    )
+    assert (task.name, part.data.task) == ("er", "style")
+    assert (settings.steps, task.projection) == (30_000, 256)
     refused("is a set of the task ks, not of er", list_parts, "er", labelled("ks"), "published")

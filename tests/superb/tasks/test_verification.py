@@ -29,10 +29,8 @@ GRID = FrameGrid(16_000, 320, 400)
 
 
 def utterances(split, speakers, each):
-    names = [(f"{split}{s}", i) for s in range(speakers) for i in range(each)]
-    return tuple(
-        Utterance(f"{name}-{i}", f"{name}-{i}.flac", 1.0, speaker=name) for name, i in names
-    )
+    names = [(f"{split}{s}-{i}", f"{split}{s}") for s in range(speakers) for i in range(each)]
+    return tuple(Utterance(name, f"{name}.flac", 1.0, speaker=who) for name, who in names)
 
 
 @pytest.fixture
@@ -173,13 +171,8 @@ def trials(count, seed, apart=1.0, digits=8):
     return (rng.normal(size=count) + apart * same).round(digits), same
 
 
-random_trials = st.builds(
-    trials,
-    st.integers(2, 400),
-    st.integers(0, 10**6),
-    st.sampled_from([-1.0, 0.0, 1.0, 3.0]),
-    st.sampled_from([0, 1, 8]),
-)
+DRAWN = (st.integers(2, 400), st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 1.0, 3.0]))
+random_trials = st.builds(trials, *DRAWN, st.sampled_from([0, 1, 8]))
 
 
 @pytest.mark.slow
@@ -229,16 +222,13 @@ def test_a_resample_by_hand():
     scores, same, first, second = trials_of(5, 60, 3)
     # the first that is drawn
     times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), 1)[0]
-    index = {name: i for i, name in enumerate(dict.fromkeys([*first, *second]))}
+    drawn = dict(zip(dict.fromkeys([*first, *second]), times, strict=True))
     weights = []
     for a, b in zip(first, second, strict=True):
-        weights.append(times[index[a]] if a == b else times[index[a]] * times[index[b]])
+        weights.append(drawn[a] if a == b else drawn[a] * drawn[b])
     expected = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
     # the interval of one resample ends there
-    for one, value in zip(
-        verification_intervals(scores, same, first, second, 1),
-        (expected.eer, expected.min_dcf),
-        strict=True,
-    ):
+    found = verification_intervals(scores, same, first, second, 1)
+    for one, value in zip(found, (expected.eer, expected.min_dcf), strict=True):
         ends = sorted({one.low, one.value, one.high})
         assert ends == pytest.approx(sorted({one.value, float(value)}))
