@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cascade.options import ReaderOptions
-from speechssl.options import DEVICE, Parts, argument, group, option
+from speechssl.options import DEVICE, ENCODERS, Parts, argument, group, option
 
 REQUIRED: Any = MISSING
 
@@ -85,3 +85,20 @@ class Bundle:
 
     out: Path = argument("folder to make")
     parts: Parts = group(Parts(REQUIRED), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """print what is installed, which engine runs an encoder here, which models are found, and what
+    is missing for what
+
+    Nothing is downloaded or changed. Models are found where all verbs look for them: those that
+    ship, $SPEECHSSL_MODELS, and the hub's cache.
+
+      speechssl doctor
+      speechssl doctor facebook/hubert-base-ls960
+    """
+
+    encoder: str | None = argument(
+        f"encoder whose engine is named ({ENCODERS}); default: people-en/encoder", optional=True
+    )
