@@ -19,8 +19,8 @@ class AnswerQuestions:
     A question is a recording, or a text, which cascades alone can read. Prints start and end of
     every answer in the passage and, for a cascade, its words, and its transcript of a spoken
     question; the last lines say what each system is made of. Systems are dual, speechbert and
-    cascade-ENGINE, with the engine ctc, ctc-greedy, or a Hugging Face model. In a
-    long passage dual@5 or cascade-ENGINE@5 reads only the 5 windows that share most with the
+    cascade-RECOGNISER, with the recogniser ctc, ctc-greedy, or a Hugging Face model. In a
+    long passage dual@5 or cascade-ctc@5 reads only the 5 windows that share most with the
     question.
 
     Without --systems they are dual and cascade-ctc, as far as --models has them. The models that

@@ -255,8 +255,8 @@ def load_checkpoint(
         local = SHIPPED / str(name) if shipped else Path(name)
         loaded = _load_huggingface(local, str(name), weights_alone)
     if loaded.left_out:
-        count = len(loaded.left_out)
-        note = f"left out {count} weights of no encoder ({list_first(loaded.left_out)})"
+        names = list_first(loaded.left_out)
+        note = f"{len(loaded.left_out)} weights beside the encoder's are not needed ({names})"
         tqdm.write(f"{loaded.name}: {note}", file=sys.stderr)
     if loaded.guesses:
         note = f"does not state all settings; assumed: {', '.join(loaded.guesses)}"

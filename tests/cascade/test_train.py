@@ -16,7 +16,7 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, fit_ctc
 from speechssl.cascade.train_ngram import choose_ngram, spell
 from speechssl.data.records import load_corpus
-from speechssl.dual.train import describe_best
+from speechssl.dual.train import describe_run
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions
 
@@ -119,7 +119,7 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     )
     assert (
         f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev"
-    ) in describe_best(tmp_path / "ctc")
+    ) in describe_run(tmp_path / "ctc")
 
 
 # ---- the n-gram of a head
