@@ -283,8 +283,12 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
         parts.append(find_reader(folder, o.reading.reader))
     setup = make_setup(o, o.label or name_models(folder), *parts)
     append_results(o.out, evaluate(loaded, data, conditions, setup))
-    sizes = {"system": loaded, "condition": conditions, "question": data.answerable}
-    made = ", ".join(describe_range([len(items)], what) for what, items in sizes.items())
+    sizes = {
+        "system": len(loaded),
+        "condition": len(conditions),
+        "question": len(data.answerable),
+    }
+    made = ", ".join(describe_range([size], what) for what, size in sizes.items())
     said = f"{o.out}: {made}; next: `speechssl report {o.out} {o.corpus}`"
     return f"{table_of_rows(o, conditions)}\n\n{said}"
 
