@@ -367,7 +367,7 @@ def _choose_systems(
         if name in TEXT_SYSTEMS or name.startswith(SIMULATED):
             raise InputError(
                 f"{name} reads transcripts and cannot listen; choose dual, speechbert, or "
-                "cascade-ENGINE"
+                "cascade-RECOGNISER"
             )
     return names
 

@@ -131,6 +131,12 @@ class Row:
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
 
 
+def system_label(system: str, models: str) -> str:
+    """Name a system with its models beside it, in tables, figures and comparisons alike: "dual
+    (people-en)"; models: "" for none."""
+    return f"{system} ({models})" if models else system
+
+
 def full_condition(condition: str, snr_over: str | None) -> str:
     """Name a condition as it is shown: SNRs over the whole signal are other conditions."""
     return f"{condition}, over the {snr_over}" if snr_over else condition
@@ -402,7 +408,7 @@ def results_table(rows: Iterable[Row]) -> str:
     table = pandas.DataFrame(
         {
             "metric": [row.metric for row in rows],
-            "system": [f"{row.name} {row.encoder}".strip() for row in rows],
+            "system": [system_label(row.name, row.encoder) for row in rows],
             "condition": [condition_name(row.full_condition, row.snr_db) for row in rows],
             "n": [row.n for row in rows],
             "row": rows,

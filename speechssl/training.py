@@ -353,7 +353,7 @@ def fit(
     evaluation: what decides which weights the model has at the end: those of the best checkpoint,
     else of the last.
     Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as
-    `describe_best` has it.
+    `describe_run` has it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder, options, evaluation)
@@ -382,6 +382,12 @@ def fit(
             "items": evaluation.items,
         }
     return result
+
+
+def describe_steps(result: Mapping[str, Any]) -> str:
+    """Say of what `fit` returned how many steps there were, and the last loss."""
+    loss = result.get("loss")
+    return f"{result['steps']:,} steps" + ("" if loss is None else f", loss {loss:.3g}")
 
 
 def _train(

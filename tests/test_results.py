@@ -115,10 +115,10 @@ def test_the_table():
         replace(ROW, metric="WER", system="cascade", encoder=""),
     ]
     wanted = """\
-FF1 (%)        n  clean                 babble 10 dB        babble 0 dB
------------------------------------------------------------------------
-dual hubert  400   55.0            51.2 [49.0, 53.5]  40.0 [38.0, 42.0]
-cascade      400      -  35.0 [28.0, 42.0] (2 seeds)                  -
+FF1 (%)          n  clean                 babble 10 dB        babble 0 dB
+-------------------------------------------------------------------------
+dual (hubert)  400   55.0            51.2 [49.0, 53.5]  40.0 [38.0, 42.0]
+cascade        400      -  35.0 [28.0, 42.0] (2 seeds)                  -
 
 WER (%)    n       babble 10 dB
 -------------------------------

@@ -11,6 +11,8 @@ import pytest
 
 from speechssl.artifacts import list_differences, read_json, write_json
 from speechssl.checkpoints import model_folder
+from speechssl.cli.answer import bundle_parts
+from speechssl.cli.options import Bundle
 from speechssl.data.records import Passage, Question, Span
 from speechssl.options import Parts
 from speechssl.systems import bundle, link_parts, load_systems
@@ -133,14 +135,16 @@ def parts(codebook="people-en/units.safetensors", **changes):
 
 
 @pytest.mark.slow
-def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path):
+def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path, capsys):
     given = parts(dual="people-en/dual", text_qa=str(MODELS / "text-qa"))
     card = bundle(given, tmp_path / "mine")
     assert card["systems"] == ["dual", "text"]
     assert set(card["parts"]) == {"encoder", "units", "dual", "text-qa"}
     assert not (tmp_path / "mine/dual").is_symlink()
     # the same by content
-    assert bundle(replace(given, text_qa=Path("people-en/text-qa")), tmp_path / "mine") == card
+    again = Bundle(out=tmp_path / "mine", parts=replace(given, text_qa=Path("people-en/text-qa")))
+    assert bundle_parts(again)["card"] == card
+    assert "an encoder and 50 units; systems: dual, text" in capsys.readouterr().out
     (mine,), (shipped,) = load_systems(tmp_path / "mine", ["dual"]), load_systems(MODELS, ["dual"])
     assert dict(mine.card) == dict(shipped.card)
 

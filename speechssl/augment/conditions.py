@@ -37,9 +37,9 @@ from speechssl.errors import InputError
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 LETTERS = ("m", "g", "r")  # of the sets: MUSAN or its stand-in, Gaussian, a random room
 EXAMPLES = (
-    "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, kitchen.wav@5, "
+    "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, mynoise.wav@5, "
     "reverb@0.6, rir=FOLDER, pitch@-2, "
-    "band@1000-2000, codec@mp3:16 or reverb@0.5+kitchen.wav@5"
+    "band@1000-2000, codec@mp3:16 or reverb@0.5+mynoise.wav@5"
 )
 # a condition's name -> its label in tables and figures, and the text that `parse_condition` reads
 SPELLINGS = {

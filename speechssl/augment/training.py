@@ -10,6 +10,7 @@ memory or in a file that all processes map.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from tqdm import tqdm
 
 from speechssl import signal
 from speechssl.artifacts import hash_json, lock_folder, read_json, replacing, write_json
@@ -26,6 +28,7 @@ from speechssl.augment.noise import MUSAN, SHARES, TALKERS_RANGE, find_recording
 from speechssl.augment.sounds import CLIPS, SECONDS, VERSION, draw_clips
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DISTORTED, SNR
+from speechssl.processes import is_main
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
@@ -380,6 +383,8 @@ class _Sources:
             return {"set": "musan", "of": [dict(part.card) for part in parts]}, partial(
                 one_of, noises
             )
+        if is_main():
+            tqdm.write("m: generated noise, no MUSAN (--noise musan=FOLDER)", file=sys.stderr)
         card = {"set": "stand-in", "generator": VERSION, "seed": self.seed}
         card |= {"clips": CLIPS, "seconds": SECONDS}
         library = _cached(card, partial(draw_clips, self.seed), self.cache)

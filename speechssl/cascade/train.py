@@ -30,7 +30,7 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.train import STEPS, data_inputs, describe_best, load_held_out, sample_items
+from speechssl.dual.train import STEPS, data_inputs, describe_run, load_held_out, sample_items
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.store import FeatureStore, store_features
@@ -49,7 +49,7 @@ MARGIN = 0.1  # seconds of context left around a crop
 def train_ctc(o: TrainCtc) -> None:
     """Train a CTC head on an encoder, by its name."""
     fit_ctc(o, load_encoder(o.encoder))
-    print(f"{o.out}: CTC head{describe_best(o.out)}")
+    print(f"{o.out}: CTC head{describe_run(o.out)}")
 
 
 def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:

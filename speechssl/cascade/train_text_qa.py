@@ -27,7 +27,7 @@ from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
-    describe_best,
+    describe_run,
     fit_spans,
     hash_inputs,
     load_held_out,
@@ -101,7 +101,7 @@ def train_text_qa(o: TrainTextQa) -> None:
                 card["shift"] = shifted
             card |= results | reader_facts(o, made_from, o.qa.text_encoder)
             save_trained(o.out, model, layout, card)
-    print(f"{o.out}: text QA{describe_best(o.out)}")
+    print(f"{o.out}: text QA{describe_run(o.out)}")
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:

@@ -3,38 +3,40 @@ function: `VERBS` has both for every verb."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
-import platform
 import re
 import sys
 import time
-import traceback
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechssl import __version__
 from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json
-from speechssl.cli.parser import describe_verb, parse, suggest_name
+from speechssl.cli.parser import parse, suggest_name
 from speechssl.errors import InputError, one_line, pop_set_aside
 from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
 
-ABOUT = """usage: speechssl VERB [options]
+WHAT = """usage: speechssl VERB [options]
 
 Speech understanding with self-supervised encoders: discrete units, spoken question answering
 (DUAL), SUPERB.
 
   speechssl answer --passage lecture.mp3 --question question.wav
   speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
-  speechssl VERB --help
+"""
+FURTHER = """
+All {count} verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
+What is installed here, and what is missing for what: speechssl doctor."""
+ABOUT = f"""{WHAT}  speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches
 as true or false): `--config recipes/minisqa/base.yaml --stage hubert-1` reads the options of a
@@ -140,7 +142,16 @@ VERBS = {
     "answer": Verb("cli.options:AnswerQuestions", "cli.answer:answer_questions"),
     "serve": Verb("serve.options:Serve", "serve.page:serve"),
     "bundle": Verb("cli.options:Bundle", "cli.answer:bundle_parts"),
+    "doctor": Verb("cli.options:Doctor", "cli.doctor:diagnose"),
 }
+
+# shown without arguments
+FIRST = ("answer", "serve", "units extract", "train dual", "evaluate qa", "pretrain continue")
+DAILY = (
+    *FIRST,
+    *("prepare squad", "prepare table", "align", "units fit", "report", "compare", "bundle"),
+    "doctor",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,6 +191,8 @@ def _attempt(
         return 141  # as of a program that the signal ends
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         if verbose:
+            import traceback
+
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else describe_refusal(error)
         print(f"speechssl: {one_line(sentence)}", file=sys.stderr)
@@ -320,40 +333,67 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     if words[:1] == ["--version"]:
         print(versions() if {"-v", "--verbose"} & {*words} else f"speechssl {__version__}")
         return None
-    group = words[0] if words and words[0] in GROUPS else ""
+    if not words:
+        print("\n".join([WHAT, *list_verbs(FIRST), FURTHER.format(count=len(VERBS))]))
+        return None
+    group = words[0] if words[0] in GROUPS else ""
     typed = words[1:] if group else words
-    if not words or typed[:1] in (["-h"], ["--help"]):
+    if typed[:1] in (["-h"], ["--help"]):
         print(overview(group))
         return None
     if not typed:
-        raise InputError(f"`speechssl {group}` needs a verb (see `speechssl {group} --help`)")
+        names = ", ".join(verb for verb in VERBS if verb.startswith(f"{group} "))
+        raise InputError(f"`speechssl {group}` needs a verb: {names}")
     verb = " ".join(words[:2] if group else words[:1])
-    raise InputError(f"speechssl has no verb {verb}{suggest_name(verb, [*VERBS, *GROUPS])}")
+    near = suggest_name(verb, [*VERBS, *GROUPS]) or "; `speechssl --help` lists them"
+    raise InputError(f"speechssl has no verb {verb}{near}")
 
 
 def versions() -> str:
     """List the versions of this package, of Python, and of what results depend on, a line each."""
+    import platform
+    from importlib.metadata import version
+
     python = f"python {platform.python_version()} ({platform.platform()})"
     packages = [f"{name} {version(name)}" for name in PACKAGES]
     return "\n".join([f"speechssl {__version__}", python, *packages])
 
 
 def overview(group: str) -> str:
-    """List the verbs of a group, or with "" all, the shortest first, and a line about each."""
-    verbs = [verb for verb in VERBS if not group or verb.startswith(f"{group} ")]
-    verbs.sort(key=lambda verb: " " in verb)
-    width = max(map(len, verbs)) + 2
-    lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT]
-    last_heading = ""
-    for verb in verbs:
+    """List the verbs of a group, or with "" all, the daily ones first, and a line about each."""
+    if group:
+        lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}\n"]
+        return "\n".join(lines + list_verbs(v for v in VERBS if v.startswith(f"{group} ")))
+    seldom: dict[str, list[str]] = {"": []}  # verbs without a group, then by group
+    for verb in VERBS:
         first = verb.partition(" ")[0]
-        heading = "verbs" if group or first == verb else GROUPS[first]
-        if heading != last_heading:
-            lines.append(f"\n{heading}:")
-        last_heading = heading
-        about = describe_verb(config_of(verb)).split("\n\n")[0].replace("\n", " ")
-        lines.append(f"  {verb:<{width}}{about}")
+        if verb not in DAILY:
+            seldom.setdefault(first if first in GROUPS else "", []).append(verb)
+    lines = [ABOUT, "\ndaily:", *list_verbs(DAILY), "\nseldom:"]
+    for first, verbs in seldom.items():
+        lines += ([f"\nseldom, {first}: {GROUPS[first]}"] if first else []) + list_verbs(verbs)
     return "\n".join(lines)
+
+
+def list_verbs(verbs: Iterable[str]) -> list[str]:
+    """Return a line about each of the verbs."""
+    verbs = list(verbs)
+    width = max(map(len, verbs)) + 2
+    lines = []
+    for verb in verbs:
+        module, name = VERBS[verb].options.split(":")
+        about = _read_docstrings(module)[name].split("\n\n")[0].replace("\n", " ")
+        lines.append(f"  {verb:<{width}}{about}")
+    return lines
+
+
+@cache
+def _read_docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of the classes of a module below speechssl, without importing it: to
+    make all dataclasses of options takes four times as long."""
+    path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text("utf-8"))
+    return {c.name: ast.get_docstring(c) or "" for c in tree.body if isinstance(c, ast.ClassDef)}
 
 
 def _quiet_libraries(verbose: bool) -> None:

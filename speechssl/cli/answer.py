@@ -4,6 +4,7 @@ makes a folder of models."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from speechssl.text import language_of
 if TYPE_CHECKING:
     from speechssl.pipelines import Detail
 
+CONFIDENCE = "confidence ranks the answers of one system; it is no probability of being right"
 LISTENS = "can only listen; record the question"
 
 
@@ -48,6 +50,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
             else:
                 print(f"{name:>20}  {LISTENS}")
                 unanswered.append({"question": question, "system": name, "why": LISTENS})
+    print(CONFIDENCE, file=sys.stderr)
     for made_of in dict.fromkeys(qa.about.values()):
         names = [name for name, own in qa.about.items() if own == made_of]
         print(f"{', '.join(names)}: {made_of}")
@@ -108,7 +111,12 @@ def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]
 def bundle_parts(o: Bundle) -> dict[str, Any]:
     """Copy the parts to `o.out`, print the systems that they make, and return where they lie."""
     from speechssl.systems import bundle  # loads torch
+    from speechssl.units.codebook import load_codebook
 
     card = bundle(o.parts, o.out)
-    print(f"{o.out}: {', '.join(card['systems']) or 'an encoder'}")
+    made = [*card["systems"]] or ["no system yet"]
+    units = ""
+    if o.parts.codebook is not None:
+        units = f" and {load_codebook(o.out / 'units.safetensors').size} units"
+    print(f"{o.out}: an encoder{units}; systems: {', '.join(made)}")
     return {"out": str(o.out), "card": card}

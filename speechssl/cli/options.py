@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cascade.options import ReaderOptions
-from speechssl.options import DEVICE, Parts, argument, group, option
+from speechssl.options import DEVICE, ENCODERS, Parts, argument, group, option
 
 REQUIRED: Any = MISSING
 
@@ -19,8 +19,8 @@ class AnswerQuestions:
     A question is a recording, or a text, which cascades alone can read. Prints start and end of
     every answer in the passage and, for a cascade, its words, and its transcript of a spoken
     question; the last lines say what each system is made of. Systems are dual, speechbert and
-    cascade-ENGINE, with the engine ctc, ctc-greedy, or a Hugging Face model. In a
-    long passage dual@5 or cascade-ENGINE@5 reads only the 5 windows that share most with the
+    cascade-RECOGNISER, with the recogniser ctc, ctc-greedy, or a Hugging Face model. In a
+    long passage dual@5 or cascade-ctc@5 reads only the 5 windows that share most with the
     question.
 
     Without --systems they are dual and cascade-ctc, as far as --models has them. The models that
@@ -85,3 +85,20 @@ class Bundle:
 
     out: Path = argument("folder to make")
     parts: Parts = group(Parts(REQUIRED), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """print what is installed, which engine runs an encoder here, which models are found, and what
+    is missing for what
+
+    Nothing is downloaded or changed. Models are found where all verbs look for them: those that
+    ship, $SPEECHSSL_MODELS, and the hub's cache.
+
+      speechssl doctor
+      speechssl doctor facebook/hubert-base-ls960
+    """
+
+    encoder: str | None = argument(
+        f"encoder whose engine is named ({ENCODERS}); default: people-en/encoder", optional=True
+    )

@@ -36,6 +36,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see `{self.prog} --help`)")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and show in one line what a call takes where it is given too much."""
+        values, left = self.parse_known_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}; write `{self.usage}`")
+        return values
+
     def spell(self, arguments: Sequence[str]) -> list[str]:
         """Return the arguments with dashes in the names of options. Raises InputError, with the
         nearest name, for an option that there is not."""
@@ -129,10 +136,25 @@ def _format_help(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=28)
 
 
+def show_call(program: str, config: type) -> str:
+    """Show a call with what must be given; the rest is [options]."""
+    words = [program]
+    for option in options_of(config):
+        metadata, several = option.metadata, " ..." if get_origin(option.kind) is tuple else ""
+        if metadata.get("positional"):
+            name = f"{option.name.upper()}{several}"
+            words.append(f"[{name}]" if metadata.get("nargs") else name)
+        elif option.default is MISSING:
+            value = metadata.get("metavar") or option.name.upper()
+            words.append(f"--{option.name.replace('_', '-')} {value}{several}")
+    return " ".join([*words, "[options]"])
+
+
 def make_parser(program: str, config: type) -> Parser:
     """Make the parser of a verb from the dataclass of its options."""
     parser = Parser(
         prog=program,
+        usage=show_call(program, config),
         description=describe_verb(config),
         formatter_class=_format_help,
         allow_abbrev=False,
@@ -170,8 +192,7 @@ def _add_option(place: Any, option: Option) -> None:
         takes["choices"] = list(get_args(kind))
         kind = str
     if metadata.get("positional"):
-        if "choices" in takes:  # the help lists them
-            takes["metavar"] = option.name
+        takes["metavar"] = option.name.upper()
         place.add_argument(option.name, help=metadata["help"], type=_make_reader(kind), **takes)
         return
     if metadata["values"]:

@@ -57,7 +57,7 @@ def prepare_fsdd(o: Fsdd) -> Cards:
     with stage(out, made_from, record=CORPUS_RECORD, card=f"{[*LABELS][-1]}/{CARD}") as step:
         if not step.done:
             _write_fsdd(out, where, made_from)
-    print(f"{out}: {' and '.join(LABELS)}")
+    print(f"{out}: {' and '.join(LABELS)}, {len(where):,} recordings")
     return {task: read_json(out / task / CARD) for task in LABELS}
 
 

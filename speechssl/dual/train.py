@@ -58,7 +58,7 @@ from speechssl.textlm.encoders import (
 )
 from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.timing import RunLength
-from speechssl.training import Batch, Evaluation, check_share, fit, write_by_main
+from speechssl.training import Batch, Evaluation, check_share, describe_steps, fit, write_by_main
 from speechssl.units.storage import load_units
 
 T = TypeVar("T")
@@ -101,7 +101,10 @@ def train_dual(o: TrainDual) -> None:
                 "left_out": len(left_out),
             }
             save_trained(o.out, model, layout, card)
-    print(f"{o.out}: DUAL reader, {o.assignment}{describe_best(o.out)}")
+    print(
+        f"{o.out}: DUAL reader, assignment {o.assignment}{describe_run(o.out)}; next: `speechssl "
+        f"evaluate qa {o.corpus} OUT --encoder ENCODER --codebook CODEBOOK --dual {o.out}`"
+    )
 
 
 def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
@@ -400,18 +403,17 @@ def read_training(card: Mapping[str, Any]) -> dict[str, Any]:
     return dict(training.get("spans", training))
 
 
-def describe_best(out: Path) -> str:
-    """Say which checkpoint was the best ("; the best checkpoint ..."); "" for a reader that was not
-    evaluated while it was trained."""
+def describe_run(out: Path) -> str:
+    """Say how a reader was trained (", 800 steps, loss 1.2"), and which checkpoint was the best,
+    where it was evaluated meanwhile."""
     training = read_training(read_json(out / CARD))
+    text = f", {describe_steps(training)}"
     best = training.get("best")
-    if not best:
-        return ""
-    score = f"{SHOWN[best['metric']]} {100 * best['score']:.1f}"
-    return (
-        f"; the best checkpoint, of step {best['step']} of {training['steps']}: {score} on "
-        f"{best['items']} items of {best['split']}"
-    )
+    if best:
+        score = f"{SHOWN[best['metric']]} {100 * best['score']:.1f}"
+        text += f"; the best checkpoint, of step {best['step']} of {training['steps']}: {score} on "
+        text += f"{best['items']} items of {best['split']}"
+    return text
 
 
 # ---- --learning-rates: one training a learning rate

@@ -23,7 +23,7 @@ from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.options import Metric
 from speechssl.eval.predict import read_items
-from speechssl.results import seen_sentence
+from speechssl.results import seen_sentence, system_label
 from speechssl.stats import (
     RESAMPLES,
     BootstrapUnits,
@@ -80,7 +80,8 @@ class Scores:
 def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
     """Read the scores below folders that `evaluate` wrote to. systems: only these; none: all.
 
-    Where several folders have a system for the same condition of a corpus, it is named after them.
+    Where several folders have a system for the same condition of a corpus, its models stand beside
+    it, or the folders where the models do not tell them apart.
     Raises InputError where there are no scores, or they are damaged.
     """
     scores: list[Scores] = []
@@ -102,14 +103,17 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     scores = [s for s in scores if not systems or s.system in systems]
     counts = Counter((s.corpus, s.system, s.condition) for s in scores)
     twins = {(corpus, system) for (corpus, system, _), n in counts.items() if n > 1}
-    places = {s.folder for s in scores if (s.corpus, s.system) in twins}
-    parts = 1  # as many of the last parts as tell the folders apart
-    while len({place.parts[-parts:] for place in places}) < len(places):
-        parts += 1
+    models = {s.folder: s.card.get("encoder", "") for s in scores if (s.corpus, s.system) in twins}
+    names = models
+    if "" in models.values() or len({*models.values()}) < len(models):
+        parts = 1  # as many of the last parts as tell the folders apart
+        while len({folder.parts[-parts:] for folder in models}) < len(models):
+            parts += 1
+        names = {folder: str(Path(*folder.parts[-parts:])) for folder in models}
     named = []
     for s in scores:
         if (s.corpus, s.system) in twins:
-            s = replace(s, system=f"{s.system} ({Path(*s.folder.parts[-parts:])})")
+            s = replace(s, system=system_label(s.system, names[s.folder]))
         named.append(s)
     return named
 

@@ -51,6 +51,7 @@ from speechssl.results import (
     drawn_sentence,
     interval_text,
     nearest_snr,
+    system_label,
 )
 from speechssl.stats import (
     LEVEL,
@@ -387,9 +388,10 @@ def _score_table(
         rows.append(tuple(row))
     lower = ", ".join(dict.fromkeys(metric for _, metric in tasks if metric in LOWER_IS_BETTER))
     better = f"less is better of {lower}" if lower else "more is better"
+    differing = sum(p < 1 - LEVEL for p in adjusted.values())
     note = (
         f"Percent; {better}. {grid.drawn(tasks)} * differs from the baseline, p < 0.05, by "
-        "Holm's procedure over this table."
+        f"Holm's procedure over this table: {differing} of {len(adjusted)} scores do."
     )
     first = "encoder" if len(tasks) == 1 else "task, encoder"
     return Table(title, (first, *columns), tuple(rows), note)
@@ -448,7 +450,7 @@ def _cascade_table(values: Mapping[str, Any]) -> Table:
     lines = values["dual_against_cascade"]
     pairs: dict[tuple[str, ...], dict[float | None, str]] = {}
     for x in lines:
-        dual, cascade = (f"{x[s]}, {x[f'{s}_encoder']}" for s in ("dual", "cascade"))
+        dual, cascade = (system_label(x[s], x[f"{s}_encoder"]) for s in ("dual", "cascade"))
         text = "-"
         if x["dual_relative"] and x["cascade_relative"]:
             star = "*" * (x["difference"]["p_value"] < 1 - LEVEL)

@@ -76,12 +76,12 @@ class Qa(Conditions):
     Without a folder of models, --encoder, --codebook and --dual name the parts of DUAL.
     Results are identified by a hash of the models: one model under two names is one row, with the
     name given last.
-    Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb
+    Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or mynoise.wav@5; reverb
     or reverb@0.6 (seconds); pitch@-2; band@1000-2000 (Hz); codec@mp3:16; and several in order,
     joined by +.
 
       speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc \\
-        --conditions clean pink@5 kitchen.wav@5
+        --conditions clean pink@5 mynoise.wav@5
       speechssl evaluate qa corpus exp/mine --systems cascade-ctc text \\
         --reader deepset/minilm-uncased-squad2
       speechssl evaluate qa corpus exp/mine --encoder facebook/hubert-base-ls960 \\
@@ -198,7 +198,7 @@ class Robustness:
 
       speechssl evaluate robustness exp/robust --encoders shipped=people-en mine=exp/mine \\
         --tasks ks=tasks/ks units=recordings/ \\
-        --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
+        --seen m+g+r --unseen mynoise.wav held-out --snr 20 10 5 0
       speechssl evaluate robustness exp/robust --encoders a=exp/a b=exp/b --tasks ks=tasks/ks \\
         --split dev --unseen dev --snr 5
     """

@@ -54,6 +54,7 @@ from speechssl.results import (
     SEEN,
     Row,
     append_rows,
+    describe_range,
     list_rows,
     read_rows,
     results_table,
@@ -282,7 +283,14 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
         parts.append(find_reader(folder, o.reading.reader))
     setup = make_setup(o, o.label or name_models(folder), *parts)
     append_results(o.out, evaluate(loaded, data, conditions, setup))
-    return table_of_rows(o, conditions)
+    sizes = {
+        "system": len(loaded),
+        "condition": len(conditions),
+        "question": len(data.answerable),
+    }
+    made = ", ".join(describe_range([size], what) for what, size in sizes.items())
+    said = f"{o.out}: {made}; next: `speechssl report {o.out} {o.corpus}`"
+    return f"{table_of_rows(o, conditions)}\n\n{said}"
 
 
 def name_models(folder: Path) -> str:

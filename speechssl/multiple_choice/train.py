@@ -22,7 +22,7 @@ from speechssl.dual.train import (
     answer_in_batches,
     check_start_units,
     data_inputs,
-    describe_best,
+    describe_run,
     fit_reader,
     hash_inputs,
     held_out_units,
@@ -95,7 +95,7 @@ def train_choice(o: TrainChoice) -> None:
             save_trained(o.out, model, layout, card)
         for name in CODES:
             shutil.rmtree(o.out / name, ignore_errors=True)
-    print(f"{o.out}: {symbols.what}{describe_best(o.out)}")
+    print(f"{o.out}: {symbols.what}{describe_run(o.out)}")
 
 
 def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, dict[str, Any]]:

@@ -57,7 +57,7 @@ from speechssl.pretrain.model import (
 from speechssl.pretrain.options import Continue, Distortion, Hubert, Masks, Spin, Targets, Wav2Vec2
 from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
-from speechssl.training import check_share, fit, write_by_main
+from speechssl.training import check_share, describe_steps, fit, write_by_main
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import Features, features_of, load_features
 from speechssl.units.spectral import spectral_stream
@@ -402,8 +402,12 @@ def save_pretrained(
 
 
 def print_encoder(o: Run) -> None:
-    folder = o.out / "encoder"
-    print(f"{folder}: {load_encoder(folder).hash}")
+    """Say what was made."""
+    encoder = load_encoder(o.out / "encoder")
+    print(
+        f"{o.out / 'encoder'}: {encoder.card['what']}, {encoder.layers} layers of {encoder.width}; "
+        f"{describe_steps(encoder.card['training'])}; {encoder.hash}"
+    )
 
 
 # ---- cards

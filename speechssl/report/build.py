@@ -171,7 +171,8 @@ def report(o: Report) -> dict[str, str]:
     with hold_output(o.out):
         write_report(o)
     page = o.out / "report.html"
-    print(f"{page}: open it in a browser")
+    rows = len(read_rows(o.out / "results.jsonl"))
+    print(f"{page}: {rows:,} results; open it in a browser")
     return {"page": str(page)}
 
 

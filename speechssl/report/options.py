@@ -15,6 +15,7 @@ class Report:
     """write report.html from the results in a folder
 
     One self-contained page: tables, figures, and questions to listen to with the systems' answers.
+    A page is of one folder; `compare` takes several.
 
       speechssl report exp/mine corpus
       speechssl report exp/robust
@@ -49,7 +50,8 @@ class Compare:
     """compare systems: paired tests, F1 against WER and where systems cross, which answers are
     missed
 
-    Reads folders that `evaluate` wrote, and pairs results on the same questions. Without --pairs
+    Reads folders that `evaluate` wrote, and pairs results on the same questions. Where several have
+    one system, its models or else the folder stand beside it: "dual (exp/models)". Without --pairs
     every system that needs no transcript (of what is asked about; the shipped units learned from
     readings of known text) is tested against every other
     system. A sweep of the word error rate is several conditions of one cascade, cascades
@@ -66,7 +68,7 @@ class Compare:
         None, "metric to compare; default: the first of these that was measured"
     )
     pairs: tuple[str, ...] = option(
-        (), "pairs of systems to test against each other", least=1, metavar="A,B"
+        (), "pairs of systems to test: the score of A minus that of B", least=1, metavar="A,B"
     )
     systems: tuple[str, ...] = option((), "compare only these systems", least=1)
     common: bool = option(False, "use only the questions that all systems of a corpus answered")

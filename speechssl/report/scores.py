@@ -25,6 +25,7 @@ from speechssl.results import (
     interval_note,
     order_conditions,
     read_table,
+    system_label,
     unit,
 )
 from speechssl.stats import FEWEST
@@ -108,7 +109,8 @@ def _name_systems(scores: pd.DataFrame) -> pd.Series:
     """Name the encoder beside a system that has several."""
     names = scores.system.map(lambda system: SYSTEMS.get(system, system))
     several = scores.groupby("system").encoder.transform("nunique") > 1
-    return names.mask(several & (scores.encoder != ""), names + " · " + scores.encoder)
+    labels = [system_label(*pair) for pair in zip(names, scores.encoder, strict=True)]
+    return names.mask(several, pd.Series(labels, names.index, dtype=names.dtype))
 
 
 def assign_slots(labels: Iterable[str]) -> dict[str, int]:

@@ -28,7 +28,7 @@ class Serve:
 
       speechssl serve
       speechssl serve --models people-en exp/mine --systems dual cascade-ctc \\
-        --conditions pink kitchen.wav reverb@0.6
+        --conditions pink mynoise.wav reverb@0.6
     """
 
     models: tuple[str, ...] = option(

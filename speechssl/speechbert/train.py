@@ -39,7 +39,7 @@ from speechssl.dual.train import (
     STEPS,
     check_positions,
     data_inputs,
-    describe_best,
+    describe_run,
     fit_reader,
     make_layout,
     read_weights_hash,
@@ -96,7 +96,7 @@ def train_speechbert(o: TrainSpeechBert) -> None:
         return
     features, recogniser = load_hearing(o)
     fit_speechbert(replace(o, start=find_shipped(o.start)), features, recogniser)
-    print(f"{o.out}: SpeechBERT{describe_best(o.out)}")
+    print(f"{o.out}: SpeechBERT{describe_run(o.out)}")
 
 
 def load_hearing(o: TrainSpeechBert) -> tuple[Features, CtcRecogniser | None]:

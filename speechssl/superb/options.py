@@ -43,7 +43,7 @@ class Noisy:
 
     seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
     unseen: tuple[str, ...] = option(
-        (), "noise that was not used in training: held-out, dev, kitchen.wav, a NAME of --noise"
+        (), "noise that was not used in training: held-out, dev, mynoise.wav, a NAME of --noise"
     )
     snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
     snr_over: SnrOver = option("active", SNR_OVER)
@@ -148,7 +148,7 @@ class Superb:
       speechssl superb run exp/superb --encoders people-en --tasks all --data sets
       speechssl superb run exp/superb --encoders people-en --units --tasks pr ks ic sid --data sets
       speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd \\
-        --unseen kitchen.wav --snr 10 5 0
+        --unseen mynoise.wav --snr 10 5 0
       speechssl superb run exp/dat --encoders people-en --tasks ks ic --data sets --finetune \\
         --distort m+g+r --domain-adversary binary --learning-rates --seen m+g+r
     """

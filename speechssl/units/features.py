@@ -187,7 +187,8 @@ def features_of(
         if fact in card and card[fact] != features.card.get(fact):
             raise InputError(
                 f"{codebook.name} was not fitted on {name}, but on {fact} {card[fact]}; give that "
-                "encoder, or fit a codebook for this one with `speechssl units fit`"
+                "encoder, carry the codebook over with `speechssl units transfer`, or fit another "
+                "with `speechssl units fit`"
             )
     return features
 

@@ -47,7 +47,11 @@ def fit_units(o: Fit) -> None:
             frames = stream_frames(recordings, features, pool, workers)
             codebook = fit_kmeans(frames, o.clusters, card, **sampling)
             codebook.save(o.out)
-    print(f"{o.out}: K = {codebook.size}, {codebook.hash}")
+    print(
+        f"{o.out}: {codebook.size} units of {o.encoder}"
+        f"{'' if o.layer is None else f', layer {o.layer}'}, fitted to {data['recordings']:,} of "
+        f"{data['drawn_from']:,} recordings; {codebook.hash}"
+    )
 
 
 def draw_recordings(
@@ -85,4 +89,4 @@ def import_codebook(o: Import) -> None:
     book = Codebook(centroids, card | {"versions": versions()}, str(o.out))
     if load_existing(o.out, card | {"K": book.size, "hash": book.hash}) is None:
         book.save(o.out)
-    print(f"{o.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")
+    print(f"{o.out}: {book.size} units of {o.encoder}, layer {o.layer}; {book.hash}")

@@ -51,6 +51,20 @@ Units = Mapping[str, RunLength]
 Encoded = TypeVar("Encoded")
 
 
+LABELS = {  # of measures, on the terminal
+    "usage_entropy_bits": "entropy of the units' usage, bits",
+    "usage_entropy_share": "its share of log2 K",
+    "unused_units": "units that never occur",
+    "units_a_second": "runs of units a second",
+    "bits_a_second": "bits a second, of units",
+    "bits_a_second_timed": "bits a second, of units and their lengths",
+    "phone_purity": "phone purity",
+    "cluster_purity": "cluster purity",
+    "pnmi": "PNMI",
+    "oracle_ff1": "FF1 of the best span of units",
+}
+
+
 @dataclass(frozen=True)
 class Labelled:
     """A line of a list says who says what in a recording. group: what the speaker belongs to, such
@@ -176,14 +190,17 @@ def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Eval
 
 
 def _encode_all(
-    pool: Executor, encode: Callable[[Recording], Encoded], recordings: Sequence[Recording]
+    pool: Executor,
+    encode: Callable[[Recording], Encoded],
+    recordings: Sequence[Recording],
+    what: str = "units",
 ) -> dict[str, Encoded]:
     """Encode the recordings: results by id. Those that cannot be used are listed and counted.
     Raises InputError where none can."""
     encoded: dict[str, Encoded] = {}
     failed: dict[str, str] = {}
     futures = [pool.submit(encode, recording) for recording in recordings]
-    bar = tqdm(recordings, desc="units", unit="file")
+    bar = tqdm(recordings, desc=what, unit="file")
     for recording, future in zip(bar, futures, strict=True):
         try:
             encoded[recording.id] = future.result()
@@ -268,7 +285,8 @@ def _measure_stability(
         clean = read_audio(recording.path)
         return [extractor.units(d.apply(clean, recording.id)) for d in distortions]
 
-    encoded = _encode_all(pool, encode_distorted, [recordings[i] for i in places])
+    what = f"units of distorted speech, {len(distortions)} times"
+    encoded = _encode_all(pool, encode_distorted, [recordings[i] for i in places], what)
     clean_units = [units[name] for name in encoded]
     rows = []
     for number, distortion in enumerate(distortions):
@@ -321,5 +339,5 @@ def format_measures(values: dict[str, Any]) -> list[str]:
     lines = []
     for name, value in flat.items():
         shown = f"{value:.3f}" if isinstance(value, float) else value
-        lines.append(f"{name:>46}  {shown}")
+        lines.append(f"{LABELS.get(name, name):>46}  {shown}")
     return lines

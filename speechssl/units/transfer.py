@@ -70,8 +70,8 @@ def transfer_codebook(o: Transfer) -> None:
         book = replace(fitted, card=card | {"agreement": round(agreement, 4)})
         book.save(o.out)
     print(
-        f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
-        "frames keep their unit"
+        f"{o.out}: {book.size} units; {book.card['agreement']:.1%} of clean frames keep theirs; "
+        f"{book.hash}"
     )
 
 

@@ -16,7 +16,7 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, fit_ctc
 from speechssl.cascade.train_ngram import choose_ngram, spell
 from speechssl.data.records import load_corpus
-from speechssl.dual.train import describe_best
+from speechssl.dual.train import describe_run
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions
 
@@ -107,7 +107,7 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     rate = word_error_rate([r.text for r in drawn], texts, "zh").rate
     assert rate == pytest.approx(best["score"], abs=1e-5)
     said = f"CER {100 * best['score']:.1f} on 4 items of dev"
-    assert said in describe_best(tmp_path / "ctc")
+    assert said in describe_run(tmp_path / "ctc")
 
 
 # ---- the n-gram of a head

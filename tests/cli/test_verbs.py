@@ -8,8 +8,19 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechssl.cli import GROUPS, VERBS, config_of, function_of, main, overview, parse_arguments
-from speechssl.cli.parser import make_parser
+from speechssl.cli import (
+    DAILY,
+    FIRST,
+    GROUPS,
+    VERBS,
+    config_of,
+    function_of,
+    list_verbs,
+    main,
+    overview,
+    parse_arguments,
+)
+from speechssl.cli.parser import describe_verb, make_parser
 from speechssl.options import BERT, HUBERT, PLAIN, Adam
 
 ROOT = Path(__file__).parents[2]
@@ -42,10 +53,27 @@ def test_every_verb_has_help_for_every_option_and_a_function(verb):
 
 
 def test_overviews_name_every_verb(capsys):
-    for words in ([], ["--help"], ["units", "--help"], ["--version"]):
+    for words in (["--help"], ["units", "--help"], ["--version"]):
         assert main(words) == 0
-    assert all(f"  {verb} " in overview("") for verb in VERBS)
+    assert all(overview("").count(f"\n  {verb} ") == 1 for verb in VERBS)
     assert all(GROUPS[group] in overview(group) for group in GROUPS)
+    daily, _, seldom = overview("").partition("\nseldom")
+    assert all(f"\n  {verb} " in daily for verb in DAILY)
+    assert "\n  superb run " in seldom
+
+
+def test_without_a_verb_six_are_shown(capsys):
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert [verb for verb in VERBS if f"\n  {verb}  " in text] == [v for v in VERBS if v in FIRST]
+    assert len(FIRST) == 6
+    assert "speechssl --help" in text
+    assert "speechssl doctor" in text
+
+
+def test_an_overview_says_of_a_verb_what_its_help_begins_with():
+    (line,) = list_verbs(["units fit"])
+    assert line.split("units fit")[1].strip() in describe_verb(config_of("units fit"))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +81,9 @@ def test_overviews_name_every_verb(capsys):
     [
         ("unts", "speechssl has no verb unts; did you mean units?"),
         ("prepare SQuAD", "no verb prepare SQuAD"),
-        ("units", "`speechssl units` needs a verb"),
+        ("speak", "no verb speak; `speechssl --help` lists them"),
+        ("units", "`speechssl units` needs a verb: units fit, "),
+        ("report a b c", "c; write `speechssl report OUT [CORPUS] [options]`"),
         ("units fit c e o.safetensors --layr 3", "did you mean --layer?"),
         ("units extract a b c d --engine lokal", "invalid choice: 'lokal'"),
         ("answer lecture.mp3 -q question.wav", "required: --passage, --question"),
@@ -81,6 +111,16 @@ for verb in VERBS:
 sys.exit(str({heavy} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr.strip() == "set()"
+
+
+def test_the_overview_takes_no_time():
+    """A third of a second of processor time is what a user notices."""
+    code = """import sys, time
+from speechssl.cli import main
+main(["--help"])
+sys.exit(f"{time.process_time():.2f}")"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert float(done.stderr) < 0.3
 
 
 @pytest.mark.slow

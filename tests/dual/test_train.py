@@ -21,7 +21,7 @@ from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import Reader, TimedAnswer, answer_units
-from speechssl.dual.train import describe_best, train_dual
+from speechssl.dual.train import describe_run, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.score import score_questions
 from speechssl.options import EvalOptions, TrainingOptions
@@ -214,7 +214,7 @@ def test_the_reader_is_the_checkpoint_that_answers_held_out_questions_best(dev, 
         answers[q.id] = {"start": a.start, "end": a.end, "text": None}
     scores = score_questions({"answers": answers, "transcripts": {}}, data)
     assert found[best["step"]] == pytest.approx(np.mean([score.ff1 for score in scores]))
-    assert f"of step {best['step']} of 6: FF1" in describe_best(out)
+    assert f"of step {best['step']} of 6: FF1" in describe_run(out)
 
 
 @pytest.mark.parametrize("every", [0, pytest.param(1, marks=pytest.mark.slow)])

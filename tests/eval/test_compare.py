@@ -82,6 +82,22 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
     assert (v.low, v.high) == (pytest.approx(-w.high), pytest.approx(-w.low)) and v.low > 0
 
 
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (("people-en", "exp/models"), ("people-en", "exp/models")),
+        (("people-en", "people-en"), ("one", "two")),
+        (("people-en", ""), ("one", "two")),
+    ],
+)
+def test_one_system_in_two_folders_has_its_models_beside_it_or_the_folder(models, names, tmp_path):
+    for folder, encoder in zip(("one", "two"), models, strict=True):
+        write(tmp_path / folder, "dual", scored(0.6, 0), encoder=encoder)
+        write(tmp_path / folder, f"cascade-{folder}", scored(0.6, 0), encoder=encoder)
+    found = {s.system for s in read_results([tmp_path / "one", tmp_path / "two"])}
+    assert found == {*(f"dual ({name})" for name in names), "cascade-one", "cascade-two"}
+
+
 def test_p_values_are_adjusted_over_all_corpora(tmp_path):
     for corpus in ("one", "two"):
         for system, level in (("a", 0.6), ("b", 0.55)):

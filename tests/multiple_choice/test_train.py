@@ -10,7 +10,7 @@ from speechssl.artifacts import write_json
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel, save_reader
-from speechssl.dual.train import describe_best
+from speechssl.dual.train import describe_run
 from speechssl.errors import InputError
 from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import text_examples
@@ -167,4 +167,4 @@ def test_the_model_is_the_checkpoint_that_chooses_best(corpus, tmp_path):
     assert card["steps"] == best["step"] + 15 < 60  # patience
     assert best["items"] == 8
     said = f"set accuracy {100 * best['score']:.1f} on 8 items of dev"
-    assert said in describe_best(tmp_path / "out")
+    assert said in describe_run(tmp_path / "out")

@@ -15,7 +15,7 @@ from speechssl.audio import read_audio
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.train import describe_best, mean_ff1
+from speechssl.dual.train import describe_run, mean_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.options import EvalOptions
 from speechssl.speechbert.data import (
@@ -166,7 +166,7 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
     assert list(found) == [2, 4, 6]
     assert best["step"] == max(found, key=found.get)
     assert best["items"] == 3
-    assert f"of step {best['step']} of 6: FF1" in describe_best(out)
+    assert f"of step {best['step']} of 6: FF1" in describe_run(out)
     system = load_speechbert(out, encoder, recogniser)
     weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
     system.reader.model.load_state_dict(weights_then)

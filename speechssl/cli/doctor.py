@@ -1,0 +1,216 @@
+"""`speechssl doctor` prints what is installed, which engine runs an encoder here, which models are
+found, and what is missing for what."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
+from typing import Any
+
+from speechssl import __version__
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import DEFAULT, MODELS, SHIPPED, models_root
+from speechssl.cli.options import Doctor
+from speechssl.errors import InputError, first_line, packages_of
+
+EXTRAS = {  # what each is for
+    "chinese": "pinyin beside characters",
+    "dev": "the tests",
+    "docs": "the pages",
+    "kokoro": "a neural synthesiser with five voices",
+    "minilm": "weights of a text encoder, from which readers are trained",
+    "mlflow": "--report-to mlflow",
+    "music": "recipes/text_side",
+    "notebooks": "the notebooks",
+    "openvino": "the engine of encoders that is fastest on processors with AMX",
+    "peft": "--trained lora",
+    "peptides": "recipes/text_side",
+    "piper": "a neural synthesiser, for training encoders",
+    "ray": "units extract --engine ray, on a cluster",
+    "s3prl": "its upstreams and programs",
+    "serve": "the page of `speechssl serve`",
+    "speed": "recipes/speed",
+    "superb": "PESQ (needs a C compiler) and STOI, of enhancement",
+    "synth": "synthetic speech: MiniSQA and --speak",
+    "tensorboard": "--report-to tensorboard",
+    "voices": "perturbed speakers in training",
+    "wandb": "--report-to wandb",
+}
+PROGRAMS = {"flite": "another synthesiser", "festival": "another synthesiser"}  # of Debian
+# what for, a checkpoint that serves, and the architectures in config.json that do
+NEEDED = (
+    ("words of people's recordings", "openai/whisper-base", "Whisper|ForCTC$"),
+    ("answers to real questions", "deepset/minilm-uncased-squad2", "ForQuestionAnswering$"),
+    ("an encoder of base size", "facebook/hubert-base-ls960", "^(Hubert|Wav2Vec2|WavLM|Data2Vec)"),
+)
+
+
+def diagnose(o: Doctor) -> dict[str, Any]:
+    """Print what is there and what is missing, a section each, and return both."""
+    packages, missing = check_packages()
+    installed = [name for name in EXTRAS if name not in missing]
+    models = find_models()
+    found: dict[str, Any] = {
+        "installed": {"speechssl": __version__, "python": platform.python_version(), **packages},
+        "extras": installed,
+        "engine": describe_engine(o.encoder or f"{DEFAULT}/encoder"),
+        "models": models,
+        "missing": missing | missing_programs() | missing_models(models),
+    }
+    lines = ["installed"]
+    lines += [f"  {name} {number}" for name, number in found["installed"].items()]
+    lines += [f"  extras: {', '.join(installed) or 'none'}", "", "engine of encoders"]
+    lines += [f"  {what}: {runs}" for what, runs in found["engine"].items()]
+    lines += ["", "models"]
+    for place, names in models.items():
+        lines.append(f"  {place}{'' if names else ': none'}")
+        lines += [f"    {name}  {kind}" for name, kind in names.items()]
+    lines += ["", "missing"]
+    for name, (purpose, how) in found["missing"].items():
+        lines.append(f"  {name}, for {purpose}: {how}")
+    print("\n".join(lines))
+    return found
+
+
+# ---- packages
+
+
+def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
+    """Return the versions of the packages that are always needed, and what is missing: extras and
+    packages, with what for and how to get them."""
+    try:
+        extras = metadata("speechssl").get_all("Provides-Extra") or []
+        needed = [text for text in requires("speechssl") or () if "extra ==" not in text]
+    except PackageNotFoundError:
+        return {}, {"speechssl": ("its extras and versions", "pip install -e . in the checkout")}
+    versions, missing = {}, {}
+    for text in needed:
+        name = re.split(r"[^\w.-]", text)[0]
+        versions[name] = installed_version(name)
+        if why := why_unmet(text):
+            missing[name] = ("all verbs", f"pip install '{text}' ({why})")
+    for extra in extras:
+        unmet = [text for text in packages_of(extra) if why_unmet(text)]
+        if unmet and extra in EXTRAS:
+            wanted = " ".join(f"'{text}'" for text in unmet)
+            missing[extra] = (EXTRAS[extra], f"pip install {wanted}")
+    return versions, missing
+
+
+def installed_version(name: str) -> str:
+    """Return the version of a package, "" where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def why_unmet(text: str) -> str:
+    """Say why a requirement, as pip takes it, is not met; "" where it is."""
+    from packaging.requirements import Requirement
+
+    requirement = Requirement(text)
+    there = installed_version(requirement.name)
+    if not there:
+        return "not installed"
+    if not requirement.specifier.contains(there, prereleases=True):
+        return f"{there} is installed"
+    return ""
+
+
+def missing_programs() -> dict[str, tuple[str, str]]:
+    """Return the programs of Debian that are not here."""
+    return {
+        name: (purpose, f"apt install {name}")
+        for name, purpose in PROGRAMS.items()
+        if shutil.which(name) is None
+    }
+
+
+# ---- engine
+
+
+def describe_engine(encoder: str) -> dict[str, str]:
+    """Say what runs an encoder in either precision, and what would run one of base size."""
+    try:
+        import torch
+
+        from speechssl.encoders.encoder import cpu_capabilities
+        from speechssl.encoders.load import has_bf16, has_fast_openvino, load_encoder
+    except ImportError as error:
+        return {"torch": f"cannot be imported ({first_line(error)})"}
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    amx = "and AMX" if cpu_capabilities().get("amx_bf16") else "and no AMX"
+    facts = {
+        "processor": f"{len(os.sched_getaffinity(0))} cores, "
+        f"{'bf16' if has_bf16(True) else 'no bf16'} {amx}",
+        "GPU": ", ".join(gpus) or "none",
+    }
+    for precision in ("fp32", "auto"):
+        what = f"{encoder}, precision {precision}"
+        try:
+            loaded = load_encoder(encoder, precision)
+        except InputError as error:
+            facts[what] = str(error)
+        else:
+            kind = type(loaded.engine).__name__.removesuffix("Engine").lower()
+            facts[what] = f"{kind} in {loaded.precision} on the {loaded.device}"
+    base = "torch in fp32"
+    if has_bf16(not gpus):
+        base = "openvino in bf16" if has_fast_openvino() and not gpus else "torch in bf16"
+    facts["HuBERT or wav2vec 2.0 of base size and larger, precision auto"] = base
+    return facts
+
+
+# ---- models
+
+
+def find_models() -> dict[str, dict[str, str]]:
+    """List the models of every place where verbs look for them: name -> what it is."""
+    from huggingface_hub import constants
+
+    shipped = {}
+    for folder in sorted(SHIPPED.glob("*/encoder")):
+        parts = sorted(path.name for path in folder.parent.iterdir() if ".card" not in path.name)
+        shipped[folder.parent.name] = ", ".join(parts)
+    root, cache = models_root(), Path(constants.HF_HUB_CACHE)
+    own = sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")])
+    offline = ", and nothing is fetched (HF_HUB_OFFLINE)" if constants.is_offline_mode() else ""
+    return {
+        "ship with the package": shipped,
+        f"${MODELS} ({root})": {str(p.parent.relative_to(root)): name_kind(p) for p in own},
+        f"cache of the hub ({cache}){offline}": dict(cached_models(cache)),
+    }
+
+
+def cached_models(cache: Path) -> Iterator[tuple[str, str]]:
+    """Yield the models in the cache of the hub with a config: name and kind."""
+    for folder in sorted(cache.glob("models--*")):
+        configs = sorted(folder.glob("snapshots/*/config.json"))
+        if configs:
+            yield folder.name.removeprefix("models--").replace("--", "/"), name_kind(configs[-1])
+
+
+def name_kind(config: Path) -> str:
+    """Return the architecture that a config.json names, or its type."""
+    try:
+        settings = read_json(config)
+    except InputError:
+        return "unreadable config.json"
+    return str((settings.get("architectures") or [settings.get("model_type", "unknown")])[0])
+
+
+def missing_models(models: dict[str, dict[str, str]]) -> dict[str, tuple[str, str]]:
+    """Return what no model in any place serves for, with one that does."""
+    kinds = [kind for names in models.values() for kind in names.values()]
+    root, missing = models_root(), {}
+    for purpose, name, serves in NEEDED:
+        if not any(re.search(serves, kind) for kind in kinds):
+            how = f"fetched by its name where there is a network; else put it in {root / name}"
+            missing[name] = (purpose, how)
+    return missing
