@@ -45,7 +45,7 @@ def corpora(
 
 
 @pytest.mark.parametrize("askers", [False, True], ids=["voices", "voices-and-askers"])
-@pytest.mark.parametrize("groups", [5, 20])
+@pytest.mark.parametrize("groups", [5, 8, 20])
 def test_intervals_cover_and_no_difference_is_seldom_found(groups: int, askers: bool) -> None:
     count = 1000
     every = [
