@@ -58,7 +58,9 @@ fi
 if stage 5 "a CTC head on the same encoder with an n-gram, and SpeechBERT, whose words it segments; they need the times of words"; then
   if [ -z "$SHIPPED" ] && grep -qm1 '"words": \[\[' "$EXP/corpus/train/passages.jsonl"; then
     $LAUNCH speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/cascade/ctc" --config "$CONFIG" --stage ctc
-    $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$MODELS/cascade/ctc" --config "$CONFIG" --stage ngram
+    if [ -d "$EXP/corpus/dev" ]; then # which chooses its weight
+      $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$MODELS/cascade/ctc" --config "$CONFIG" --stage ngram
+    fi
     $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/cascade/speechbert" \
       --ctc "$MODELS/cascade/ctc" --config "$CONFIG" --stage speechbert
   fi
