@@ -91,7 +91,7 @@ class SystemName:
 
     dual, dual-NAME            a reader of units, in the folder of this name
     cascade-ctc, -ctc-NAME     words of a CTC head in a folder of models, with its n-gram; with
-                               `-greedy` behind it without
+                               `-greedy` behind it without, and called so where there is none
     cascade-MODEL              words of a recogniser of Hugging Face
     speechbert                 audio words that the CTC head bounds; -aligned: that the corpus does
     text, cascade-given        the text, or the transcripts, of a corpus: no audio is needed

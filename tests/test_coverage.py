@@ -39,7 +39,7 @@ def corpora(groups, askers, count, seed=0):
 
 
 @pytest.mark.parametrize("askers", [False, True], ids=["voices", "voices-and-askers"])
-@pytest.mark.parametrize("groups", [5, 20])
+@pytest.mark.parametrize("groups", [5, 8, 20])
 def test_intervals_cover_and_no_difference_is_seldom_found(groups, askers):
     count = 1000
     every = [

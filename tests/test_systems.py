@@ -122,6 +122,15 @@ def test_systems_that_read_few_windows_say_so():
     assert [few.ngram for _, few in pairs] == [3, 1]
 
 
+@pytest.mark.slow
+def test_rows_of_a_head_without_an_ngram_say_that_it_decodes_greedily(models: Path, capsys: Any):
+    shutil.rmtree(models / "ctc/ngram")
+    asked, greedy = load_systems(models, ["cascade-ctc@2", "cascade-ctc-greedy@2"])
+    assert asked.name == greedy.name == "cascade-ctc-greedy@2"
+    assert asked.card == greedy.card
+    assert "ctc has no n-gram and decodes greedily, as ctc-greedy" in capsys.readouterr().err
+
+
 # ---- a folder of models from its parts: copied, or linked for one evaluation
 
 MODELS = model_folder("people-en")

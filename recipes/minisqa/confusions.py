@@ -289,7 +289,7 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
         "corpus": o.corpus.resolve().name,
         "split": o.split,
         "data": data_hash(o.corpus, o.split),
-        "asr": o.recogniser,
+        "asr": recogniser.name,
         "recogniser": recogniser.card["asr"],
         "asr_weights": recogniser.card.get("asr_weights"),
         "seed": o.seed,

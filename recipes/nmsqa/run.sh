@@ -55,9 +55,12 @@ if stage 4 "the cascade's text QA, on the words of the training set"; then
   fi
 fi
 
-if stage 5 "SpeechBERT: audio words, segmented by a CTC head on the same encoder; it needs the times of the training words"; then
+if stage 5 "a CTC head on the same encoder with an n-gram, and SpeechBERT, whose words it segments; they need the times of words"; then
   if [ -z "$SHIPPED" ] && grep -qm1 '"words": \[\[' "$EXP/corpus/train/passages.jsonl"; then
     $LAUNCH speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/cascade/ctc" --config "$CONFIG" --stage ctc
+    if [ -d "$EXP/corpus/dev" ]; then # which chooses its weight
+      $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$MODELS/cascade/ctc" --config "$CONFIG" --stage ngram
+    fi
     $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/cascade/speechbert" \
       --ctc "$MODELS/cascade/ctc" --config "$CONFIG" --stage speechbert
   fi
@@ -74,7 +77,8 @@ if stage 6 "evaluation, split by split: EXP/SPLIT"; then
       ! grep -q '"start": *[0-9]' "$EXP/corpus/$split/questions.jsonl" \
         || evaluate "hubert-$K" $(cd "$MODELS/hubert-$K" && ls -d dual*)
     done
-    evaluate cascade $(setting cascades) $WHISPERS $([ ! -d "$MODELS/cascade/speechbert" ] || echo speechbert) text
+    evaluate cascade $(setting cascades) $WHISPERS \
+      $([ ! -d "$MODELS/cascade/speechbert" ] || echo cascade-ctc cascade-ctc-greedy speechbert) text
     speechssl report "$EXP/$split" "$EXP/corpus" --models "$MODELS/hubert-$K" --split "$split" --config "$CONFIG" --stage report
   done
 fi

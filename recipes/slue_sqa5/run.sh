@@ -38,11 +38,14 @@ if stage 4 "text QA on the words of the fine-tuning set, for the cascades and th
   $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" --config "$CONFIG" --stage text-qa
 fi
 
-if stage 5 "SpeechBERT: audio words, segmented by a CTC head on the same encoder; it needs the times of the words"; then
+if stage 5 "a CTC head on the same encoder with an n-gram, and SpeechBERT, whose words it segments; they need the times of words"; then
   if [ -n "$SHIPPED" ]; then
     borrow "$SHIPPED" "$MODELS" ctc speechbert
   elif grep -qm1 '"words": \[\[' "$EXP/corpus/train/passages.jsonl"; then
     $LAUNCH speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
+    if [ -d "$EXP/corpus/dev" ]; then # which chooses its weight
+      $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ngram
+    fi
     $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
       --config "$CONFIG" --stage speechbert
   fi
@@ -52,7 +55,8 @@ if stage 6 "evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"; then
   WHISPERS=$(python recipes/whispers.py $(setting whispers))
   for split in $(splits); do
     speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" \
-      --systems $(setting systems) $WHISPERS $([ ! -d "$MODELS/speechbert" ] || echo speechbert) --config "$CONFIG" --stage evaluate
+      --systems $(setting systems) $WHISPERS $([ ! -d "$MODELS/speechbert" ] || echo cascade-ctc cascade-ctc-greedy speechbert) \
+      --config "$CONFIG" --stage evaluate
     speechssl report "$EXP/$split" "$EXP/corpus" --models "$MODELS" --split "$split" --config "$CONFIG" --stage report
   done
 fi

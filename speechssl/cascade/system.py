@@ -110,7 +110,7 @@ def load_recogniser(
     engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`, which decodes with its
     n-gram, or greedily with `-greedy` behind the name; or the folder or hub id of a
     Hugging Face recogniser. language: of the speech, for Whisper. A head without an n-gram decodes
-    greedily, and stderr says so.
+    greedily: it is called so, and stderr says it.
     Raises InputError for a head that is missing or of another encoder.
     """
     if is_ctc_head(engine):
@@ -121,19 +121,19 @@ def load_recogniser(
                 "another recogniser (a model of Hugging Face)"
             )
         recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
-        recogniser.name = engine
         facts: dict[str, Any] = {"decoding": "greedy"}
-        if not engine.endswith(GREEDY):
-            if ngram.is_dir():
-                recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
-                decoding = read_json(ngram / "card.json")["decoding"]
-                facts = {"decoding": decoding, "ngram": hash_files([ngram / NGRAM_FILE])}
-            else:
-                tqdm.write(
-                    f"{folder} has no n-gram and decodes greedily; `speechssl train ngram` makes "
-                    "one",
-                    file=sys.stderr,
-                )
+        recogniser.name = f"{folder.name}{GREEDY}"
+        if ngram.is_dir() and not engine.endswith(GREEDY):
+            recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
+            recogniser.name = engine
+            decoding = read_json(ngram / "card.json")["decoding"]
+            facts = {"decoding": decoding, "ngram": hash_files([ngram / NGRAM_FILE])}
+        elif recogniser.name != engine:
+            tqdm.write(
+                f"{folder} has no n-gram and decodes greedily, as {recogniser.name}; "
+                "`speechssl train ngram` makes one",
+                file=sys.stderr,
+            )
         recogniser.card = {**recogniser.card, **facts}
         return recogniser
     from speechssl.cascade.engines import HuggingFaceRecogniser

@@ -666,11 +666,14 @@ def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Sp
 
 
 def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
-    """Read the words of a TextGrid, of the tier that is named so or is first."""
+    """Read the words of a TextGrid, of the tier that is named so or is first. Raises InputError
+    where two are named so."""
     if name not in grids:
         return ()
     tiers = read_tiers(grids[name])
     named = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
+    if len(named) > 1:
+        raise InputError(f"{grids[name]} has {len(named)} tiers of words; leave one of them")
     spans = named[0] if named else tiers[0][1] if tiers else []
     return tuple(Span(*span) for span in spans if span[0].strip() and span[2] > span[1] >= 0)
 

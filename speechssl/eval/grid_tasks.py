@@ -320,7 +320,8 @@ class TranscriptsTask(AnswersTask):
         passages = passages_with_questions(corpus)
         self.passages = [p for p in passages if p.text]
         self.items = [Item(p.id, corpus.path(p)) for p in self.passages]
-        recogniser = {name: x for name, x in system.card.items() if name in ("asr", "asr_weights")}
+        words_of = ("asr", "asr_weights", "decoding", "ngram")
+        recogniser = {name: x for name, x in system.card.items() if name in words_of}
         data = data_hash(corpus.root, corpus.split)
         self.card = recogniser | {"data": data, "passages": len(passages)}
 

@@ -62,9 +62,9 @@ class Qa(Conditions):
     Writes predictions and results.jsonl.
 
     Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc and cascade-ctc-NAME
-    (which decode with their n-gram, see `train ngram`), cascade-ctc-greedy (without it),
-    cascade-MODEL (of Hugging Face), speechbert, speechbert-aligned (words
-    segmented by the manifest's times, an upper bound).
+    (which decode with their n-gram, see `train ngram`), cascade-ctc-greedy (without it; rows of a
+    head that has none are called so, too), cascade-MODEL (of Hugging Face), speechbert,
+    speechbert-aligned (words segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's
     own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %,
     which --errors has).

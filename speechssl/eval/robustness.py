@@ -75,10 +75,13 @@ def run_robustness(o: Robustness) -> str:
 
     tasks: dict[str, list[GridTask]] = {}
     for tested in under_test:
-        tasks[tested.name] = []
+        # by label: a head without an n-gram is one task under two names
+        by_label: dict[str, GridTask] = {}
         for task, where in data.items():
             folder = o.out / "heads" / tested.name / task
-            tasks[tested.name] += make_tasks(task, tested, where, folder, o)
+            for made in make_tasks(task, tested, where, folder, o):
+                by_label[made.label] = made
+        tasks[tested.name] = list(by_label.values())
 
     out = results_folder(o)
     utterances = name_utterances((t.name, t.items) for some in tasks.values() for t in some)

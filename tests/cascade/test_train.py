@@ -123,7 +123,8 @@ def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
     corpus, encoder, tmp_path
 ):
     train_head(corpus, encoder, tmp_path / "ctc", options())
-    assert load_recogniser(tmp_path, "ctc", encoder).decoder is None
+    before = load_recogniser(tmp_path, "ctc", encoder)
+    assert (before.name, before.decoder) == ("ctc-greedy", None)
     swept = {"lm_weights": (0.5, 2.0), "word_scores": (0.0, 1.0)}
     made = choose_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
     assert len(made["tried"]) == 4
@@ -135,8 +136,9 @@ def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
     beam, greedy = (load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy"))
     texts = [spell(r.text, beam.vocabulary) for r in load_corpus(corpus, "train").records]
     assert set(beam.decoder.model.words) - set(SPECIAL) == set(" ".join(texts).split())
+    assert (beam.name, greedy.name) == ("ctc", "ctc-greedy")
     assert greedy.decoder is None
-    assert beam.card["decoding"] == made["decoding"]
+    assert (greedy.card, beam.card["decoding"]) == (before.card, made["decoding"])
 
 
 def test_texts_are_spelt_with_what_a_head_can_write():

@@ -148,6 +148,12 @@ def write_points(folder, points):
         write(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], noise)
 
 
+def test_who_is_ahead_is_told_of_every_point_and_not_of_the_curve(tmp_path):
+    write_points(tmp_path, [(10, 0.2, 0.5), (40, 0.1, 0.05)])  # the curve is below 0 throughout
+    (x,) = crossings(compare(read_results([tmp_path]))[0])
+    assert "the cascade is ahead at 40.0 %, dual is ahead at 10.0 %" in crossing_text(x)
+
+
 @pytest.mark.parametrize(
     ("left", "right", "given"), [(10, 40, True), (9, 41, False), (10, 41, False), (8, 92, False)]
 )

@@ -238,6 +238,12 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
         assert np.array_equal(samples, data.samples[start:stop] / np.float32(32768))
 
 
+def test_the_last_start_of_a_recording_is_drawn_too():
+    make = Cropper(corpus([GRID.samples_for(152)]), GRID, MASKS, Batches(4, 3.0), seed=1)
+    starts = {int(labels[0]) for step in range(10) for labels in make(step)["labels"]}
+    assert starts == {0, 1, 2}  # crops have 150 frames
+
+
 # ---- recordings and targets
 
 BOOK = Codebook(np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None], {"encoder": "toy"})

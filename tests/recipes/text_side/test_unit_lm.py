@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from continuations import Continue, continue_recordings
-from probe import Probe, few_shot, probe, same_different, spot_the_word
+from probe import Probe, draw_prompt, few_shot, probe, same_different, spot_the_word
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
@@ -172,6 +172,15 @@ def test_few_shot_asks_for_the_unit_behind_the_same_word():
     refused(
         "of which there are 3; give smaller --ways or --shots", few_shot, Copies(), LISTED, many
     )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_units_that_stand_for_words_are_distinct_and_never_stand_beside_themselves(seed: int):
+    readings = [[np.array(units)] * 3 for units in READ.values()]
+    options = Probe(**PROBED, ways=3, shots=2)
+    prompt, signs = draw_prompt(readings, 1, 12, options, np.random.default_rng(seed))
+    assert len(set(signs.tolist())) == 3
+    assert (prompt[1:] != prompt[:-1]).all()
 
 
 @pytest.fixture
