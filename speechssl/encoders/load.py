@@ -90,6 +90,8 @@ def load_encoder(
       a torchaudio state dict   .pt or .pth of wav2vec2_model, HuBERTPretrainModel or a bundle
       a fairseq checkpoint      .pt of HuBERT or wav2vec 2.0, pre-trained or fine-tuned
       an s3prl upstream         s3prl:NAME or s3prl:NAME@PATH (needs speechssl[s3prl])
+      hama or hama:phones       the layers of a recogniser of phones, or the phones (needs
+                                speechssl[hama])
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the
     third digit; auto is bf16 where the processor or GPU has it, else fp32, and the encoder says
     which. device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
@@ -107,6 +109,12 @@ def load_encoder(
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
+    if str(name).partition(":")[0] == "hama":
+        from speechssl.encoders.hama import load_hama
+
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        return load_hama(str(name), "fp32" if precision == "auto" else precision, device)
     return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
 
