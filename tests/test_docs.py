@@ -18,8 +18,18 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "data/README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "dev").glob("*.md")),
 ]
-READMES = sorted([*ROOT.glob("recipes/*/*.md"), *ROOT.glob("data/*/README.md")])
+READMES = sorted(
+    [
+        ROOT / "RESULTS.md",
+        *ROOT.glob("recipes/*/*.md"),
+        *ROOT.glob("data/*/*.md"),
+        *ROOT.glob("dev/*.md"),
+    ]
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -79,3 +89,7 @@ def test_every_recipe_stands_in_the_navigation() -> None:
     assert all(
         page.relative_to(ROOT).as_posix() in navigation for page in (ROOT / "docs").glob("*.md")
     )
+
+
+def test_the_readme_has_800_words_at_most() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 800

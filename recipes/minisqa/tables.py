@@ -1,4 +1,4 @@
-"""The further tables of the recipe, for the page (JSON) and for README.md (printed): the held-out
+"""The further tables of the recipe, for the page (JSON) and for RESULTS.md (printed): the held-out
 test, unit quality, and the five assignments.
 
 python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json, EXP/results.jsonl and

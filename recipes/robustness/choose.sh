@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Choose the settings of continual noisy pre-training on dev splits, in the noise `dev`, which is used neither in training nor in the test:
 # arms that differ from `base` in one setting each (choose.yaml), trained on 1.7 h, and one table that names the best of them by the
-# criterion that README.md and choose.py state. No test data and no test noise is read.
+# criterion that RESULTS.md and choose.py state. No test data and no test noise is read.
 # Run from the repository root. Finished work is skipped; a killed training continues from its checkpoint.
 #   bash recipes/robustness/choose.sh EXP                  everything, one arm after another
 #   bash recipes/robustness/choose.sh EXP data             the corpus and the spoken sets alone

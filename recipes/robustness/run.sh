@@ -96,7 +96,7 @@ if stage 6 "labelled distorted speech: heads, encoders trained with them, and do
   SEED=$SEED bash recipes/robustness/downstream.sh "$CONFIG" "$EXP"
 fi
 
-if stage 7 "report: $EXP/report.html, and the tables of README.md"; then
+if stage 7 "report: $EXP/report.html, and the tables of RESULTS.md"; then
   speechssl report "$EXP"
   python recipes/robustness/tables.py "$EXP"
 fi

@@ -1,4 +1,4 @@
-"""The tables of README.md, printed: that in the form of the paper's, all scores at 5 dB, what was
+"""The tables of RESULTS.md, printed: that in the form of the paper's, all scores at 5 dB, what was
 aimed at, what noise costs.
 
 python recipes/robustness/tables.py EXP

@@ -1,4 +1,4 @@
-"""The tables of README.md, from EXP/results.jsonl. python recipes/speed/tables.py CONFIG EXP"""
+"""The tables of RESULTS.md, from EXP/results.jsonl. python recipes/speed/tables.py CONFIG EXP"""
 
 from __future__ import annotations
 

@@ -64,6 +64,6 @@ if stage 5 "the published sets, with the published settings"; then
   fi
 fi
 
-if stage 5 "the tables of README.md"; then
+if stage 6 "the tables of RESULTS.md"; then
   python recipes/superb/tables.py "$EXP"
 fi

@@ -1,4 +1,4 @@
-"""The tables of README.md, printed: SUPERB clean, what tuning is worth, clean | seen | unseen, and
+"""The tables of RESULTS.md, printed: SUPERB clean, what tuning is worth, clean | seen | unseen, and
 what caching is worth.
 
 python recipes/superb/tables.py EXP

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a set of models answers, on test sets that this script makes: README's table and figure. Nothing is trained.
+# What a set of models answers, on test sets that this script makes: the tables of RESULTS.md, README's figure. Nothing is trained.
 # Run from the repository root. Finished work is skipped; a killed run continues with the same command.
 #   bash recipes/units/measure.sh                                                     what ships: some two hours of a core
 #   bash recipes/units/measure.sh recipes/units/measure-smoke.yaml exp/measure-smoke  almost nothing, only to show that it runs

@@ -2,7 +2,7 @@
 # Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what synthesisers say, part of it distorted; then
 # DUAL and the others on the test set in clean speech, in noise, and spoken by a synthesiser that nobody trained on.
 # Run from the repository root, after run.sh, or with MODELS=FOLDER (encoder/ and words.safetensors). Finished stages are skipped.
-#   bash recipes/units/readers.sh                                            the published run (README.md has its times)
+#   bash recipes/units/readers.sh                                            the published run (RESULTS.md has its times)
 #   bash recipes/units/readers.sh recipes/units/smoke.yaml exp/units-smoke    almost nothing, only to show that it runs
 # Environment: KITCHEN=FILE as in run.sh; MODELS=FOLDER (default: EXP/people-en)
 CONFIG=recipes/units/base.yaml

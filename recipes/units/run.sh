@@ -2,7 +2,7 @@
 # Units that are alike for people, synthesisers and noise: encoders trained with and without parallel speech, measured on voices that none of
 # them had in training.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
-#   bash recipes/units/run.sh                                 the published run (README.md has its times)
+#   bash recipes/units/run.sh                                 the published run (RESULTS.md has its times)
 #   bash recipes/units/run.sh recipes/units/kokoro.yaml exp/units-kokoro   goes on from it, with a third synthesiser
 #   bash recipes/units/run.sh recipes/units/small.yaml exp/units-small     every arm without parallel readings, at fewer steps
 #   bash recipes/units/run.sh recipes/units/smoke.yaml exp/units-smoke     the same in a minute or two, only to show that it runs

