@@ -20,13 +20,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from speechssl.artifacts import hash_bytes, read_json
+from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
+from speechssl.checkpoints import dequantise
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
 
 NAME, PHONES = "hama", "hama:phones"
@@ -37,26 +40,62 @@ GRID = FrameGrid(SAMPLE_RATE, hop=2 * HOP, receptive=1)  # the centre of frame t
 CHUNKING = Chunking(26.0, 2.0)  # its own library reads no more than 30 s
 
 
-def load_hama(name: str = NAME, precision: str = "fp32", device: str = "cpu") -> SpeechEncoder:
-    """Load `hama` or `hama:phones`, in fp32. Raises MissingExtra, and InputError for another name
-    or precision."""
-    if name not in (NAME, PHONES):
-        raise InputError(f"there is no encoder {name}; give {NAME} or {PHONES}")
+def load_hama(
+    name: str | Path = NAME, precision: str = "fp32", device: str = "cpu"
+) -> SpeechEncoder:
+    """Load `hama`, `hama:phones` or a folder of `save_hama`, in fp32. Raises MissingExtra, and
+    InputError for another name or precision."""
+    as_phones = str(name) == PHONES
     if precision != "fp32":
         raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
-    tensors = read_tensors(package_file("asr_waveform.hama"))
-    model = Conformer.of(tensors)
-    as_phones = name == PHONES
+    if Path(name).is_dir():
+        model, title = read_folder(Path(name)), Path(name).name
+    elif str(name) in (NAME, PHONES):
+        model, title = Conformer.of(read_tensors(package_file("asr_waveform.hama"))), str(name)
+    else:
+        raise InputError(f"there is no encoder {name}; give {NAME} or {PHONES}")
+    card = Path(name) / "card.json"
+    state = [x.numpy().tobytes() for x in model.state_dict().values()]
     return SpeechEncoder(
-        name=name,
+        name=title,
         engine=PhoneEngine(model, device) if as_phones else HamaEngine(model, device),
         grid=GRID,
         layers=0 if as_phones else LAYERS,
         width=model.blank if as_phones else WIDTH,
         normalise=False,
-        hash=hash_bytes(name.encode(), *(x.numpy().tobytes() for x in tensors.values())),
+        hash=hash_bytes(PHONES.encode() if as_phones else b"", *state),
+        card=read_json(card) if card.is_file() else {},
         chunking=CHUNKING,
     )
+
+
+def is_hama(name: str | Path) -> bool:
+    """Say whether a name is hama's, or a folder holds a model that goes on from it."""
+    config = Path(name) / "config.json"
+    if config.is_file():
+        return bool(read_json(config).get("model_type") == NAME)
+    return str(name).partition(":")[0] == NAME
+
+
+def save_hama(model: Conformer, folder: Path) -> None:
+    """Write a folder that `load_encoder` reads: config.json and model.safetensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", {"model_type": NAME, "architectures": ["Conformer"]})
+    state = {name: x.contiguous() for name, x in model.state_dict().items()}
+    save_file(state, folder / "model.safetensors")
+
+
+def read_folder(folder: Path) -> Conformer:
+    """Read what `save_hama` wrote. Raises InputError where it is damaged."""
+    model = Conformer()
+    try:
+        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise InputError(
+            f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
+            "encoder again"
+        ) from error
+    return model.eval().requires_grad_(False)
 
 
 def phone_symbols() -> list[str]:
@@ -112,9 +151,8 @@ class FeedForward(nn.Module):
         self.fc2 = nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (T, D) to (T, D)."""
-        x = self.fc2(F.silu(self.fc1(self.norm(x))))
-        return x
+        """Map (B, T, D) to (B, T, D)."""
+        return self.fc2(F.silu(self.fc1(self.norm(x))))
 
 
 class Convolution(nn.Module):
@@ -129,9 +167,9 @@ class Convolution(nn.Module):
         self.pointwise2 = nn.Conv1d(WIDTH, WIDTH, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (T, D) to (T, D)."""
-        gated = F.glu(self.pointwise1(self.norm(x).T), dim=0)
-        return self.pointwise2(F.silu(self.depthwise(gated))).T
+        """Map (B, T, D) to (B, T, D)."""
+        gated = F.glu(self.pointwise1(self.norm(x).transpose(1, 2)), dim=1)
+        return self.pointwise2(F.silu(self.depthwise(gated))).transpose(1, 2)
 
 
 class Block(nn.Module):
@@ -146,10 +184,10 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (T, D) to (T, D)."""
+        """Map (B, T, D) to (B, T, D)."""
         x = x + self.ffn1(x) / 2
-        y = self.attn_norm(x)[None]
-        x = x + self.attn(y, y, y, need_weights=False)[0][0]
+        y = self.attn_norm(x)
+        x = x + self.attn(y, y, y, need_weights=False)[0]
         x = x + self.conv(x)
         x = x + self.ffn2(x) / 2
         return self.norm(x)
@@ -206,16 +244,29 @@ class Conformer(nn.Module):
         return model.eval().requires_grad_(False)
 
     def forward(self, samples: torch.Tensor, last: int = LAYERS) -> list[torch.Tensor]:
-        """Return layers 0 to `last` of one utterance, (T, D) each. samples: (N,) float32."""
-        padded = F.pad(samples[None], (WINDOW // 2, WINDOW // 2), mode="reflect")
+        """Return layers 0 to `last` of utterances of one length, (B, T, D) each. samples: (B, N)
+        float32."""
+        padded = F.pad(samples, (WINDOW // 2, WINDOW // 2), mode="reflect")[:, None]
         real = F.conv1d(padded, self.cosines, stride=HOP)
         imaginary = F.conv1d(padded, self.sines, stride=HOP)
-        energies = (real.square() + imaginary.square()).T @ self.mel
-        x = F.gelu(self.stem(energies.clamp(min=1e-10).log().T)).T
-        states = [x]
+        energies = (real.square() + imaginary.square()).transpose(1, 2) @ self.mel
+        log_mel = energies.clamp(min=1e-10).log().transpose(1, 2)
+        states = [F.gelu(self.stem(log_mel)).transpose(1, 2)]
         for block in self.blocks[:last]:
             states.append(block(states[-1]))
-        return states
+        frames = GRID.frames(samples.shape[1])
+        return [x[:, :frames] for x in states]
+
+    def written(self, last: torch.Tensor) -> torch.Tensor:
+        """Return in every frame the symbol that greedy decoding wrote last, before the first that
+        one; 0 where it wrote none. last: (B, T, D), the last layer. Returns (B, T)."""
+        best = self.proj(last.transpose(1, 2)).argmax(1)
+        writes = best != self.blank
+        places = torch.arange(best.shape[1], device=best.device)
+        # the place of the last one that was written is a running maximum
+        place = torch.where(writes, places, 0).cummax(1).values
+        place = torch.maximum(place, writes.int().argmax(1, keepdim=True))
+        return torch.where(writes.any(1, keepdim=True), best.gather(1, place), 0)
 
 
 class HamaEngine:
@@ -235,31 +286,23 @@ class HamaEngine:
     ) -> list[torch.Tensor]:
         """Return these layers, (T, D) each. piece: (N,) float32."""
         states = self._run(piece, max(layers))
-        return [states[layer].cpu() for layer in layers]
+        return [states[layer][0].cpu() for layer in layers]
 
     def _run(self, piece: torch.Tensor, last: int) -> list[torch.Tensor]:
-        """Return layers 0 to `last`, (T, D) each."""
+        """Return layers 0 to `last`, (1, T, D) each."""
         missing = WINDOW // 2 + 1 - len(piece)  # samples, of those that are mirrored at the ends
         samples = F.pad(piece, (0, max(missing, 0))).clamp(-1, 1).to(self.device)
         frames = GRID.frames(len(piece))
-        return [x[:frames] for x in self.model(samples, last)]
+        return [x[:, :frames] for x in self.model(samples[None], last)]
 
 
 class PhoneEngine(HamaEngine):
-    """Give the phones of one utterance at a time: in every frame the symbol that greedy decoding
-    wrote last; before the first, that one."""
+    """Give the phones of one utterance at a time."""
 
     @torch.inference_mode()
     def states(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return the one layer, (T, K): a 1 in every row. piece: (N,) float32."""
-        last = self._run(piece, LAYERS)[-1]
-        best = self.model.proj(last.T).argmax(0)
-        written = best != self.model.blank
-        # the frame of the last symbol that was written: a running maximum of places
-        places = torch.where(written, torch.arange(len(best), device=best.device), 0)
-        place = places.cummax(0).values
-        place = torch.maximum(place, written.int().argmax())
-        symbols = torch.where(written.any(), best[place], 0)
+        symbols = self.model.written(self._run(piece, LAYERS)[-1])[0]
         return [F.one_hot(symbols, self.model.blank).float().cpu() for _ in layers]

@@ -45,6 +45,7 @@ from speechssl.encoders.engines import (
     TransformersEngine,
     WhisperEngine,
 )
+from speechssl.encoders.hama import is_hama, load_hama
 from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
@@ -109,12 +110,11 @@ def load_encoder(
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
-    if str(name).partition(":")[0] == "hama":
-        from speechssl.encoders.hama import load_hama
-
+    folder = models_encoder(name)
+    if is_hama(folder):
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        return load_hama(str(name), "fp32" if precision == "auto" else precision, device)
+        return load_hama(folder, "fp32" if precision == "auto" else precision, device)
     return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
 
@@ -232,11 +232,7 @@ def load_checkpoint(
     Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
     says all itself.
     """
-    for models in (Path(name), SHIPPED / str(name)):  # a folder of models has its encoder inside
-        is_encoder = (models / "config.json").is_file()
-        if not is_encoder and (models / "encoder" / "config.json").is_file():
-            name = models / "encoder"
-            break
+    name = models_encoder(name)
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)
@@ -271,6 +267,17 @@ def load_checkpoint(
             )
         tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
+
+
+def models_encoder(name: str | Path) -> str | Path:
+    """Return the encoder inside, where a name is that of a folder of models or of a shipped set;
+    else the name."""
+    for models in (Path(name), SHIPPED / str(name)):
+        is_encoder = (models / "config.json").is_file()
+        if not is_encoder and (models / "encoder" / "config.json").is_file():
+            return models / "encoder"
+    shipped = SHIPPED / str(name)
+    return shipped if (shipped / "config.json").is_file() else name
 
 
 def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
