@@ -62,7 +62,11 @@ measure = commands.add_parser("measure")
 measure.add_argument("out", type=Path)
 measure.add_argument("corpus", type=Path, help="MiniSQA by espeak-ng")
 measure.add_argument(
-    "--others", type=Path, nargs="+", default=[], help=("MiniSQA of the same seed by other synthesisers")
+    "--others",
+    type=Path,
+    nargs="+",
+    default=[],
+    help=("MiniSQA of the same seed by other synthesisers"),
 )
 measure.add_argument("--fsdd", type=Path)
 measure.add_argument("--precise", type=Path)

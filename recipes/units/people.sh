@@ -44,16 +44,21 @@ fi
 
 if stage 3 "measured: people that did not train beside synthesisers, digits, two words"; then
   [ -z "${FSDD:-}${PRECISE:-}" ] || python recipes/units/lists.py measure "$LISTS" "$SPOKEN" --others ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
-  measure() { # NAME ENCODER CODEBOOK: distances in the lists; in noise the people's sentences, and the digits
-    local list out
+  measure() { # NAME ENCODER CODEBOOK OPTION ...: distances in the lists, and what noise changes in people's sentences
+    local list out noise
     for list in "$LISTS"/dev-people.txt "$LISTS"/*.csv; do
-      out=$EXP/quality/$1-on-$(basename "$list").json
-      [ -f "$out" ] || speechssl units evaluate "$list" "$2" "$3" --out "$out" --noisy "$(setting noisy)" \
-        --conditions $(for snr in $(setting noise); do echo "${KITCHEN:-pink}@$snr"; done) > /dev/null
+      out=$EXP/quality/$1-on-$(basename "$list").json noise=
+      [[ $list = *.csv ]] || noise=$(for snr in $(setting noise); do echo "${KITCHEN:-pink}@$snr"; done)
+      [ -f "$out" ] || speechssl units evaluate "$list" "$2" "$3" "${@:4}" --out "$out" --noisy "$(setting noisy)" --conditions $noise > /dev/null
     done
   }
   for codebook in units words; do measure "people-en-$codebook" people-en/encoder "people-en/$codebook.safetensors"; done
   measure hama hama:phones "$EXP/phones.safetensors"
-  measure student "$EXP/student/encoder" "$EXP/student/units.safetensors"
+  measure every-frame "$EXP/student/encoder" "$EXP/student/units.safetensors"
+  measure student "$EXP/student/encoder" "$EXP/student/units.safetensors" --price "$(setting price)"
   python recipes/units/people_table.py "$EXP/quality"
+fi
+
+if stage 4 "what ships as phones-en"; then
+  python recipes/units/ship_people.py "$EXP" "$EXP/phones-en"
 fi
