@@ -37,6 +37,8 @@ from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 from speechssl.units.fit import phone_codebook
 
+NEVER = -1e4  # score of the blank of a student
+
 
 class NoisyStudent(nn.Module):
     """A student hears distorted crops and predicts the phones that its teacher hears in clean
@@ -46,11 +48,22 @@ class NoisyStudent(nn.Module):
         super().__init__()
         self.teacher = copy.deepcopy(start).eval().requires_grad_(False)
         self.student = start.requires_grad_(True)
-        self.student.proj.requires_grad_(False)  # the teacher's, with its blank
+        self.student.proj.requires_grad_(False)  # `head` takes its place
         self.head = nn.Linear(start.proj.in_channels, start.blank)
         with torch.no_grad():
             self.head.weight.copy_(start.proj.weight[: start.blank, :, 0])
             self.head.bias.copy_(start.proj.bias[: start.blank])
+
+    @torch.no_grad()
+    def finish(self) -> Conformer:
+        """Return the student with the trained head in the place of the teacher's: it writes a
+        symbol in every frame, never a blank, and can teach in its turn."""
+        proj, blank = self.student.proj, self.student.blank
+        proj.weight[:blank, :, 0] = self.head.weight
+        proj.bias[:blank] = self.head.bias
+        proj.weight[blank] = 0.0
+        proj.bias[blank] = NEVER
+        return self.student
 
     def forward(
         self, samples: torch.Tensor, clean_samples: torch.Tensor, **_: torch.Tensor
@@ -85,7 +98,7 @@ def phones(o: Phones) -> None:
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
 
             def save(folder: Path) -> None:
-                save_hama(model.student, folder)
+                save_hama(model.finish(), folder)
                 save_units(model.head, o.out)
 
             facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}

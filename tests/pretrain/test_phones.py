@@ -88,6 +88,15 @@ def test_the_codebook_has_the_symbols_of_hama(trained):
     assert phone_codebook().hash in codebook.names  # readers of the one read the other
 
 
+def test_a_student_writes_its_units_and_can_teach(trained, tmp_path):
+    speech = read_aloud(SENTENCES[0], speakers("en", "dev")[0], "en").samples
+    codebook = load_codebook(trained / "units.safetensors")
+    units = codebook.assign(load_encoder(trained / "encoder").features(speech, 4))
+    student = load_start(str(trained / "encoder"))
+    written = student.written(student(torch.from_numpy(speech)[None])[-1])[0]
+    assert (written.numpy() == units).all()
+
+
 def test_a_killed_run_goes_on_to_the_same_encoder(recordings, trained, tmp_path):
     o = options(recordings, tmp_path)
     phones(replace(o, training=replace(TRAINING, steps=3, horizon=6)))
