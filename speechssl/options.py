@@ -43,7 +43,7 @@ Precision = Literal["fp32", "bf16"]
 PrecisionOrAuto = Literal["auto", "fp32", "bf16"]  # where a card names what it came to
 SnrOver = Literal["active", "signal"]
 
-ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
+ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME, s3prl:NAME or hama"
 # that can be trained
 CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"
 SOURCE = (

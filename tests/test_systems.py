@@ -123,7 +123,7 @@ def test_systems_that_read_few_windows_say_so():
 
 
 @pytest.mark.slow
-def test_rows_of_a_head_without_an_ngram_say_that_it_decodes_greedily(models: Path, capsys: Any):
+def test_rows_of_a_head_without_an_ngram_say_that_it_decodes_greedily(models, capsys):
     shutil.rmtree(models / "ctc/ngram")
     asked, greedy = load_systems(models, ["cascade-ctc@2", "cascade-ctc-greedy@2"])
     assert asked.name == greedy.name == "cascade-ctc-greedy@2"

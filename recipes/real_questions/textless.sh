@@ -12,13 +12,16 @@ EXP=exp/real_questions
 . recipes/real_questions/reader.sh
 OUT=$EXP/textless
 SHIPPED=$(setting shipped)
+NAME=$(setting name) # of another set's units, beside those of people-en
+MODELS=$OUT/models${NAME:+-$NAME}
+UNITS=$OUT/units${NAME:+-$NAME}
 READER=$(setting reader) # the configuration of run.sh
 mix() { [ -f "$1/card.json" ] || python recipes/units/mix.py "$@" --distorted 0 --licence "CC BY-SA 4.0"; }
 dual() { # NAME OPTION ...
-  $LAUNCH speechssl train dual "$OUT/train" "$OUT/units" "$OUT/models/$1" "${@:2}" --config "$CONFIG" --stage dual
+  $LAUNCH speechssl train dual "$OUT/train" "$UNITS" "$MODELS/$1" "${@:2}" --config "$CONFIG" --stage dual
 }
 evaluate() { # SPLIT FOLDER SECTION SYSTEM ...
-  speechssl evaluate qa "$OUT/$1" "$OUT/$2" --models "$OUT/models" --split "$1" --systems "${@:4}" --config "$CONFIG" --stage "$3"
+  speechssl evaluate qa "$OUT/$1" "$OUT/$2${NAME:+-$NAME}" --models "$MODELS" --split "$1" --systems "${@:4}" --config "$CONFIG" --stage "$3"
 }
 
 if stage 1 "articles: as run.sh splits them"; then
@@ -40,19 +43,20 @@ if stage 2 "speech: every passage and question by several synthesisers; dev and 
 fi
 
 if stage 3 "units of $SHIPPED"; then
-  mkdir -p "$OUT/models"
-  borrow "$SHIPPED" "$OUT/models" encoder units.safetensors units.card.json
-  speechssl units extract "$OUT/train" "$OUT/models/encoder" "$OUT/models/units.safetensors" "$OUT/units" --split train
+  mkdir -p "$MODELS"
+  borrow "$SHIPPED" "$MODELS" encoder units.safetensors units.card.json
+  speechssl units extract "$OUT/train" "$MODELS/encoder" "$MODELS/units.safetensors" "$UNITS" --split train
 fi
 
 if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
   for arm in $(setting arms); do
     case $arm in
       dual-taught) # units learn to mean words first
-        $LAUNCH speechssl train unit-words "$OUT/train" "$OUT/units" "$OUT/models/taught" --start "$(python recipes/models.py "$SHIPPED")/dual" \
-          --config "$CONFIG" --stage teacher
-        python recipes/real_questions/nearest_words.py "$OUT/models/taught" "$OUT/dev" "$OUT/models" --split dev
-        dual dual-taught --start "$OUT/models/taught" --attention-width "$(setting attention-width)" ;;
+        reader=$(python recipes/models.py "$SHIPPED")/dual # where the set has one; else from the text encoder
+        [ -d "$reader" ] || reader=
+        $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} --config "$CONFIG" --stage teacher
+        python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev
+        dual dual-taught --start "$MODELS/taught" --attention-width "$(setting attention-width)" ;;
       dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
       dual-text) dual dual-text ;; # from the text encoder, without MiniSQA
       dual-scratch) dual dual-scratch --assignment scratch ;;
@@ -63,11 +67,11 @@ fi
 
 if stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"; then
   [ -f "$EXP/text-qa/card.json" ] || CONFIG=$READER text_reader
-  [ -e "$OUT/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$OUT/models/text-qa"
-  $LAUNCH speechssl train ctc "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" --config "$CONFIG" --stage ctc
-  $LAUNCH speechssl train ngram "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" --dev "$OUT/dev" --config "$CONFIG" --stage ngram
-  $LAUNCH speechssl train speechbert "$OUT/any" "$OUT/models/encoder" "$OUT/models/speechbert" --ctc "$OUT/models/ctc" \
-    --start "$OUT/models/text-qa" --config "$CONFIG" --stage speechbert
+  [ -e "$MODELS/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$MODELS/text-qa"
+  $LAUNCH speechssl train ctc "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
+  $LAUNCH speechssl train ngram "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --dev "$OUT/dev" --config "$CONFIG" --stage ngram
+  $LAUNCH speechssl train speechbert "$OUT/any" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
+    --start "$MODELS/text-qa" --config "$CONFIG" --stage speechbert
 fi
 
 if stage 6 "articles that none of them saw; recognisers that take long on some of the passages, beside all others"; then
@@ -91,9 +95,9 @@ fi
 
 if stage 8 "finding the passage: by words, by n-grams of units, and by the vectors that the taught reader gives units"; then
   systems=(bm25-text embeddings-text@16 tfidf-units)
-  [ ! -d "$OUT/models/taught" ] || systems+=(embeddings-taught@100)
+  [ ! -d "$MODELS/taught" ] || systems+=(embeddings-taught@100)
   for split in dev test; do
-    python recipes/minisqa/retrieval.py "$OUT/$split" "$OUT/retrieval-$split" --models "$OUT/models" --split "$split" \
+    python recipes/minisqa/retrieval.py "$OUT/$split" "$OUT/retrieval-$split" --models "$MODELS" --split "$split" \
       --systems "${systems[@]}" --config "$CONFIG" --stage retrieval
   done
 fi

@@ -50,7 +50,7 @@ add("copies", type=copies_of, nargs="+", metavar="NAME=N", help=COPIES)
 add = commands.add_parser("measure").add_argument
 add("out", type=Path)
 add("corpus", type=Path, help="MiniSQA by espeak-ng")
-add("--others", type=Path, nargs="+", help=OTHERS)
+add("--others", type=Path, nargs="+", default=[], help=OTHERS)
 add("--fsdd", type=Path)
 add("--precise", type=Path)
 add("--questions", type=int, default=70, help=QUESTIONS)

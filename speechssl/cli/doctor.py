@@ -22,6 +22,7 @@ EXTRAS = {  # what each is for
     "chinese": "pinyin beside characters",
     "dev": "the tests",
     "docs": "the pages",
+    "hama": "a recogniser of phones as an encoder",
     "kokoro": "a neural synthesiser with five voices",
     "minilm": "weights of a text encoder, from which readers are trained",
     "mlflow": "--report-to mlflow",

@@ -45,6 +45,7 @@ from speechssl.encoders.engines import (
     TransformersEngine,
     WhisperEngine,
 )
+from speechssl.encoders.hama import is_hama, load_hama
 from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
@@ -90,6 +91,8 @@ def load_encoder(
       a torchaudio state dict   .pt or .pth of wav2vec2_model, HuBERTPretrainModel or a bundle
       a fairseq checkpoint      .pt of HuBERT or wav2vec 2.0, pre-trained or fine-tuned
       an s3prl upstream         s3prl:NAME or s3prl:NAME@PATH (needs speechssl[s3prl])
+      hama or hama:phones       the layers of a recogniser of phones, or the phones (needs
+                                speechssl[hama])
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the
     third digit; auto is bf16 where the processor or GPU has it, else fp32, and the encoder says
     which. device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
@@ -107,6 +110,11 @@ def load_encoder(
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
+    folder = models_encoder(name)
+    if is_hama(folder):
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        return load_hama(folder, "fp32" if precision == "auto" else precision, device)
     return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
 
@@ -228,11 +236,7 @@ def load_checkpoint(
     Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
     says all itself.
     """
-    for models in (Path(name), SHIPPED / str(name)):  # a folder of models has its encoder inside
-        is_encoder = (models / "config.json").is_file()
-        if not is_encoder and (models / "encoder" / "config.json").is_file():
-            name = models / "encoder"
-            break
+    name = models_encoder(name)
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)
@@ -267,6 +271,17 @@ def load_checkpoint(
             )
         tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
+
+
+def models_encoder(name: str | Path) -> str | Path:
+    """Return the encoder inside, where a name is that of a folder of models or of a shipped set;
+    else the name."""
+    for models in (Path(name), SHIPPED / str(name)):
+        is_encoder = (models / "config.json").is_file()
+        if not is_encoder and (models / "encoder" / "config.json").is_file():
+            return models / "encoder"
+    shipped = SHIPPED / str(name)
+    return shipped if (shipped / "config.json").is_file() else name
 
 
 def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:

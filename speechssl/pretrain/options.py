@@ -483,3 +483,37 @@ class Spin:
         if self.labels.codebook:
             refuse_given(("clusters", "teacher_layer"), of_labels, "with a codebook")
         refuse_ineffective(changed_options(self), {"distort": ("noise", "noise_cache")})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phones:
+    """let a recogniser of phones hear in distorted speech what it hears in clean speech
+
+    hama, which has heard people (needs speechssl[hama]), teaches itself, as noisy students do
+    (arXiv 1911.04252, 2005.09629): it reads the clean crop, and a copy of it learns to give the
+    same phones to a distorted version. No texts are used; hama's own training had phone labels.
+    OUT/encoder is an encoder, OUT/units.safetensors a codebook of phones with `<wb>` between words
+    for `units extract`. A killed run resumes with the same command.
+
+      speechssl pretrain phones recordings/ exp/phones
+      speechssl units extract recordings/ exp/phones/encoder exp/phones/units.safetensors exp/units
+    """
+
+    source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
+    out: Path = argument(f"folder for encoder/, units.safetensors and checkpoints/; {BESIDE}")
+    start: str = option("hama", "hama, or the encoder of such a training")
+    recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
+    device: str = option("auto", DEVICE)
+    batches: Batches = group(Batches(crops=16, crop_seconds=6.0), "crops")
+    distortion: Distortion = group(
+        Distortion(distort="m+g+r+v+b", snr_range=(-5.0, 20.0), distorted=(0.8,)),
+        "versions",
+        without=("snr_range_end",),
+    )
+    training: TrainingOptions = group(
+        TrainingOptions(1500, 5e-4, 100, bf16=False, save_every=100), "training"
+    )
+
+    def __post_init__(self) -> None:
+        if self.distortion.distort is None:
+            raise InputError("without a distortion there is nothing to learn; leave out --distort")

@@ -54,7 +54,16 @@ from speechssl.pretrain.model import (
     save_label_head,
     save_pretraining,
 )
-from speechssl.pretrain.options import Continue, Distortion, Hubert, Masks, Spin, Targets, Wav2Vec2
+from speechssl.pretrain.options import (
+    Continue,
+    Distortion,
+    Hubert,
+    Masks,
+    Phones,
+    Spin,
+    Targets,
+    Wav2Vec2,
+)
 from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import check_share, describe_steps, fit, write_by_main
@@ -62,7 +71,7 @@ from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import Features, features_of, load_features
 from speechssl.units.spectral import spectral_stream
 
-Run = Hubert | Wav2Vec2 | Continue | Spin
+Run = Hubert | Wav2Vec2 | Continue | Spin | Phones
 Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
 STEPS = "options.training.steps"  # a finished run with fewer goes on
 CARD = "encoder/card.json"
@@ -312,12 +321,12 @@ def make_cropper(
     clean: bool = False,
     second: TrainingDistortions | None = None,
 ) -> Cropper:
-    """Make the batches of a run; see `Cropper`. Spin masks nothing."""
+    """Make the batches of a run; see `Cropper`. Spin and phones mask nothing."""
     no_masks = Masks(mask_probability=0.0, same_masks=False)
     return Cropper(
         audio,
         grid,
-        no_masks if isinstance(o, Spin) else o.masks,
+        no_masks if isinstance(o, Spin | Phones) else o.masks,
         o.batches,
         o.training.seed,
         normalise,

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from speechssl.data.recordings import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import data_hash
 from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.hama import PHONES, load_hama, phone_symbols
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError
@@ -52,6 +54,13 @@ def fit_units(o: Fit) -> None:
         f"{'' if o.layer is None else f', layer {o.layer}'}, fitted to {data['recordings']:,} of "
         f"{data['drawn_from']:,} recordings; {codebook.hash}"
     )
+
+
+def phone_codebook() -> Codebook:
+    """Return the codebook of `hama:phones`: unit k is symbol k."""
+    features = encoder_features(load_hama(PHONES), layer=0, smooth=1)
+    facts = features.card | {"read_out": "phones, by greedy CTC", "symbols": phone_symbols()}
+    return Codebook(np.eye(len(phone_symbols()), dtype=np.float32), facts)
 
 
 def draw_recordings(

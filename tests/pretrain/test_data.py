@@ -239,7 +239,8 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
 
 
 def test_the_last_start_of_a_recording_is_drawn_too():
-    make = Cropper(corpus([GRID.samples_for(152)]), GRID, MASKS, Batches(4, 3.0), seed=1)
+    samples = np.random.default_rng(0).integers(-3000, 3000, GRID.samples_for(152))
+    make = Cropper(labelled([len(samples)], samples), GRID, MASKS, Batches(4, 3.0), seed=1)
     starts = {int(labels[0]) for step in range(10) for labels in make(step)["labels"]}
     assert starts == {0, 1, 2}  # crops have 150 frames
 

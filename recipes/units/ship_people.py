@@ -1,0 +1,82 @@
+"""Make the set phones-en, an encoder and its codebook of phones, of a run of people.sh: a folder to
+be copied to speechssl/models/.
+
+    python recipes/units/ship_people.py exp/units-people exp/units-people/phones-en
+
+Weights are rounded to int8. The codebook's card gets the hash of the rounded weights as `encoder`,
+and what stage 3 measured, before rounding.
+"""
+
+import argparse
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from speechssl.artifacts import read_json, write_json
+from speechssl.checkpoints import quantise
+from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.units.codebook import load_codebook
+
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("exp", type=Path, help="folder of people.sh")
+parser.add_argument("out", type=Path, help="set to write")
+options = parser.parse_args()
+
+FACTS = {
+    "recipe": "recipes/units/people.sh, people.yaml",
+    "license": "Apache-2.0",
+    "attribution": [
+        "hama 1.7.0, from which it goes on, Apache-2.0",
+        "speechocean762, its train half (jimbozhang/speechocean762)",
+        "English Consistent Confusion Corpus v1.2, CC BY 4.0",
+        "Free Spoken Digit Dataset, CC BY-SA 4.0",
+        "Precise-Community-Data (amelia, athena), public domain",
+        "speech by espeak-ng and flite of SQuAD's texts, CC BY-SA 4.0",
+    ],
+}
+CORPUS = {
+    "corpus": "recipes/units",
+    "speech": "sentences of 107 speakers of Mandarin, words of three Britons, digits of six "
+    "people, two names, and texts of SQuAD read by espeak-ng and flite",
+    "words used": "none here; hama's own training had phone labels",
+}
+
+student = options.exp / "student"
+encoder = options.out / "encoder"
+encoder.mkdir(parents=True, exist_ok=True)
+shutil.copyfile(student / "encoder/config.json", encoder / "config.json")
+weights = load_file(student / "encoder/model.safetensors")
+spectrum = {name: weights.pop(name) for name in ("cosines", "sines", "mel")}  # not rounded
+state = quantise(weights, kernels=True) | spectrum
+save_file(state, encoder / "model.safetensors", {"format": "pt"})
+card = read_json(student / "encoder/card.json") | FACTS
+write_json(encoder / "card.json", card | {"corpus": CORPUS, "files": file_hashes(encoder)})
+
+scores = {}
+for path in sorted((options.exp / "quality").glob("student-on-*.json")):
+    found = json.loads(path.read_text())
+    rows = found.get("same_text", [])
+    noise = [row for row in found.get("stability", []) if row["snr_db"] is not None]
+    scores[path.name.removeprefix("student-on-").removesuffix(".json")] = {
+        "same_text": {
+            row["groups"]: {name: row[name] for name in ("same_text_auc", "same_text_distance")}
+            for row in rows
+        },
+        "unit_edit_distance": {
+            f"{row['condition']} {row['snr_db']:g} dB": row["unit_edit_distance"] for row in noise
+        },
+    }
+codebook = load_codebook(student / "units.safetensors")
+rounded = {"encoder": load_encoder(encoder).hash, "made_for": codebook.card["encoder"]}
+replace(codebook, card=codebook.card | FACTS | rounded | {"scores": scores}).save(
+    options.out / "units.safetensors"
+)
+for path in options.out.rglob("*.safetensors"):
+    path.chmod(0o644)  # safetensors' are for nobody else
+size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file()) / 1e6
+print(f"{options.out}: {size:.1f} MB")

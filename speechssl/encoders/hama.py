@@ -1,0 +1,308 @@
+"""hama is an encoder that has heard people: the phone recogniser of the package `hama` (2.2 million
+parameters, Apache-2.0), a Conformer (Gulati et al. 2020, arXiv 2005.08100) with CTC over 191
+symbols: phones of IPA, `<wb>` between words, `<blank>`.
+
+`load_encoder("hama")` gives its four blocks as layers 1 to 4 and their input as layer 0,
+`load_encoder("hama:phones")` what it recognises as its only layer, 0: (T, K), 1 for the symbol that
+greedy decoding wrote last; recipes/units/phones.py makes units of it. The package does not state
+what it was trained on: what is learned from it has seen phone labels.
+
+Letters: N samples, T frames of 20 ms, D width, K symbols without the blank.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
+
+from speechssl.artifacts import hash_bytes, read_json, write_json
+from speechssl.audio import SAMPLE_RATE
+from speechssl.checkpoints import dequantise
+from speechssl.encoders.encoder import Chunking, SpeechEncoder
+from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.timing import FrameGrid
+
+NAME, PHONES = "hama", "hama:phones"
+LAYERS, WIDTH, HEADS, KERNEL, SYMBOLS = 4, 144, 4, 31, 191
+WINDOW, HOP, BINS, MELS = 400, 160, 201, 80  # of the spectrum: samples and numbers
+BOUNDARY = "<wb>"  # the last symbol but the blank
+GRID = FrameGrid(SAMPLE_RATE, hop=2 * HOP, receptive=1)  # the centre of frame t is sample 320 t
+CHUNKING = Chunking(26.0, 2.0)  # its own library reads no more than 30 s
+
+
+def load_hama(
+    name: str | Path = NAME, precision: str = "fp32", device: str = "cpu"
+) -> SpeechEncoder:
+    """Load `hama`, `hama:phones` or a folder of `save_hama`, in fp32. Raises MissingExtra, and
+    InputError for another name or precision."""
+    as_phones = str(name) == PHONES
+    if precision != "fp32":
+        raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
+    if Path(name).is_dir():
+        model, title = read_folder(Path(name)), Path(name).name
+    elif str(name) in (NAME, PHONES):
+        model, title = Conformer.of(read_tensors(package_file("asr_waveform.hama"))), str(name)
+    else:
+        raise InputError(f"there is no encoder {name}; give {NAME} or {PHONES}")
+    card = Path(name) / "card.json"
+    state = [x.numpy().tobytes() for x in model.state_dict().values()]
+    return SpeechEncoder(
+        name=title,
+        engine=PhoneEngine(model, device) if as_phones else HamaEngine(model, device),
+        grid=GRID,
+        layers=0 if as_phones else LAYERS,
+        width=model.blank if as_phones else WIDTH,
+        normalise=False,
+        hash=hash_bytes(PHONES.encode() if as_phones else b"", *state),
+        card=read_json(card) if card.is_file() else {},
+        chunking=CHUNKING,
+    )
+
+
+def is_hama(name: str | Path) -> bool:
+    """Say whether a name is hama's, or a folder holds a model that goes on from it."""
+    config = Path(name) / "config.json"
+    if config.is_file():
+        return bool(read_json(config).get("model_type") == NAME)
+    return str(name).partition(":")[0] == NAME
+
+
+def save_hama(model: Conformer, folder: Path) -> None:
+    """Write a folder that `load_encoder` reads: config.json and model.safetensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", {"model_type": NAME, "architectures": ["Conformer"]})
+    state = {name: x.contiguous() for name, x in model.state_dict().items()}
+    save_file(state, folder / "model.safetensors")
+
+
+def read_folder(folder: Path) -> Conformer:
+    """Read what `save_hama` wrote. Raises InputError where it is damaged."""
+    model = Conformer()
+    try:
+        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise InputError(
+            f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
+            "encoder again"
+        ) from error
+    return model.eval().requires_grad_(False)
+
+
+def phone_symbols() -> list[str]:
+    """Return the K symbols of `hama:phones`, `<wb>` the last."""
+    return [*read_json(package_file("g2p_vocab.json"))["decoder"], BOUNDARY]
+
+
+def package_file(name: str) -> Path:
+    """Find a file of the package's assets, without importing it. Raises MissingExtra."""
+    spec = find_spec("hama")
+    if spec is None or spec.origin is None:
+        raise MissingExtra("the encoder hama", "hama")
+    return Path(spec.origin).parent / "assets" / name
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a file of hama's engine: a table of names, types, shapes and places, then the bytes. All
+    as float32."""
+    raw = path.read_bytes()
+    place = 8  # after the magic word and two bytes of version and kind
+
+    def take(form: str) -> tuple[int, ...]:
+        nonlocal place
+        values = struct.unpack_from("<" + form, raw, place)
+        place += struct.calcsize("<" + form)
+        return values
+
+    (count,) = take("I")
+    table = []
+    for _ in range(count):
+        (length,) = take("H")
+        name = raw[place : place + length].decode()
+        place += length
+        kind, rank = take("BB")
+        shape = take(f"{rank}I")
+        offset, _ = take("QQ")
+        table.append((name, np.float16 if kind else np.float32, shape, offset))
+    begin = -(-place // 16) * 16
+    tensors = {}
+    for name, dtype, shape, offset in table:
+        values = np.frombuffer(raw, dtype, math.prod(shape), begin + offset)
+        tensors[name] = torch.from_numpy(values.reshape(shape).astype(np.float32))
+    return tensors
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a swish between them, behind a layer norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.fc1 = nn.Linear(WIDTH, 4 * WIDTH)
+        self.fc2 = nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (B, T, D) to (B, T, D)."""
+        return self.fc2(F.silu(self.fc1(self.norm(x))))
+
+
+class Convolution(nn.Module):
+    """A gated convolution over time, each channel by itself, behind a layer norm. Its batch norm
+    is part of the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.pointwise1 = nn.Conv1d(WIDTH, 2 * WIDTH, 1)
+        self.depthwise = nn.Conv1d(WIDTH, WIDTH, KERNEL, padding=KERNEL // 2, groups=WIDTH)
+        self.pointwise2 = nn.Conv1d(WIDTH, WIDTH, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (B, T, D) to (B, T, D)."""
+        gated = F.glu(self.pointwise1(self.norm(x).transpose(1, 2)), dim=1)
+        return self.pointwise2(F.silu(self.depthwise(gated))).transpose(1, 2)
+
+
+class Block(nn.Module):
+    """A Conformer block: half a feed-forward, attention without positions, a convolution, half a
+    feed-forward, a layer norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ffn1, self.conv, self.ffn2 = FeedForward(), Convolution(), FeedForward()
+        self.attn_norm = nn.LayerNorm(WIDTH)
+        self.attn = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (B, T, D) to (B, T, D)."""
+        x = x + self.ffn1(x) / 2
+        y = self.attn_norm(x)
+        x = x + self.attn(y, y, y, need_weights=False)[0]
+        x = x + self.conv(x)
+        x = x + self.ffn2(x) / 2
+        return self.norm(x)
+
+
+class Conformer(nn.Module):
+    """Spectrum, a convolution that halves the frame rate, and blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cosines", torch.zeros(BINS, 1, WINDOW))
+        self.register_buffer("sines", torch.zeros(BINS, 1, WINDOW))
+        self.register_buffer("mel", torch.zeros(BINS, MELS))
+        self.stem = nn.Conv1d(MELS, WIDTH, 3, stride=2, padding=1)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.proj = nn.Conv1d(WIDTH, SYMBOLS, 1)
+
+    @property
+    def blank(self) -> int:
+        """Return the blank, which is the last symbol."""
+        return self.proj.out_channels - 1
+
+    @classmethod
+    def of(cls, tensors: dict[str, torch.Tensor]) -> Conformer:
+        """Make it of the package's tensors. Those that its authors folded or turned when they
+        exported it have numbers in the place of names, in the order of the layers."""
+        model = cls()
+        with torch.device("meta"):
+            names = [name for name, _ in cls().named_parameters()]
+        state = {
+            "cosines": tensors["stft_real_kernel"],
+            "sines": tensors["stft_imag_kernel"],
+            "mel": tensors["mel_fb"],
+        }
+        convolutions = iter([x for name, x in tensors.items() if "onnx::Conv" in name])
+        products = iter([x for name, x in tensors.items() if "onnx::MatMul" in name])
+        for name in names:
+            published = f"acoustic_model.model.{name}"
+            if published in tensors:
+                state[name] = tensors[published]
+            elif name.startswith("stem") or "depthwise" in name:
+                state[name] = next(convolutions)
+        for block in range(LAYERS):
+            for name in (
+                "ffn1.fc1.weight",
+                "ffn1.fc2.weight",
+                "attn.in_proj_weight",
+                "attn.out_proj.weight",
+                "ffn2.fc1.weight",
+                "ffn2.fc2.weight",
+            ):
+                state[f"blocks.{block}.{name}"] = next(products).T
+        model.load_state_dict(state)
+        return model.eval().requires_grad_(False)
+
+    def forward(self, samples: torch.Tensor, last: int = LAYERS) -> list[torch.Tensor]:
+        """Return layers 0 to `last` of utterances of one length, (B, T, D) each. samples: (B, N)
+        float32."""
+        padded = F.pad(samples, (WINDOW // 2, WINDOW // 2), mode="reflect")[:, None]
+        real = F.conv1d(padded, self.cosines, stride=HOP)
+        imaginary = F.conv1d(padded, self.sines, stride=HOP)
+        energies = (real.square() + imaginary.square()).transpose(1, 2) @ self.mel
+        log_mel = energies.clamp(min=1e-10).log().transpose(1, 2)
+        states = [F.gelu(self.stem(log_mel)).transpose(1, 2)]
+        for block in self.blocks[:last]:
+            states.append(block(states[-1]))
+        frames = GRID.frames(samples.shape[1])
+        return [x[:, :frames] for x in states]
+
+    def written(self, last: torch.Tensor) -> torch.Tensor:
+        """Return in every frame the symbol that greedy decoding wrote last, before the first that
+        one; 0 where it wrote none. last: (B, T, D), the last layer. Returns (B, T)."""
+        best = self.proj(last.transpose(1, 2)).argmax(1)
+        writes = best != self.blank
+        places = torch.arange(best.shape[1], device=best.device)
+        # the place of the last one that was written is a running maximum
+        place = torch.where(writes, places, 0).cummax(1).values
+        place = torch.maximum(place, writes.int().argmax(1, keepdim=True))
+        return torch.where(writes.any(1, keepdim=True), best.gather(1, place), 0)
+
+
+class HamaEngine:
+    """Give the layers of one utterance at a time."""
+
+    def __init__(self, model: Conformer, device: str) -> None:
+        self.device = torch.device(device)
+        self.place = self.device.type
+        self.model = model.to(device)
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: a piece is encoded as if it were the utterance."""
+
+    @torch.inference_mode()
+    def states(
+        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return these layers, (T, D) each. piece: (N,) float32."""
+        states = self._run(piece, max(layers))
+        return [states[layer][0].cpu() for layer in layers]
+
+    def _run(self, piece: torch.Tensor, last: int) -> list[torch.Tensor]:
+        """Return layers 0 to `last`, (1, T, D) each."""
+        missing = WINDOW // 2 + 1 - len(piece)  # samples, of those that are mirrored at the ends
+        samples = F.pad(piece, (0, max(missing, 0))).clamp(-1, 1).to(self.device)
+        frames = GRID.frames(len(piece))
+        return [x[:, :frames] for x in self.model(samples[None], last)]
+
+
+class PhoneEngine(HamaEngine):
+    """Give the phones of one utterance at a time."""
+
+    @torch.inference_mode()
+    def states(
+        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return the one layer, (T, K): a 1 in every row. piece: (N,) float32."""
+        symbols = self.model.written(self._run(piece, LAYERS)[-1])[0]
+        return [F.one_hot(symbols, self.model.blank).float().cpu() for _ in layers]

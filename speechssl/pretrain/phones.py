@@ -1,0 +1,126 @@
+"""A recogniser of phones learns to hear in distorted speech what it hears in clean speech.
+
+hama (`encoders/hama.py`) has heard people, and noise confuses it. Here it teaches itself, as noisy
+students do (Xie et al. 2020, arXiv 1911.04252; of speech Park et al. 2020, arXiv 2005.09629): the
+teacher, which stays as it was, reads the clean crop, the student a distorted version. The label of
+a frame is the symbol that greedy decoding wrote last, so that a linear head on the last layer gives
+units that last as long as phones do, and `<wb>` between words.
+
+Letters: B crops, N samples, T frames, D width, K symbols without the blank.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from speechssl.encoders.hama import GRID, LAYERS, Conformer, load_hama, save_hama
+from speechssl.encoders.load import load_encoder
+from speechssl.errors import InputError
+from speechssl.pretrain.data import training_data
+from speechssl.pretrain.options import Phones
+from speechssl.pretrain.run import (
+    load_unlabelled,
+    make_cropper,
+    make_distortions,
+    pretraining_stage,
+    print_encoder,
+    save_pretrained,
+)
+from speechssl.pretrain.spin import label_loss
+from speechssl.training import Batch, check_share, fit
+from speechssl.units.codebook import Codebook
+from speechssl.units.features import encoder_features
+from speechssl.units.fit import phone_codebook
+
+NEVER = -1e4  # score of the blank of a student
+
+
+class NoisyStudent(nn.Module):
+    """A student hears distorted crops and predicts the phones that its teacher hears in clean
+    ones. The head begins with the teacher's symbols."""
+
+    def __init__(self, start: Conformer) -> None:
+        super().__init__()
+        self.teacher = copy.deepcopy(start).eval().requires_grad_(False)
+        self.student = start.requires_grad_(True)
+        self.student.proj.requires_grad_(False)  # `head` takes its place
+        self.head = nn.Linear(start.proj.in_channels, start.blank)
+        with torch.no_grad():
+            self.head.weight.copy_(start.proj.weight[: start.blank, :, 0])
+            self.head.bias.copy_(start.proj.bias[: start.blank])
+
+    @torch.no_grad()
+    def finish(self) -> Conformer:
+        """Return the student with the trained head in the place of the teacher's: it writes a
+        symbol in every frame, never a blank, and can teach in its turn."""
+        proj, blank = self.student.proj, self.student.blank
+        proj.weight[:blank, :, 0] = self.head.weight
+        proj.bias[:blank] = self.head.bias
+        proj.weight[blank] = 0.0
+        proj.bias[blank] = NEVER
+        return self.student
+
+    def forward(
+        self, samples: torch.Tensor, clean_samples: torch.Tensor, **_: torch.Tensor
+    ) -> Batch:
+        """Return the loss and the share of frames with the teacher's symbol. samples: (B, N),
+        distorted; clean_samples: (B, N)."""
+        with torch.no_grad(), torch.autocast(samples.device.type, enabled=False):
+            labels = self.teacher.written(self.teacher(clean_samples)[-1])
+        with torch.autocast(samples.device.type, enabled=False):
+            scores = self.head(self.student(samples)[-1])
+        loss, accuracy = label_loss(scores, labels, by_order=False)
+        return {"loss": loss, "label_accuracy": accuracy}
+
+
+def phones(o: Phones) -> None:
+    """Train OUT/encoder, and OUT/units.safetensors, a codebook of phones. Finished work is not
+    repeated.
+
+    Raises InputError for a start that is not hama or one of its students, and where OUT was made
+    from other inputs.
+    """
+    check_share(o.batches.crops)
+    seed = o.training.seed
+    distort = make_distortions(o.distortion, seed, o.out)
+    data = training_data(o.source, o.recordings, reference=False, seed=seed)
+    with pretraining_stage(o, data, distort) as step:
+        if not step.done:
+            audio = load_unlabelled(o, data, GRID)
+            torch.manual_seed(seed)
+            model = NoisyStudent(load_start(o.start))
+            batches = make_cropper(o, audio, GRID, False, distort, clean=True)
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
+
+            def save(folder: Path) -> None:
+                save_hama(model.finish(), folder)
+                save_units(model.head, o.out)
+
+            facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}
+            save_pretrained(o, data, distort, save, facts)
+    print_encoder(o)
+
+
+def load_start(start: str) -> Conformer:
+    """Load the recogniser to go on from. Raises InputError for any other encoder."""
+    engine: Any = load_encoder(start, device="cpu").engine
+    if not isinstance(getattr(engine, "model", None), Conformer):
+        raise InputError(f"{start} is no recogniser of phones; start from hama or its student")
+    model: Conformer = engine.model
+    return model
+
+
+def save_units(head: nn.Linear, out: Path) -> None:
+    """Write the head as a codebook of the last layer: unit k is symbol k of `hama:phones`."""
+    weights = head.weight.detach().float().cpu().numpy()
+    offsets = head.bias.detach().float().cpu().numpy()
+    facts = encoder_features(load_hama(out / "encoder"), LAYERS, smooth=1).card
+    facts["read_out"] = "phones that hama hears in the clean signal"
+    Codebook(weights, facts | phone_codebook().lineage, offsets=offsets).save(
+        out / "units.safetensors"
+    )

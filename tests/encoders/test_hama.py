@@ -1,0 +1,84 @@
+"""hama's layers and phones are those of its own library."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.encoders.hama import LAYERS, load_hama, phone_symbols
+from speechssl.encoders.load import load_encoder
+from speechssl.synth.minisqa import speakers
+from speechssl.synth.speak import read_aloud
+
+from ..files import refused
+
+hama = pytest.importorskip("hama")
+
+
+@pytest.fixture(scope="module")
+def speech():
+    voice = speakers("en", "dev")[0]
+    return read_aloud("The quick brown fox jumps over the lazy dog.", voice, "en").samples
+
+
+@pytest.fixture(scope="module")
+def recognised(speech):
+    """Log-probabilities (T, K + 1) and phones of hama's own library."""
+    model = hama.ASRModel(decode=hama.ASRDecodeConfig(temperature=1.0, blank_bias=0.0))
+    feeds = {
+        model._waveform_input_name: speech[None],
+        model._waveform_lengths_input_name: np.array([len(speech)]),
+    }
+    names = [model._log_probs_output_name, model._out_lengths_output_name]
+    log_probs, _ = model.session.run(names, feeds)
+    return log_probs[0], model.transcribe_waveform(speech, 16000).phonemes
+
+
+def test_the_last_layer_gives_the_log_probabilities_of_its_library(speech, recognised):
+    encoder = load_hama()
+    states = encoder.hidden_states(speech)
+    assert states.shape == (LAYERS + 1, encoder.grid.frames(len(speech)), encoder.width)
+    with torch.no_grad():
+        log_probs = encoder.engine.model.proj(states[-1].T).T.log_softmax(-1)
+    torch.testing.assert_close(
+        log_probs, torch.from_numpy(recognised[0])[: len(log_probs)], atol=0.02, rtol=0
+    )
+
+
+def test_runs_of_phones_are_those_that_its_library_writes(speech, recognised):
+    rows = load_encoder("hama:phones").features(speech, 0).numpy()
+    assert (rows.sum(1) == 1).all()
+    units = rows.argmax(1)
+    runs = units[np.append(True, units[1:] != units[:-1])]
+    symbols = phone_symbols()
+    # a phone that is said twice in a row is one run
+    written = [p for before, p in pairwise([None, *recognised[1]]) if p != before]
+    assert [symbols[k] for k in runs if symbols[k] != "<wb>"] == written
+
+
+def test_silence_has_a_phone_in_every_frame():
+    rows = load_encoder("hama:phones").features(np.zeros(8000, np.float32), 0)
+    assert rows.shape == (25, len(phone_symbols()))
+    assert (rows.sum(1) == 1).all()
+
+
+@pytest.mark.parametrize("length", [1, 200, 399, 640])
+def test_short_recordings_have_the_frames_of_the_grid(length):
+    encoder = load_hama()
+    noise = np.random.default_rng(0).normal(size=length).astype(np.float32)
+    assert len(encoder.features(noise, 4)) == encoder.grid.frames(length)
+
+
+def test_long_recordings_are_encoded_in_pieces(speech):
+    encoder = load_hama()
+    tiled = np.tile(speech, 20)
+    assert len(encoder.features(tiled, 4)) == encoder.grid.frames(len(tiled))
+
+
+@pytest.mark.parametrize(
+    "name, options, remedy",
+    [("hama:words", {}, "hama:phones"), ("hama", {"precision": "bf16"}, "fp32 only")],
+)
+def test_what_it_has_not_is_refused(name, options, remedy):
+    refused(remedy, load_encoder, name, **options)
