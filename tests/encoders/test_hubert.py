@@ -278,7 +278,7 @@ def test_padding_changes_neither_states_nor_gradients(shape):
     found = torch.autograd.grad(loss, trained, allow_unused=True)
     loss = sum((x**2).sum() for x in apart)
     wanted = torch.autograd.grad(loss, trained, allow_unused=True)
-    assert all(error(a, b) < 1e-4 for a, b in zip(found, wanted, strict=True) if b is not None)
+    assert all(error(a, b) < 5e-4 for a, b in zip(found, wanted, strict=True) if b is not None)
 
 
 @pytest.mark.parametrize("stable", [False, True])
