@@ -18,7 +18,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from speechssl.encoders.hama import GRID, LAYERS, Conformer, load_hama, save_hama
+from speechssl.encoders.hama import (
+    GRID,
+    LAYERS,
+    Conformer,
+    load_hama,
+    phone_symbols,
+    save_hama,
+)
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain.data import training_data
@@ -121,6 +128,7 @@ def save_units(head: nn.Linear, out: Path) -> None:
     offsets = head.bias.detach().float().cpu().numpy()
     facts = encoder_features(load_hama(out / "encoder"), LAYERS, smooth=1).card
     facts["read_out"] = "phones that hama hears in the clean signal"
+    facts["symbols"] = phone_symbols()
     Codebook(weights, facts | phone_codebook().lineage, offsets=offsets).save(
         out / "units.safetensors"
     )
