@@ -1,7 +1,7 @@
 # `make help` lists the targets. All make .venv with the pinned versions first.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := synth,chinese,voices,minilm,s3prl,ray,serve,tensorboard,peft,peptides,docs,notebooks,speed,dev
+EXTRAS := synth,chinese,voices,hama,minilm,s3prl,ray,serve,tensorboard,peft,peptides,docs,notebooks,speed,dev
 
 # The package's tests in two runs of pytest that take about as long: these folders, and the others.
 FOLDERS := $(addprefix tests/,cascade dual encoders eval faults multiple_choice pretrain speechbert superb synth units)

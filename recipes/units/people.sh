@@ -27,11 +27,11 @@ if stage 1 "speech to learn from and to measure on"; then
   done
   if [ -n "${WORDS:-}${PRECISE:-}" ]; then
     [ -f "$EXP/words.txt" ] || python recipes/units/pack.py "$EXP/words.txt" ${WORDS:+"$WORDS"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"}
-    sed "s,^,$(realpath "$EXP")/," "$EXP/words.txt" >> "$EXP/all.txt"
+    cat "$EXP/words.txt" >> "$EXP/all.txt"
   fi
   if [ -n "${FSDD:-}" ]; then
     [ -f "$EXP/digits.txt" ] || python recipes/units/pack.py "$EXP/digits.txt" "$FSDD" --skip '_[0-9]\.wav$'
-    sed "s,^,$(realpath "$EXP")/," "$EXP/digits.txt" >> "$EXP/all.txt"
+    cat "$EXP/digits.txt" >> "$EXP/all.txt"
   fi
   : > "$EXP/all.reference.jsonl" # no parallel readings
   python recipes/units/lists.py repeat "$EXP/speech.txt" "$EXP/all.txt" $(setting copies)
@@ -43,7 +43,7 @@ if stage 2 "the recogniser's phones as units, and its student, who hears noise";
 fi
 
 if stage 3 "measured: people that did not train beside synthesisers, digits, two words"; then
-  [ -z "${FSDD:-}${PRECISE:-}" ] || python recipes/units/lists.py measure "$LISTS" "$SPOKEN" --others ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
+  [ -z "${FSDD:-}${PRECISE:-}" ] || python recipes/units/lists.py measure "$LISTS" "$SPOKEN" ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
   measure() { # NAME ENCODER CODEBOOK OPTION ...: distances in the lists, and what noise changes in people's sentences
     local list out noise
     for list in "$LISTS"/dev-people.txt "$LISTS"/*.csv; do

@@ -16,13 +16,11 @@ for path in sorted(folder.glob("*.json")):
     arm, _, kind = path.name.removesuffix(".json").partition("-on-")
     values = json.loads(path.read_text())
     cells = found.setdefault(arm, {"units a second": f"{values['units_a_second']:.1f}"})
-    for row in values.get("same_text", [values] if "same_text_auc" in values else []):
-        groups = row.get("groups", "people")
-        if row.get("same_text_auc") is not None:
-            cells[f"{Path(kind).stem}: {groups}"] = (
-                f"{row['same_text_distance']:.2f} / {row['other_text_distance']:.2f} / "
-                f"{row['same_text_auc']:.3f}"
-            )
+    for row in values.get("same_text", []):
+        cells[f"{Path(kind).stem}: {row['groups']}"] = (
+            f"{row['same_text_distance']:.2f} / {row['other_text_distance']:.2f} / "
+            f"{row['same_text_auc']:.3f}"
+        )
     if kind.endswith(".txt"):
         rows = [row for row in values["stability"] if row["snr_db"] is not None]
         noise = " ".join(f"{row['snr_db']:g}" for row in rows)

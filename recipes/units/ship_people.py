@@ -3,7 +3,8 @@ be copied to speechssl/models/.
 
     python recipes/units/ship_people.py exp/units-people exp/units-people/phones-en
 
-Weights are rounded to int8. The codebook's card gets the hash of the rounded weights as `encoder`,
+Its cards name all the speech that people.sh can be given: ship a run that had it. Weights are
+rounded to int8. The codebook's card gets the hash of the rounded weights as `encoder`,
 and what stage 3 measured, before rounding.
 """
 

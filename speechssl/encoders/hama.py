@@ -48,7 +48,7 @@ def load_hama(
     as_phones = str(name) == PHONES
     if precision != "fp32":
         raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
-    if Path(name).is_dir():
+    if (Path(name) / "config.json").is_file():
         model, title = read_folder(Path(name)), Path(name).name
     elif str(name) in (NAME, PHONES):
         model, title = Conformer.of(read_tensors(package_file("asr_waveform.hama"))), str(name)
@@ -73,7 +73,8 @@ def is_hama(name: str | Path) -> bool:
     """Say whether a name is hama's, or a folder holds a model that goes on from it."""
     config = Path(name) / "config.json"
     if config.is_file():
-        return bool(read_json(config).get("model_type") == NAME)
+        content = read_json(config)
+        return isinstance(content, dict) and content.get("model_type") == NAME
     return str(name).partition(":")[0] == NAME
 
 
@@ -276,6 +277,8 @@ class HamaEngine:
         self.device = torch.device(device)
         self.place = self.device.type
         self.model = model.to(device)
+        # TF32 rounds to 10 bits: beside a strong band of the spectrum a weak one would be noise
+        torch.backends.cudnn.allow_tf32 = False
 
     def statistics(self, wave: torch.Tensor) -> None:
         """Return None: a piece is encoded as if it were the utterance."""

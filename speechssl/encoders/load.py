@@ -112,8 +112,8 @@ def load_encoder(
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
     folder = models_encoder(name)
     if is_hama(folder):
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        _read_card(Path(folder))
+        device, _ = _find_device(device)
         return load_hama(folder, "fp32" if precision == "auto" else precision, device)
     return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
@@ -122,15 +122,7 @@ def as_encoder(
     checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto", engine: str = "auto"
 ) -> SpeechEncoder:
     """Give a checkpoint an engine, as `load_encoder` says. The engine takes the model over."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        on_cpu = torch.empty(0, device=device).is_cpu
-    except (RuntimeError, AssertionError) as error:
-        # torch's words for a name it does not know, and for no driver
-        raise InputError(
-            f"there is no device {device} here; give --device cpu, cuda, cuda:N or auto"
-        ) from error
+    device, on_cpu = _find_device(device)
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     if precision not in PRECISIONS:
@@ -176,6 +168,21 @@ def as_encoder(
         chunking=WHISPER_CHUNKING if whisper else Chunking(),
         window=WHISPER_WINDOW if whisper else None,
     )
+
+
+def _find_device(device: str) -> tuple[str, bool]:
+    """Return the name of a device, and whether it is the CPU. Raises InputError where there is none
+    of that name."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        on_cpu = torch.empty(0, device=device).is_cpu
+    except (RuntimeError, AssertionError) as error:
+        # torch's words for a name it does not know, and for no driver
+        raise InputError(
+            f"there is no device {device} here; give --device cpu, cuda, cuda:N or auto"
+        ) from error
+    return device, on_cpu
 
 
 def shared_encoder(models: Path) -> SharedEncoder:
@@ -287,8 +294,7 @@ def models_encoder(name: str | Path) -> str | Path:
 def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     title = folder.name if local.is_dir() else name
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    _check_files(folder, card)
+    card = _read_card(folder)
     if weights_alone:
         checkpoint = _read_weights_alone(folder, title, card)
         if checkpoint:
@@ -307,8 +313,10 @@ def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint
     return Checkpoint(title, model, normalise, card, "huggingface", left_out, tuple(guesses))
 
 
-def _check_files(folder: Path, card: dict[str, Any]) -> None:
-    """Raise InputError where files are not those of the card; cards of others name none."""
+def _read_card(folder: Path) -> dict[str, Any]:
+    """Read the card of a folder, {} without one. Raises InputError where files are not those of the
+    card; cards of others name none."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     stated = dict(card.get("files", {}))
     hashes = file_hashes(folder) if stated else {}
     for file, stated_hash in stated.items():
@@ -317,6 +325,7 @@ def _check_files(folder: Path, card: dict[str, Any]) -> None:
                 f"{folder / file} is not the file that its card describes; fetch or make the "
                 "encoder again"
             )
+    return dict(card)
 
 
 def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkpoint | None:

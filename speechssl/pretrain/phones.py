@@ -18,7 +18,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from speechssl.encoders.hama import GRID, LAYERS, Conformer, load_hama, save_hama
+from speechssl.encoders.hama import (
+    GRID,
+    LAYERS,
+    Conformer,
+    load_hama,
+    save_hama,
+)
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain.data import training_data
@@ -91,6 +97,7 @@ def phones(o: Phones) -> None:
     data = training_data(o.source, o.recordings, reference=False, seed=seed)
     with pretraining_stage(o, data, distort) as step:
         if not step.done:
+            book = phone_codebook()  # before the training: it needs the package
             audio = load_unlabelled(o, data, GRID)
             torch.manual_seed(seed)
             model = NoisyStudent(load_start(o.start))
@@ -99,7 +106,7 @@ def phones(o: Phones) -> None:
 
             def save(folder: Path) -> None:
                 save_hama(model.finish(), folder)
-                save_units(model.head, o.out)
+                save_units(model.head, book, o.out)
 
             facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}
             save_pretrained(o, data, distort, save, facts)
@@ -115,12 +122,12 @@ def load_start(start: str) -> Conformer:
     return model
 
 
-def save_units(head: nn.Linear, out: Path) -> None:
-    """Write the head as a codebook of the last layer: unit k is symbol k of `hama:phones`."""
+def save_units(head: nn.Linear, book: Codebook, out: Path) -> None:
+    """Write the head as a codebook of the last layer of OUT/encoder: unit k is that of `book`, the
+    codebook of `hama:phones`."""
     weights = head.weight.detach().float().cpu().numpy()
     offsets = head.bias.detach().float().cpu().numpy()
     facts = encoder_features(load_hama(out / "encoder"), LAYERS, smooth=1).card
     facts["read_out"] = "phones that hama hears in the clean signal"
-    Codebook(weights, facts | phone_codebook().lineage, offsets=offsets).save(
-        out / "units.safetensors"
-    )
+    facts["symbols"] = book.card["symbols"]
+    Codebook(weights, facts | book.lineage, offsets=offsets).save(out / "units.safetensors")

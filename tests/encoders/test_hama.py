@@ -78,7 +78,17 @@ def test_long_recordings_are_encoded_in_pieces(speech):
 
 @pytest.mark.parametrize(
     "name, options, remedy",
-    [("hama:words", {}, "hama:phones"), ("hama", {"precision": "bf16"}, "fp32 only")],
+    [
+        ("hama:words", {}, "hama:phones"),
+        ("hama", {"precision": "bf16"}, "fp32 only"),
+        ("hama", {"device": "x"}, "no device x"),
+    ],
 )
 def test_what_it_has_not_is_refused(name, options, remedy):
     refused(remedy, load_encoder, name, **options)
+
+
+def test_a_folder_of_the_same_name_is_not_taken_for_it(tmp_path, monkeypatch):
+    (tmp_path / "hama").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_encoder("hama").layers == LAYERS

@@ -1,5 +1,6 @@
 """A recogniser of phones goes on, on noisy speech, from its own phones of clean speech."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from speechssl.audio import write_flac
-from speechssl.encoders.hama import GRID, load_hama
+from speechssl.encoders.hama import GRID, load_hama, save_hama
 from speechssl.encoders.load import load_encoder
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Distortion, Phones
@@ -97,6 +98,14 @@ def test_a_student_writes_its_units_and_can_teach(trained, tmp_path):
     assert (written.numpy() == units).all()
 
 
+def test_a_student_is_taught_by_the_last_one(recordings, trained, tmp_path):
+    start = str(trained / "encoder")
+    phones(options(recordings, tmp_path, start=start, training=replace(TRAINING, steps=2)))
+    first, second = load_encoder(start), load_encoder(tmp_path / "encoder")
+    assert second.hash != first.hash
+    assert load_codebook(tmp_path / "units.safetensors").card["encoder"] == second.hash
+
+
 def test_a_killed_run_goes_on_to_the_same_encoder(recordings, trained, tmp_path):
     o = options(recordings, tmp_path)
     phones(replace(o, training=replace(TRAINING, steps=3, horizon=6)))
@@ -116,6 +125,12 @@ def test_damaged_weights_are_named(trained, tmp_path):
     (folder / "config.json").write_text('{"model_type": "hama"}')
     (folder / "model.safetensors").write_bytes(b"damaged")
     refused(str(folder), load_encoder, folder)
+
+
+def test_weights_that_are_not_those_of_the_card_are_refused(trained, tmp_path):
+    folder = shutil.copytree(trained / "encoder", tmp_path / "encoder")
+    save_hama(load_start("hama"), folder)
+    refused("is not the file that its card describes", load_encoder, folder)
 
 
 def test_training_without_distortions_is_refused(recordings, tmp_path):

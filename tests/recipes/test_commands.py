@@ -48,6 +48,7 @@ MADE = {
     "robustness/run.sh": ["downstream/chosen.txt"],
     "spoken_squad/run.sh": ["source/dev-v1.1.json"],
     "text_side/run.sh": ["encoders/english/encoder/", "tasks/order/"],
+    "units/people.sh": ["lists/people.txt", "digits.txt"],
     "units/readers.sh": ["people-en/", "piper/dev/"],
     "units/run.sh": ["robust/encoder/", "festival/", "start/encoder/", "r-spin-ctc/encoder/"],
 }
@@ -55,10 +56,11 @@ RUNS = [
     (script.relative_to(ROOT / "recipes").as_posix(), config.name)
     for script in sorted(ROOT.glob("recipes/*/run.sh"))
     for config in sorted(script.parent.glob("*.yaml"))
-    if not config.stem.startswith(("choose", "downstream", "measure", "textless"))
+    if not config.stem.startswith(("choose", "downstream", "measure", "people", "textless"))
 ]
 RUNS += [("units/readers.sh", name) for name in ("base.yaml", "smoke.yaml", "kokoro.yaml")]
 RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.yaml")]
+RUNS += [("units/people.sh", name) for name in ("people.yaml", "people-smoke.yaml")]
 RUNS += [("real_questions/textless.sh", f"textless{name}.yaml") for name in ("", "-smoke")]
 RUNS += [("robustness/downstream.sh", "downstream-small.yaml")]
 RUNS += [("robustness/choose.sh", "choose.yaml")]
@@ -83,6 +85,7 @@ def record_commands(script, config, exp, bin):
         "START": "people-en",
         "SHIPPED_MODELS": str(model_folder("people-en")),
         "FSDD": "digits",
+        "PEOPLE": "people",
     }
     # models of another recipe are not there: those that ship stand for them
     text = (ROOT / "recipes" / script).with_name(config).read_text()

@@ -22,6 +22,8 @@ from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
 from speechssl.results import read_rows
 from speechssl.superb.tasks import ORDER
+from speechssl.synth.minisqa import speakers
+from speechssl.synth.speak import read_aloud
 from speechssl.units.codebook import load_codebook
 
 from ..corpora.make import Miniature, make_miniature
@@ -282,6 +284,58 @@ def test_units_and_their_readers(tmp_path):
     scores = read_json(exp / "shipped/people-en/dual/card.json")["scores"]
     assert scores["dual ff1, held-out-words"]["n"] >= 1
     assert ("dual ff1, festival" in scores) == (shutil.which("festival") is not None)
+
+
+def write_sentences(folder):
+    """Sentences of nine people, two each, as speechocean762 has them, read by espeak-ng."""
+    (folder / "audio").mkdir(parents=True)
+    rows = ["id\tspeaker\tage\tgender\ttext"]
+    for number, voice in enumerate(speakers("en", "train")[:9]):
+        for text in ("WE CALL IT BEAR", "NOBODY WROTE THE LETTER"):
+            rows.append(f"{number}{text[0]}\t{number:04d}\t20\tf\t{text}")
+            samples = read_aloud(text.lower(), voice, "en").samples
+            soundfile.write(folder / f"audio/{number}{text[0]}.ogg", samples, 16_000)
+    (folder / "utterances.tsv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@long
+@needs("hama")
+def test_units_that_people_share(tmp_path, mini_corpus):
+    corpus = mini_corpus((32_000, 40_000))
+    spoken = tmp_path / "spoken"
+    spoken.mkdir()
+    corpus.rename(spoken / "one")
+    given = {
+        "PEOPLE": write_sentences(tmp_path / "speechocean_train"),
+        "WORDS": write_digits(tmp_path / "words", range(2)),
+        "PRECISE": tmp_path / "precise",
+        "FSDD": write_digits(tmp_path / "fsdd", range(2), takes=(0, 10)),
+        "KITCHEN": noise(tmp_path / "kitchen.wav"),
+        "SPOKEN": spoken,
+    }
+    for word in ("amelia", "athena"):
+        write_digits(tmp_path / "precise" / word, [len(word)], takes=(0,))
+    arguments = ("units/people.sh", "recipes/units/people-smoke.yaml", str(tmp_path / "exp"))
+    environment = {name: str(value) for name, value in given.items()}
+    printed = run(*arguments, **environment).stdout
+    exp = tmp_path / "exp"
+
+    listed = (exp / "speech.txt").read_text().splitlines()
+    # 7 people and digits twice each, words and a corpus once
+    assert len(listed) == 2 * (7 * 2 + 1) + 1 + 2
+    assert all(Path(path).is_file() for path in listed)
+    assert "left out: " + str(spoken / "two") in printed
+    rows = [line.split(" | ") for line in printed.splitlines() if line.startswith("| ")]
+    arms = ["every-frame", "hama", "people-en-units", "people-en-words", "student"]
+    assert [row[0][2:] for row in rows[1:]] == arms
+    assert all("–" not in " ".join(row) for row in rows[1:])
+    shipped = load_codebook(exp / "phones-en/units.safetensors").card
+    assert shipped["encoder"] == load_encoder(exp / "phones-en/encoder").hash
+
+    before = written(exp)
+    run(*arguments, "--stop-stage", "3", **environment)
+    assert written(exp) == before
 
 
 @long
