@@ -400,7 +400,10 @@ def read_training(card: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the card of a reader says of its training; a SpeechBERT's says it of its last
     stage."""
     training = card["training"]
-    return dict(training.get("spans", training))
+    for stage_name in ("spans", "masked", "words"):
+        if stage_name in training:
+            return dict(training[stage_name])
+    return dict(training)
 
 
 def describe_run(out: Path) -> str:
