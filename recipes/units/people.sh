@@ -59,6 +59,6 @@ if stage 3 "measured: people that did not train beside synthesisers, digits, two
   python recipes/units/people_table.py "$EXP/quality"
 fi
 
-if stage 4 "what ships as phones-en"; then
+if stage 4 "phones-en, as it lies beside this recipe"; then
   python recipes/units/ship_people.py "$EXP" "$EXP/phones-en"
 fi

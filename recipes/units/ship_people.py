@@ -1,5 +1,5 @@
 """Make the set phones-en, an encoder and its codebook of phones, of a run of people.sh: a folder to
-be copied to speechssl/models/.
+be copied to recipes/units/.
 
     python recipes/units/ship_people.py exp/units-people exp/units-people/phones-en
 

@@ -278,7 +278,10 @@ def test_padding_changes_neither_states_nor_gradients(shape):
     found = torch.autograd.grad(loss, trained, allow_unused=True)
     loss = sum((x**2).sum() for x in apart)
     wanted = torch.autograd.grad(loss, trained, allow_unused=True)
-    assert all(error(a, b) < 5e-4 for a, b in zip(found, wanted, strict=True) if b is not None)
+    pairs = [(a, b) for a, b in zip(found, wanted, strict=True) if b is not None]
+    # beside gradients of 3,000 the fourth digit of one of 6e-4 is rounding (without AVX-512)
+    rounding = 1e-10 * max(b.norm() for _, b in pairs)
+    assert all(error(a, b) < 1e-4 or (a - b).norm() < rounding for a, b in pairs)
 
 
 @pytest.mark.parametrize("stable", [False, True])
