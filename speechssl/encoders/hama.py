@@ -248,8 +248,10 @@ class Conformer(nn.Module):
         """Return layers 0 to `last` of utterances of one length, (B, T, D) each. samples: (B, N)
         float32."""
         padded = F.pad(samples, (WINDOW // 2, WINDOW // 2), mode="reflect")[:, None]
-        real = F.conv1d(padded, self.cosines, stride=HOP)
-        imaginary = F.conv1d(padded, self.sines, stride=HOP)
+        # TF32 rounds to 10 bits: beside a strong band of the spectrum a weak one would be noise
+        with torch.backends.cudnn.flags(torch.backends.cudnn.enabled, allow_tf32=False):
+            real = F.conv1d(padded, self.cosines, stride=HOP)
+            imaginary = F.conv1d(padded, self.sines, stride=HOP)
         energies = (real.square() + imaginary.square()).transpose(1, 2) @ self.mel
         log_mel = energies.clamp(min=1e-10).log().transpose(1, 2)
         states = [F.gelu(self.stem(log_mel)).transpose(1, 2)]
@@ -277,8 +279,6 @@ class HamaEngine:
         self.device = torch.device(device)
         self.place = self.device.type
         self.model = model.to(device)
-        # TF32 rounds to 10 bits: beside a strong band of the spectrum a weak one would be noise
-        torch.backends.cudnn.allow_tf32 = False
 
     def statistics(self, wave: torch.Tensor) -> None:
         """Return None: a piece is encoded as if it were the utterance."""

@@ -133,5 +133,12 @@ def test_weights_that_are_not_those_of_the_card_are_refused(trained, tmp_path):
     refused("is not the file that its card describes", load_encoder, folder)
 
 
-def test_training_without_distortions_is_refused(recordings, tmp_path):
-    refused("--distort", options, recordings, tmp_path, distortion=Distortion())
+@pytest.mark.parametrize(
+    ("remedy", "changes"),
+    [
+        ("--distort", {"distortion": Distortion()}),
+        ("--precision", {"training": replace(TRAINING, bf16=True)}),
+    ],
+)
+def test_what_it_cannot_do_is_refused(remedy, changes, recordings, tmp_path):
+    refused(remedy, options, recordings, tmp_path, **changes)
