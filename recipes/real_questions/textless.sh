@@ -45,7 +45,7 @@ fi
 if stage 3 "units of $SHIPPED"; then
   mkdir -p "$MODELS"
   borrow "$SHIPPED" "$MODELS" encoder units.safetensors units.card.json
-  speechssl units extract "$OUT/train" "$MODELS/encoder" "$MODELS/units.safetensors" "$UNITS" --split train
+  speechssl units extract "$OUT/train" "$MODELS/encoder" "$MODELS/units.safetensors" "$UNITS" --split train --price "$(setting price)"
 fi
 
 if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
