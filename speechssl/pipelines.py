@@ -152,8 +152,14 @@ class Dual:
                 f"DUAL reads no text such as {query!r}; give a recording of the question or its "
                 "units, or ask a Cascade, which reads texts"
             )
-        runs = [x if isinstance(x, RunLength) else self.units(x) for x in (query, passage)]
-        return self.system.answer_all([(runs[0], runs[1])])[0]
+        return self.system.answer_all([(self._read(query), self._read(passage))])[0]
+
+    def _read(self, recording: Audio | RunLength) -> RunLength:
+        """Return what the reader reads of a recording, or of its units."""
+        extractor = self.system.extractor
+        if not isinstance(recording, RunLength):
+            return encode_recording(extractor.units, recording)
+        return recording if extractor.pieces is None else extractor.pieces.join(recording)
 
 
 class Cascade:

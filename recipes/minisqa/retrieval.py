@@ -40,7 +40,7 @@ from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import check_units_of, choose_device, run_model
+from speechssl.dual.system import choose_device, extractor_for, run_model
 from speechssl.encoders.encoder import remember_last
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
@@ -172,7 +172,7 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
     """Make an embedder by the table of the DUAL in a model folder. Raises InputError where it is
     missing or of other units."""
     model, layout, card = load_reader(models / "dual")
-    check_units_of(models / "dual", card, extractor)
+    extractor_for(models / "dual", card, extractor)
     table = model.embedding.to(choose_device("auto"))
     specials = layout.cls, layout.sep, layout.pad
 
@@ -186,7 +186,7 @@ def load_taught_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
     """Make an embedder by the reader in `taught`, which gives units the vectors of words
     (`speechssl train unit-words`). Raises InputError where it is missing or of other units."""
     model, layout, card = load_reader(models / TAUGHT)
-    check_units_of(models / TAUGHT, card, extractor)
+    pieces = extractor_for(models / TAUGHT, card, extractor).pieces
     model.to(choose_device("auto"))
 
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -196,7 +196,8 @@ def load_taught_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
         return pool_means(model.encoder(**inputs).last_hidden_state, mask)
 
     def tokens(runs: RunLength) -> np.ndarray:
-        return np.concatenate([[layout.sep], runs.units])
+        read = runs if pieces is None else pieces.join(runs)
+        return np.concatenate([[layout.sep], read.units])
 
     specials = layout.cls, layout.sep, layout.pad
     return Embedder(

@@ -20,6 +20,7 @@ from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import TEXT_ENCODER
+from speechssl.dual.system import extractor_for
 from speechssl.dual.teacher import (
     NOTHING,
     SpokenWords,
@@ -58,17 +59,18 @@ class NearestWords:
 
 def measure(o: NearestWords) -> None:
     """Measure and print."""
-    student, layout, _ = load_reader(o.reader)
+    student, layout, card = load_reader(o.reader)
     encoder, tokenizer = load_text_encoder(o.text_encoder)
     text, codec = Layout(*special_tokens(tokenizer)), TextCodec(tokenizer)
     teacher = WordReader(encoder, encoder.get_input_embeddings(), codec, text)
     model = UnitTeacher(student, teacher).eval()
-    extractor = load_extractor(str(o.models / "encoder"), o.models / "units.safetensors")
+    units = load_extractor(str(o.models / "encoder"), o.models / "units.safetensors")
+    extractor = extractor_for(o.reader, card, units)
     data = load_corpus(o.corpus, o.split)
     recordings, voices = [], []
     for passage in list(data.passages.values())[: o.passages]:
-        units = extractor.units(read_audio(data.path(passage)))
-        recordings.append(spoken_words(passage, units, extractor.grid, codec))
+        runs = extractor.units(read_audio(data.path(passage)))
+        recordings.append(spoken_words(passage, runs, extractor.grid, codec))
         voices.append(passage.speaker)
     ranks, owners = rank_words(model, layout, text, recordings, o.words)
     of_voice: dict[str, list[int]] = defaultdict(list)

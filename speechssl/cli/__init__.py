@@ -115,6 +115,7 @@ VERBS = {
     "pretrain phones": Verb("pretrain.options:Phones", "pretrain.phones:phones"),
     "units fit": Verb("units.options:Fit", "units.fit:fit_units"),
     "units extract": Verb("units.options:Extract", "units.corpus:extract_units"),
+    "units pieces": Verb("units.options:FitPieces", "units.pieces:fit_pieces"),
     "units transfer": Verb("units.options:Transfer", "units.transfer:transfer_codebook"),
     "units import": Verb("units.options:Import", "units.fit:import_codebook"),
     "units evaluate": Verb("units.options:Evaluate", "units.quality:evaluate_units"),

@@ -27,6 +27,7 @@ from speechssl.timing import FrameGrid, RunLength, units_of_interval
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.training import Batch
+    from speechssl.units.pieces import Pieces
 
 
 @dataclass(frozen=True)
@@ -202,9 +203,10 @@ class UnitSource(NamedTuple):
     codebooks: tuple[str, ...]
 
 
-def read_unit_source(units: Path, corpus: Path) -> UnitSource:
-    """Read the card of extracted units. units: the folder of a split. Raises InputError where they
-    are of another corpus."""
+def read_unit_source(units: Path, corpus: Path, pieces: Pieces | None = None) -> UnitSource:
+    """Read the card of extracted units, which are joined to pieces where there are any. units: the
+    folder of a split. Raises InputError where they are of another corpus, or pieces of other
+    units."""
     # imports pyarrow, which who only answers needs not
     from speechssl.units.storage import units_card
 
@@ -215,13 +217,32 @@ def read_unit_source(units: Path, corpus: Path) -> UnitSource:
         raise InputError(
             f"the units in {units} were made from another corpus than {corpus}; extract them again"
         )
-    return source
+    if pieces is None:
+        return source
+    if set(source.codebooks).isdisjoint(pieces.card["codebooks"]):
+        raise InputError(
+            f"the pieces are not of the units in {units}; make them with `speechssl units pieces`"
+        )
+    made_from = source.made_from | {"pieces": pieces.hash}
+    return UnitSource(made_from, pieces.size, grid, (pieces.hash,))
+
+
+def load_units_as(folder: Path, pieces: Pieces | None) -> dict[str, RunLength]:
+    """Load the units of a split, as pieces where there are any."""
+    from speechssl.units.storage import load_units
+
+    units = load_units(folder)
+    return units if pieces is None else {name: pieces.join(runs) for name, runs in units.items()}
 
 
 def known_codebooks(card: Mapping[str, Any]) -> set[str]:
-    """Return the hashes of the codebooks whose unit k means what it means to the reader of this
-    card; empty where it is no reader of units."""
-    return {card["units"]["codebook"], *card.get("codebooks", ())} if "units" in card else set()
+    """Return the hashes of the codebooks (or pieces) whose unit k means what it means to the reader
+    of this card; empty where it is no reader of units."""
+    if "units" not in card:
+        return set()
+    if "pieces" in card["units"]:
+        return {card["units"]["pieces"]}
+    return {card["units"]["codebook"], *card.get("codebooks", ())}
 
 
 def unit_examples(

@@ -45,6 +45,10 @@ ATTENTION = (
     "all; 0: everything sees everything"
 )
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
+PIECES = (
+    "file of `speechssl units pieces`: the reader reads pieces of units; default: those of "
+    "--start, or the units themselves"
+)
 ASSIGNMENT = (
     "how the units get embeddings of the text encoder: most-frequent (its first K whole words of "
     "at least two letters, shuffled by "
@@ -131,6 +135,7 @@ class TrainDual:
     start: Path | None = option(
         None, "trained reader of the same units to start from; default: the text encoder"
     )
+    pieces: Path | None = option(None, PIECES)
     assignment: str = option("most-frequent", ASSIGNMENT)
     passages: Count | None = option(
         None, "only the first N passages of the split and their questions; default: all"
@@ -160,6 +165,7 @@ class TrainUnitWords:
     start: Path | None = option(
         None, "trained reader of the same units to start from; default: the text encoder"
     )
+    pieces: Path | None = option(None, PIECES)
     teacher: Path | None = option(
         None, "reader of words (`speechssl train text-qa`) that teaches; default: the text encoder"
     )

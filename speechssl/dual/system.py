@@ -265,18 +265,26 @@ def load_dual(
     """Load the reader in `folder`. Raises InputError where it was made for units that mean
     something else."""
     model, layout, card = load_reader(folder, answering=True)
-    check_units_of(folder, card, extractor)
-    extractor = replace(extractor, price=card["units"].get("price", 0.0))
+    extractor = extractor_for(folder, card, extractor)
     system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card}
     if bf16:
         system_card["bf16"] = True
     return DualSystem(extractor, Reader(model, layout, bf16=bf16), system_card, name)
 
 
-def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:
-    """Raise InputError where the reader in `folder`, with this card, was trained on units that mean
-    something else."""
-    if known_codebooks(card).isdisjoint(extractor.codebook.names):
+def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> UnitExtractor:
+    """Give an extractor the price of changes and the pieces that the reader in `folder`, with this
+    card, was trained with. Raises InputError where it was trained on units that mean something
+    else."""
+    units = card.get("units", {})
+    pieces = None
+    if "pieces" in units:
+        from speechssl.units.pieces import load_pieces
+
+        pieces = load_pieces(folder)
+    known = known_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
+    if known.isdisjoint(extractor.codebook.names):
         raise InputError(
             f"{folder} is no reader of the units of {extractor.codebook.name}; train one on them"
         )
+    return replace(extractor, price=units.get("price", 0.0), pieces=pieces)

@@ -31,6 +31,7 @@ from speechssl.dual.data import (
     UnitSource,
     collate,
     draw_batch,
+    load_units_as,
     read_unit_source,
     replace_tokens,
 )
@@ -39,10 +40,12 @@ from speechssl.dual.options import QaOptions, TrainUnitWords
 from speechssl.dual.train import (
     STEPS,
     check_start_units,
+    choose_pieces,
     fit_reader,
     make_layout,
     read_weights_hash,
     reader_facts,
+    save_pieces,
     save_trained,
     unit_encoder,
 )
@@ -53,7 +56,6 @@ from speechssl.textlm.symbols import special_ids
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
 from speechssl.training import Batch, check_share
-from speechssl.units.storage import load_units
 
 TEMPERATURE = 0.07
 
@@ -66,7 +68,8 @@ def train_unit_words(o: TrainUnitWords) -> None:
     """
     check_share(o.qa.batch)
     o = replace(o, start=find_shipped(o.start), teacher=find_shipped(o.teacher))
-    source = read_unit_source(o.units / o.qa.split, o.corpus)
+    pieces = choose_pieces(o.pieces, o.start)
+    source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     made_from = {
         "data": data_hash(o.corpus, o.qa.split),
         "units": source.made_from,
@@ -78,7 +81,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
         if not step.done:
             teacher = load_teacher(o)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
-            units = load_units(o.units / o.qa.split)
+            units = load_units_as(o.units / o.qa.split, pieces)
             spoken, left_out = spoken_pairs(data, units, source.grid, teacher.codec)
             report_set_aside(left_out, "the text teacher", "recording")
             if not spoken.pairs:
@@ -104,6 +107,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
                 "hours": round(hours, 2),
                 "left_out": len(left_out),
             }
+            save_pieces(o.out, pieces)
             save_trained(o.out, student, layout, card)
     print(f"{o.out}: reader of units that were taught words; start `speechssl train dual` from it")
 

@@ -38,6 +38,7 @@ from speechssl.dual.data import (
     UnitSource,
     answer_times,
     known_codebooks,
+    load_units_as,
     read_unit_source,
     unit_examples,
 )
@@ -59,7 +60,7 @@ from speechssl.textlm.encoders import (
 from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.timing import RunLength
 from speechssl.training import Batch, Evaluation, check_share, describe_steps, fit, write_by_main
-from speechssl.units.storage import load_units
+from speechssl.units.pieces import FILE, Pieces, load_pieces
 
 T = TypeVar("T")
 SHOWN = {"ff1": "FF1", "f1": "F1", "wer": "WER", "cer": "CER", "set_accuracy": "set accuracy"}
@@ -78,18 +79,20 @@ def train_dual(o: TrainDual) -> None:
         return
     check_share(o.qa.batch, o.qa.short_batch)
     o = replace(o, start=find_shipped(o.start))
-    source = read_unit_source(o.units / o.qa.split, o.corpus)
+    pieces = choose_pieces(o.pieces, o.start)
+    source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     inputs = {"units": source.made_from, "assignment": o.assignment, "passages": o.passages}
     made_from = hash_inputs(o, o.qa.split) | inputs
     with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
-            examples, left_out = unit_examples(data, load_units(o.units / o.qa.split), source.grid)
+            units = load_units_as(o.units / o.qa.split, pieces)
+            examples, left_out = unit_examples(data, units, source.grid)
             report_set_aside(left_out, "DUAL's training", "question")
             model = begin_dual(o, source)
             layout = make_layout(o.qa, *special_ids(source.symbols))
             layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
-            evaluation = unit_evaluation(o, source, model, layout)
+            evaluation = unit_evaluation(o, source, model, layout, pieces)
             card = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
 
             text_encoder = None if o.assignment == "scratch" else o.qa.text_encoder
@@ -100,6 +103,7 @@ def train_dual(o: TrainDual) -> None:
                 "passages": len(data.passages),
                 "left_out": len(left_out),
             }
+            save_pieces(o.out, pieces)
             save_trained(o.out, model, layout, card)
     print(
         f"{o.out}: DUAL reader, assignment {o.assignment}{describe_run(o.out)}; next: `speechssl "
@@ -116,6 +120,26 @@ def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
     check_start_units(o.start, source)
     model, _, _ = load_reader(o.start)
     return model.train().requires_grad_(True)
+
+
+def choose_pieces(given: Path | None, start: Path | None) -> Pieces | None:
+    """Load the pieces that are given, or those of the reader that training starts from; None where
+    the reader reads units. Raises InputError where that reader has others."""
+    of_start = None
+    if start is not None and (start / FILE).is_file():
+        of_start = load_pieces(start)
+    if given is None:
+        return of_start
+    pieces = load_pieces(given)
+    if start is not None and (of_start is None or of_start.hash != pieces.hash):
+        raise InputError(f"the reader {start} does not read the pieces of {given}; leave out one")
+    return pieces
+
+
+def save_pieces(folder: Path, pieces: Pieces | None) -> None:
+    """Write the pieces that a reader reads beside it."""
+    if pieces is not None:
+        write_by_main(write_json, folder / FILE, pieces.card)
 
 
 def unit_encoder(
@@ -139,14 +163,14 @@ def check_start_units(start: Path, source: UnitSource) -> None:
 
 
 def unit_evaluation(
-    o: TrainDual, source: UnitSource, model: SpanModel, layout: Layout
+    o: TrainDual, source: UnitSource, model: SpanModel, layout: Layout, pieces: Pieces | None
 ) -> Evaluation | None:
     """Make the evaluation by FF1 on the units of held-out questions; None without --eval-every.
     source: of the units that are trained on."""
     data = timed_questions(o.corpus, o.qa.evaluation)
     if data is None:
         return None
-    runs = held_out_units(o.corpus, o.units, source, data.split)
+    runs = held_out_units(o.corpus, o.units, source, data.split, pieces)
 
     def answer(reader: Reader, items: Sequence[Any]) -> list[TimedAnswer]:
         return answer_units(reader, source.grid, items)
@@ -155,16 +179,16 @@ def unit_evaluation(
 
 
 def held_out_units(
-    corpus: Path, units: Path, source: UnitSource, split: str
+    corpus: Path, units: Path, source: UnitSource, split: str, pieces: Pieces | None = None
 ) -> dict[str, RunLength]:
     """Load the units of a split. Raises InputError where there are none, or of another codebook
     than `source`."""
-    if read_unit_source(units / split, corpus).codebooks[0] != source.codebooks[0]:
+    if read_unit_source(units / split, corpus, pieces).codebooks[0] != source.codebooks[0]:
         raise InputError(
             f"the units of {split} in {units} are of another codebook than those "
             "trained on; extract them again"
         )
-    return load_units(units / split)
+    return load_units_as(units / split, pieces)
 
 
 # ---- what all readers are fitted and saved by

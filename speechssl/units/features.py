@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.codebook import PADDING, Codebook, load_codebook
 from speechssl.units.spectral import MFCC_GRID, SPECTRAL, spectral_stream
+
+if TYPE_CHECKING:  # the library of pieces need not be imported where there are none
+    from speechssl.units.pieces import Pieces
 
 Result = TypeVar("Result")
 LONG = 600.0  # seconds from which on the features of a recording are not held at once
@@ -200,6 +203,7 @@ class UnitExtractor:
     features: Features  # that the codebook was fitted on
     codebook: Codebook
     price: float = 0.0  # of a change of unit (`Codebook.segment`); 0: every frame has its nearest
+    pieces: Pieces | None = None  # which units are joined to
 
     @property
     def grid(self) -> FrameGrid:
@@ -214,6 +218,8 @@ class UnitExtractor:
                 facts[name] = self.features.card[name]
         if self.price:
             facts["price"] = self.price
+        if self.pieces is not None:
+            facts["pieces"] = self.pieces.hash
         return facts
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
@@ -236,16 +242,20 @@ class UnitExtractor:
         return np.concatenate([self.assign(piece) for piece in pieces])
 
     def units(self, samples: np.ndarray) -> RunLength:
-        """Extract run-length units of (N,) float32 samples at 16 kHz."""
-        return RunLength.of_frames(self.frames(samples), len(samples) / SAMPLE_RATE)
+        """Extract run-length units, or their pieces, of (N,) float32 samples at 16 kHz."""
+        return self._merge(self.frames(samples), len(samples))
+
+    def _merge(self, frames: np.ndarray, samples: int) -> RunLength:
+        """Merge the units of frames (T,) of so many samples."""
+        runs = RunLength.of_frames(frames, samples / SAMPLE_RATE)
+        return runs if self.pieces is None else self.pieces.join(runs)
 
     def units_of_many(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
         """Extract `units`, or what `units` would raise, of recordings that fit a batch."""
         units: list[RunLength | ValueError] = []
         for samples, features in zip(recordings, self.features.of_many(recordings), strict=True):
             try:
-                frames = self.assign(features)
-                units.append(RunLength.of_frames(frames, len(samples) / SAMPLE_RATE))
+                units.append(self._merge(self.assign(features), len(samples)))
             except ValueError as error:
                 units.append(error)
         return units

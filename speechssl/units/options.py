@@ -97,6 +97,27 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FitPieces:
+    """find pieces of units: those that often follow each other become one symbol
+
+    UNITS is a folder of `speechssl units extract`. Pieces are to units what word pieces are to
+    letters (byte pair encoding); `train unit-words` and `train dual` read them in the place of
+    units, a third as many symbols. The reader keeps them.
+
+      speechssl units pieces units/train pieces.json --size 4000
+      speechssl train dual corpus units exp/dual --pieces pieces.json
+    """
+
+    units: Path = argument("folder of units of one split")
+    out: Path = argument("file for the pieces, .json")
+    size: Count = option(4000, "number of pieces, the units themselves among them")
+    least: Count = option(10, "how often two must follow each other to become one")
+    boundary: Whole | None = option(
+        None, "unit that ends a word, at which pieces end; default: there is none"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Extract:
     """extract the units of a split, a manifest or a folder, as Parquet
 
