@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -119,7 +120,7 @@ class RunLength:
         """Return the number of frames T."""
         return int(self.lengths.sum())
 
-    @property
+    @cached_property
     def borders(self) -> np.ndarray:
         """Return (U + 1,) the first frame of every unit, and T."""
         return np.r_[0, np.cumsum(self.lengths)]

@@ -90,6 +90,8 @@ def train_unit_words(o: TrainUnitWords) -> None:
                     "`speechssl align` finds these"
                 )
             student = begin_student(o, source)
+            if o.start is None and pieces is not None:
+                embed_as_words(student.embedding.weight, spoken, teacher)
             layout = make_layout(o.qa, *special_ids(source.symbols))
             model: nn.Module = UnitTeacher(student, teacher)
             batches: Any = WordBatches(spoken, layout, teacher.layout, o.qa)
@@ -134,6 +136,31 @@ def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
     check_start_units(o.start, source)
     model, _, _ = load_reader(o.start)
     return model.train().requires_grad_(True)
+
+
+@torch.no_grad()
+def embed_as_words(table: torch.Tensor, spoken: SpokenPairs, teacher: WordReader) -> None:
+    """Embed every piece as the mean of the words during which it is said, in place: a piece that is
+    a word then begins as this word. table: (K + 3, E); pieces that are said in no word stay.
+
+    What all pieces have in common is taken off their means, which get the length that embeddings
+    of words have, so that pieces of many words differ as well.
+    """
+    words = teacher.words.weight.float()
+    sums = torch.zeros_like(table, dtype=torch.float32)
+    counts = torch.zeros(len(table))
+    for recording in spoken.recordings.values():
+        for (first, last), ids in zip(recording.spans.tolist(), recording.pieces, strict=True):
+            word = words[torch.from_numpy(ids)].mean(0)
+            for piece in recording.units[first : last + 1].tolist():
+                sums[piece] += word
+                counts[piece] += 1
+    said = counts > 0
+    common = words.mean(0)
+    means = sums[said] / counts[said, None] - common
+    means -= means.mean(0)
+    length = (words - common).norm(dim=1).mean()
+    table[said] = (common + functional.normalize(means, dim=1) * length).to(table)
 
 
 @dataclass(frozen=True, eq=False)
