@@ -260,11 +260,12 @@ class TrainingOptions:
     )
     adam_epsilon: Amount = option(HUBERT.adam_epsilon, "epsilon of AdamW")
     clip: Weight = option(1.0, "clip the gradient to this norm; 0: do not clip", name="clip_norm")
-    bf16: bool = option(
-        True,
-        "precision of training: bf16 (autocast; weights stay float32) or fp32",
+    bf16: bool | None = option(
+        None,
+        "precision of training: bf16 (autocast; weights stay float32) or fp32; auto: bf16 where "
+        "the GPU or processor computes in it, which is many times slower where it does not",
         name="precision",
-        values=BF16,
+        values={"auto": None, **BF16},
     )
     seed: Whole = option(0, "seed of weights and batches")
     save_every: Count = option(250, "steps between checkpoints; a killed run resumes from the last")

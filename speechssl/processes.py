@@ -124,3 +124,21 @@ def _group() -> Any:
 
     PartialState(cpu=not torch.cuda.is_available())
     return torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
+
+
+def cpu_capabilities() -> dict[str, Any]:
+    """Return what torch knows of the processor (avx512_bf16, amx_bf16 ...); nothing where it is
+    older than 2.11."""
+    import torch
+
+    known = getattr(torch.cpu, "get_capabilities", dict)
+    return dict(known())
+
+
+def has_bf16(on_cpu: bool) -> bool:
+    """Say whether the processor, or else the GPU, has bf16 arithmetic."""
+    import torch
+
+    if on_cpu:
+        return bool(cpu_capabilities().get("avx512_bf16"))
+    return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -35,6 +35,7 @@ from speechssl.errors import InputError
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
     broadcast_value,
+    has_bf16,
     is_main,
     main_first,
     mean_of_processes,
@@ -451,7 +452,7 @@ def _arguments(watch: Watch) -> TrainingArguments:
         adam_beta2=options.adam_betas[1],
         adam_epsilon=options.adam_epsilon,
         max_grad_norm=options.clip,
-        bf16=options.bf16,
+        bf16=has_bf16(not torch.cuda.is_available()) if options.bf16 is None else options.bf16,
         seed=options.seed,
         save_steps=options.save_every,
         save_total_limit=2 if evaluation else 1,  # the best and the last

@@ -141,8 +141,8 @@ def describe_engine(encoder: str) -> dict[str, str]:
     try:
         import torch
 
-        from speechssl.encoders.encoder import cpu_capabilities
-        from speechssl.encoders.load import has_bf16, has_fast_openvino, load_encoder
+        from speechssl.encoders.load import has_fast_openvino, load_encoder
+        from speechssl.processes import cpu_capabilities, has_bf16
     except ImportError as error:
         return {"torch": f"cannot be imported ({first_line(error)})"}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

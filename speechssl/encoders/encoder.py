@@ -196,13 +196,6 @@ class SpeechEncoder:
             yield [x[inner].clone().float() for x in states]
 
 
-def cpu_capabilities() -> dict[str, Any]:
-    """Return what torch knows of the processor (avx512_bf16, amx_bf16 ...); nothing where it is
-    older than 2.11."""
-    known = getattr(torch.cpu, "get_capabilities", dict)
-    return dict(known())
-
-
 def _moments(samples: np.ndarray) -> tuple[float, float]:
     """Return the means of samples (N,) and of their squares, in float64 and block by block: the
     same on any number of threads."""

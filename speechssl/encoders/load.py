@@ -36,7 +36,6 @@ from speechssl.encoders.encoder import (
     Engine,
     SharedEncoder,
     SpeechEncoder,
-    cpu_capabilities,
 )
 from speechssl.encoders.engines import (
     WHISPER_GRID,
@@ -49,6 +48,7 @@ from speechssl.encoders.hama import is_hama, load_hama
 from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
+from speechssl.processes import cpu_capabilities, has_bf16
 from speechssl.timing import FrameGrid
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and what ships is read without it
@@ -188,13 +188,6 @@ def _find_device(device: str) -> tuple[str, bool]:
 def shared_encoder(models: Path) -> SharedEncoder:
     """Load the encoder of a model folder."""
     return SharedEncoder(load_encoder(models / "encoder"))
-
-
-def has_bf16(on_cpu: bool) -> bool:
-    """Say whether the processor, or else the GPU, has bf16 arithmetic."""
-    if on_cpu:
-        return bool(cpu_capabilities().get("avx512_bf16"))
-    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def openvino_gains(model: nn.Module) -> bool:

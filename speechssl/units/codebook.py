@@ -20,8 +20,8 @@ from safetensors.numpy import load_file, save_file
 
 from speechssl.artifacts import hash_bytes, read_json, replacing, say_what_differs, write_json
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
-from speechssl.encoders.encoder import cpu_capabilities
 from speechssl.errors import InputError
+from speechssl.processes import cpu_capabilities
 
 SUFFIX = ".safetensors"
 # every utterance is encoded as it is, so that none depends on what it is batched with

@@ -180,7 +180,7 @@ def test_options_become_three_stages():
     assert (o.words.steps, o.masked.steps, o.qa.training.steps) == (7, 8, 9)
     assert (o.words.horizon, o.masked.horizon, o.qa.training.horizon) == (None, None, 20)
     assert (o.masked.learning_rate, o.stages.pull) == (3e-4, 0.5)
-    assert (o.words.bf16, o.masked.bf16) == (False, True)
+    assert (o.words.bf16, o.masked.bf16) == (False, None)
     assert {stage.seed for stage in (o.words, o.masked, o.qa.training)} == {3}
 
 

@@ -18,7 +18,9 @@ from speechssl.dual.teacher import (
     SpokenPairs,
     SpokenWords,
     WordBatches,
+    WordReader,
     collate_words,
+    embed_as_words,
     spoken_words,
     train_unit_words,
     word_vectors,
@@ -132,3 +134,18 @@ def test_the_control_predicts_hidden_units_and_has_no_text(taught, tmp_path):
     assert not any(name.startswith("text") for name in batch)
     card = read_json(taught("control", objective="masked-units") / "card.json")
     assert card["what"].endswith("masked-units")
+
+
+def test_a_piece_begins_as_the_word_that_it_is_said_in(tokenizer, text_encoder):
+    encoder = text_encoder()
+    words = encoder.get_input_embeddings()
+    reader = WordReader(encoder, words, TextCodec(tokenizer), TEXT)
+    pieces = tuple(np.array([n]) for n in (5, 6, 7))
+    said = SpokenWords(np.array([0, 1, 2, 0]), np.array([[0, 0], [1, 1], [2, 2]]), pieces)
+    table = torch.zeros(7, words.embedding_dim)
+    embed_as_words(table, SpokenPairs({"p": said}, ()), reader)
+    likeness = torch.cosine_similarity(
+        table[:3, None] - words.weight.mean(0), words.weight[None, 5:8] - words.weight.mean(0), -1
+    )
+    assert likeness.argmax(1).tolist() == [0, 1, 2]
+    assert not table[3:].any()

@@ -4,6 +4,7 @@ killed run goes on."""
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,13 +21,16 @@ from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
-from speechssl.dual.system import Reader, TimedAnswer, answer_units
+from speechssl.dual.system import Reader, TimedAnswer, answer_units, extractor_for
 from speechssl.dual.train import describe_run, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.score import score_questions
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.features import UnitExtractor
+from speechssl.units.options import FitPieces
+from speechssl.units.pieces import fit_pieces, load_pieces
 from speechssl.units.storage import load_units
 
 from ..files import change_json, change_lines, read_lines, refused, same_files, untouched
@@ -66,7 +70,7 @@ def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
     return root
 
 
-OF_VERB = ("assignment", "start", "passages", "learning_rates")
+OF_VERB = ("assignment", "pieces", "start", "passages", "learning_rates")
 
 
 def dual(corpus, tmp_path, out="dual", **changes):
@@ -404,3 +408,35 @@ def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(c
     assert on.state_dict().keys() == few.state_dict().keys()
     assert card["trained_parameters"] == fewer["trained_parameters"]
     assert torch.equal(on.embedding.weight, few.embedding.weight)
+
+
+# Pieces of units
+
+
+@pytest.fixture
+def pieces(corpus, tmp_path):
+    out = tmp_path / "pieces.json"
+    fit_pieces(FitPieces(units=tmp_path / "units/train", out=out, size=10, least=2))
+    return out
+
+
+def test_a_reader_of_pieces_keeps_them_and_hands_them_on(corpus, tmp_path, pieces):
+    out = dual(corpus, tmp_path, pieces=pieces)
+    model, layout, card = load_reader(out)
+    assert (layout.cls, model.embedding.num_embeddings) == (10, 13)
+    assert card["units"]["pieces"] == load_pieces(pieces).hash == load_pieces(out).hash
+    again = dual(corpus, tmp_path, "again", start=out)
+    assert load_pieces(again).hash == load_pieces(out).hash
+    with pytest.raises(InputError, match="does not read the pieces"):
+        dual(corpus, tmp_path, "third", start=dual(corpus, tmp_path, "plain"), pieces=pieces)
+
+
+def test_a_system_joins_units_to_the_pieces_of_its_reader(corpus, tmp_path, pieces):
+    out = dual(corpus, tmp_path, pieces=pieces)
+    codebook = SimpleNamespace(names=("b",), name="b")
+    extractor = UnitExtractor(None, codebook)
+    joined = extractor_for(out, read_json(out / "card.json"), extractor)
+    assert joined.pieces.hash == load_pieces(pieces).hash
+    other = replace(extractor, codebook=SimpleNamespace(names=("c",), name="c"))
+    with pytest.raises(InputError, match="no reader of the units of c"):
+        extractor_for(out, read_json(out / "card.json"), other)
