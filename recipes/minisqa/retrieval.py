@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from speechssl.artifacts import hold_output
+from speechssl.artifacts import hold_output, read_json
 from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
 from speechssl.cascade.system import given_words, load_recogniser
@@ -182,11 +182,10 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
     return Embedder(run, lambda runs: runs.units, specials, {"dual": card["weights"]})
 
 
-def load_taught_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
+def load_taught_embedder(models: Path) -> Embedder:
     """Make an embedder by the reader in `taught`, which gives units the vectors of words
-    (`speechssl train unit-words`). Raises InputError where it is missing or of other units."""
+    (`speechssl train unit-words`). Raises InputError where it is missing."""
     model, layout, card = load_reader(models / TAUGHT)
-    pieces = extractor_for(models / TAUGHT, card, extractor).pieces
     model.to(choose_device("auto"))
 
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -196,8 +195,7 @@ def load_taught_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
         return pool_means(model.encoder(**inputs).last_hidden_state, mask)
 
     def tokens(runs: RunLength) -> np.ndarray:
-        read = runs if pieces is None else pieces.join(runs)
-        return np.concatenate([[layout.sep], read.units])
+        return np.concatenate([[layout.sep], runs.units])
 
     specials = layout.cls, layout.sep, layout.pad
     return Embedder(
@@ -280,7 +278,11 @@ def load_retrievers(
         if source in WRITTEN:
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
         if source in (UNITS, TAUGHT):
-            name, encode, card = source, remember_last(extractor.units), extractor.card
+            of_source = extractor
+            if source == TAUGHT:  # the reader has its own price of changes, and pieces
+                folder = models / TAUGHT
+                of_source = extractor_for(folder, read_json(folder / "card.json"), extractor)
+            name, encode, card = source, remember_last(of_source.units), of_source.card
         else:
             found = load_recogniser(models, source, encoder, language)
             name, encode, card = found.name, remember_last(found.transcribe), dict(found.card)
@@ -291,7 +293,7 @@ def load_retrievers(
         if source == UNITS:
             return load_unit_embedder(models, extractor)
         if source == TAUGHT:
-            return load_taught_embedder(models, extractor)
+            return load_taught_embedder(models)
         return load_word_embedder(text_encoder, bf16)
 
     retrievers = []

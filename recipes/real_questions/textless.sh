@@ -17,8 +17,10 @@ MODELS=$OUT/models${NAME:+-$NAME}
 UNITS=$OUT/units${NAME:+-$NAME}
 READER=$(setting reader) # the configuration of run.sh
 mix() { [ -f "$1/card.json" ] || python recipes/units/mix.py "$@" --distorted 0 --licence "CC BY-SA 4.0"; }
+PIECES=() # of units, where the configuration has them
+! grep -q "^pieces:" "$CONFIG" || PIECES=(--pieces "$MODELS/pieces.json")
 dual() { # NAME OPTION ...
-  $LAUNCH speechssl train dual "$OUT/train" "$UNITS" "$MODELS/$1" "${@:2}" --config "$CONFIG" --stage dual
+  $LAUNCH speechssl train dual "$OUT/train" "$UNITS" "$MODELS/$1" "${@:2}" "${PIECES[@]}" --config "$CONFIG" --stage dual
 }
 evaluate() { # SPLIT FOLDER SECTION SYSTEM ...
   speechssl evaluate qa "$OUT/$1" "$OUT/$2${NAME:+-$NAME}" --models "$MODELS" --split "$1" --systems "${@:4}" --config "$CONFIG" --stage "$3"
@@ -46,6 +48,8 @@ if stage 3 "units of $SHIPPED"; then
   mkdir -p "$MODELS"
   borrow "$SHIPPED" "$MODELS" encoder units.safetensors units.card.json
   speechssl units extract "$OUT/train" "$MODELS/encoder" "$MODELS/units.safetensors" "$UNITS" --split train --price "$(setting price)"
+  [ ${#PIECES[@]} = 0 ] || [ -f "$MODELS/pieces.json" ] \
+    || speechssl units pieces "$UNITS/train" "$MODELS/pieces.json" --config "$CONFIG" --stage pieces
 fi
 
 if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
@@ -54,9 +58,10 @@ if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
       dual-taught) # units learn to mean words first
         reader=$(python recipes/models.py "$SHIPPED")/dual # where the set has one; else from the text encoder
         [ -d "$reader" ] || reader=
-        $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} --config "$CONFIG" --stage teacher
+        $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} "${PIECES[@]}" --config "$CONFIG" --stage teacher
         python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev
-        dual dual-taught --start "$MODELS/taught" --attention-width "$(setting attention-width)" ;;
+        width=$(setting attention-width)
+        dual dual-taught --start "$MODELS/taught" ${width:+--attention-width "$width"} ;;
       dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
       dual-text) dual dual-text ;; # from the text encoder, without MiniSQA
       dual-scratch) dual dual-scratch --assignment scratch ;;

@@ -188,6 +188,18 @@ def test_textless(tmp_path):
 
 
 @long
+@needs("hama")
+def test_textless_reads_pieces_of_phones(tmp_path):
+    arguments = ("real_questions/textless.sh", "recipes/real_questions/phones-smoke.yaml")
+    run(*arguments, str(tmp_path), "--stop-stage", "4")
+    run(*arguments, str(tmp_path), "--stage", "8", "--stop-stage", "8")
+    out = tmp_path / "textless"
+    cards = [read_json(out / f"models-phones/{arm}/card.json") for arm in ("taught", "dual-text")]
+    assert len({card["units"]["pieces"] for card in cards}) == 1
+    assert "embeddings-taught@100" in systems(out / "retrieval-dev/results.jsonl")
+
+
+@long
 @needs("pesq")
 def test_superb_goes_on_where_it_was_killed(tmp_path):
     exp = tmp_path / "exp"

@@ -51,7 +51,7 @@ def test_pieces_have_the_units_and_frames_that_they_were_joined_from(fitted):
 
 
 def test_what_comes_back_becomes_one_piece_and_ends_with_its_word(fitted):
-    pieces, units = fitted()
+    pieces, _ = fitted()
     assert pieces.size == 12
     assert WORD in read(pieces, range(pieces.size))
     written = read(pieces, range(pieces.size))
