@@ -102,7 +102,7 @@ if stage 8 "finding the passage: by words, by n-grams of units, and by the vecto
   systems=(bm25-text embeddings-text@16 tfidf-units)
   [ ! -d "$MODELS/taught" ] || systems+=(embeddings-taught@100)
   for split in dev test; do
-    python recipes/minisqa/retrieval.py "$OUT/$split" "$OUT/retrieval-$split" --models "$MODELS" --split "$split" \
+    python recipes/minisqa/retrieval.py "$OUT/$split" "$OUT/retrieval${NAME:+-$NAME}-$split" --models "$MODELS" --split "$split" \
       --systems "${systems[@]}" --config "$CONFIG" --stage retrieval
   done
 fi

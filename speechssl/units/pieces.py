@@ -9,7 +9,7 @@ Where one of the units is the end of a word, as a recogniser of phones has it, p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,20 +89,22 @@ def fit_pieces(o: FitPieces) -> None:
         show_progress=False,
     )
 
-    def texts() -> Iterator[str]:
-        for utterance in iterate_units(o.units):
-            yield write_units(utterance.runs.units)
-
-    tokenizer.train_from_iterator(texts(), trainer)
-    written = json.loads(tokenizer.to_str())
-    made_from = card["made_from"] | {"data": card["data"]}
-    facts = {"units": symbols, "codebooks": card["codebooks"], "tokenizer": written}
-    pieces = Pieces(facts | {"made_from": made_from, "boundary": o.boundary})
-    write_json(o.out, pieces.card)
-    spoken = [u.runs for u in iterate_units(o.units)]
-    joined = sum(len(pieces.join(runs)) for runs in spoken)
-    rates = [count / card["seconds"] for count in (sum(map(len, spoken)), joined)]
-    print(f"{o.out}: {pieces.size} pieces; {rates[0]:.1f} units a second become {rates[1]:.1f}")
+    spoken = list(iterate_units(o.units))
+    texts = (write_units(utterance.runs.units) for utterance in spoken)
+    tokenizer.train_from_iterator(texts, trainer)
+    card = {
+        "units": symbols,
+        "codebooks": card["codebooks"],
+        "boundary": o.boundary,
+        "made_from": card["made_from"],
+        "tokenizer": json.loads(tokenizer.to_str()),
+    }
+    write_json(o.out, card)
+    pieces = Pieces(card)
+    seconds = sum(utterance.seconds for utterance in spoken)
+    units = sum(len(utterance.runs) for utterance in spoken) / seconds
+    joined = sum(len(pieces.join(utterance.runs)) for utterance in spoken) / seconds
+    print(f"{o.out}: {pieces.size} pieces; {units:.1f} units a second become {joined:.1f}")
 
 
 def load_pieces(path: Path) -> Pieces:

@@ -196,7 +196,7 @@ def test_textless_reads_pieces_of_phones(tmp_path):
     out = tmp_path / "textless"
     cards = [read_json(out / f"models-phones/{arm}/card.json") for arm in ("taught", "dual-text")]
     assert len({card["units"]["pieces"] for card in cards}) == 1
-    assert "embeddings-taught@100" in systems(out / "retrieval-dev/results.jsonl")
+    assert "embeddings-taught@100" in systems(out / "retrieval-phones-dev/results.jsonl")
 
 
 @long
