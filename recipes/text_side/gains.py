@@ -67,7 +67,6 @@ def gains_tables(o: Gains) -> list[Table]:
         *tables.depth_table(runs, o.seed),
         *tables.plateau_tables(runs),
         *tables.unit_lm_table(scored, o.baseline),
-        *tables.read_continuations(o.results),
         *tables.surface_tables(scored, o.baseline),
         *tables.language_tables(o.results, every, list(read_answers(o.answers, "em")), o.seed),
     ]

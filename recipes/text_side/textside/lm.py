@@ -1,4 +1,4 @@
-"""Language models of units, as they are read: what they say of units, and how they go on.
+"""Language models of units, as they are read: what they say of units.
 
 Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
 before every recording and behind the last.
@@ -134,32 +134,6 @@ class UnitLm:
         """Return the log-likelihoods of what follows each of N sequences, (N, K + 1)."""
         rows = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
         return np.stack([rows[i] for i in range(len(sequences))])
-
-    @torch.inference_mode()
-    def generate(
-        self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator
-    ) -> np.ndarray:
-        """Draw at most `count` units behind a prompt (U,), at a temperature (0: the likeliest);
-        fewer where the recording ends.
-
-        A unit does not follow itself: runs are one symbol.
-        """
-        assert not isinstance(self.model, CausalModel)
-        ids, cache, drawn = torch.tensor([[self.symbols, *prompt]]), None, list[int]()
-        while len(drawn) < min(count, self.positions - 1 - len(prompt)):
-            read = self.model(input_ids=ids.to(self.place), past_key_values=cache, use_cache=True)
-            cache, logits = read.past_key_values, read.logits[0, -1].float().cpu()
-            last = drawn[-1] if drawn else int(prompt[-1]) if len(prompt) else self.symbols
-            logits[last] = -torch.inf
-            unit = int(logits.argmax())
-            if temperature > 0:
-                shares = (logits / temperature).softmax(-1)
-                unit = int(torch.multinomial(shares, 1, generator=generator))
-            if unit == self.symbols:
-                break
-            drawn.append(unit)
-            ids = torch.tensor([[unit]])
-        return np.array(drawn, np.int64)
 
 
 class Bigram:

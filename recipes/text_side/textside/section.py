@@ -91,7 +91,7 @@ PARTS = {  # of recipes/text_side -> what it is about
 TITLED = {"Scores": 1, "Gain": 1, "Steps of DUAL": 1, f"{EQUAL_LOSS}, symbols": 2, EQUAL_LOSS: 1}
 TITLED |= {papers.SYMBOL_TITLE: 2, "The frozen transformer": 3, "ListOps": 3}
 TITLED |= {"Mean reciprocal rank": 4, "Token translation": 4, "Zero-shot": 4}
-TITLED |= {"What is trained": 5, "A language model": 6, "Continuations": 6, "Loss surfaces": 7}
+TITLED |= {"What is trained": 5, "A language model": 6, "Loss surfaces": 7}
 
 
 def sort_by_part(tables: Iterable[Table]) -> list[Table]:

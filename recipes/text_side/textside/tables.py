@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speechssl.artifacts import read_json
@@ -18,8 +17,6 @@ from textside.runs import DECIMALS, PERPLEXITY, Run, count_steps, estimate, grou
 
 EQUAL_LOSS = "Test score at equal training loss"
 Point = tuple[float, float, float]  # steps, training loss, score
-SHOWN, UNITS_SHOWN = 3, 16  # recordings of the second table; units of each
-REAL = "what followed"  # of a continuation
 Cells = Mapping[tuple[str, str], Estimate]  # (task, arm)
 
 
@@ -450,49 +447,3 @@ def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
     )
     columns = ("reader", "shift when it reads", "text-qa", *others)
     return [Table("Zero-shot question answering", columns, tuple(rows), note)]
-
-
-# ---- continuations
-
-
-def read_continuations(results: Path) -> list[Table]:
-    """Make the tables of what lies in RESULTS/continuations; none where nothing does."""
-    cards = [read_json(path) for path in sorted(results.glob("continuations/*.json"))]
-    return continuation_tables(cards) if cards else []
-
-
-def continuation_tables(cards: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Take means over recordings and seeds, and show the first recordings of the first seed of each
-    arm. cards: of `continuations.py`."""
-    lines: list[dict[str, Any]] = []
-    examples: list[tuple[Any, ...]] = []
-    arms: set[str] = set()
-    for card in cards:
-        arm = card["arm"]
-        for line in card["continuations"]:
-            lines += [{"arm": arm, "way": way} | each for way, each in line["measures"].items()]
-        for line in [] if arm in arms else card["continuations"][:SHOWN]:
-            begins = " ".join(map(str, line["prompt"][-UNITS_SHOWN // 2 :]))
-            for way, units in {**line["drawn"], REAL: line["followed"]}.items():
-                goes_on = " ".join(map(str, units[:UNITS_SHOWN]))
-                examples.append((line["id"], f"{arm}, {way}", begins, goes_on))
-        arms.add(arm)
-    rows = []
-    for (arm, way), cell in pd.DataFrame(lines).groupby(["arm", "way"]):
-        means = cell[["units", "surprise", "different", "known"]].astype(float).mean()
-        perplexity = f"{np.exp(means.surprise):.2f}"
-        texts = [f"{means.units:.1f}", perplexity]
-        texts += [f"{100 * share:.1f}" for share in (means.different, means.known)]
-        rows.append((arm, way, len(cell), *("–" if text == "nan" else text for text in texts)))
-    prompts = dict.fromkeys(f"{card['options']['prompt_seconds']:g} s" for card in cards)
-    note = (
-        f"Prompts of {', '.join(prompts)}. A run of five is known where it occurs in the units of "
-        "training. Means over recordings and seeds."
-    )
-    columns = ["start", "temperature", "continuations", "units", "perplexity"]
-    columns += ["different pairs (%)", "known runs of five (%)"]
-    shown = ("recording", "start, temperature", "prompt ends", "goes on")
-    return [
-        Table("Continuations", tuple(columns), tuple(rows), note),
-        Table("Continuations, the first recordings", shown, tuple(examples)),
-    ]
