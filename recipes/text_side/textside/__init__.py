@@ -20,7 +20,6 @@ which gains over scratch and their intervals are computed.
     tables      gains over scratch, and all tables
     published   what the papers and the lectures have (published.yaml)
     claims      does what was run agree with them?
-    section     the page
 
 Which weights are trained is a matter of `speechssl.finetuning`. Spoken and written question
 answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder
