@@ -57,8 +57,7 @@ NAMED = ("text", "second_text", "units", "second_units", "symbols", "tokenizer",
 DATA = (
     "text, units, symbols (of a task), none (random weights), or artificial data: random, "
     "unigram, bigram (as frequent as in --text), nested, flat, flat-D (pairs, at most D places "
-    "apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), copy, copy-N, set; mixtures "
-    "as 0.7*nested+0.3*copy"
+    "apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), copy, copy-N"
 )
 
 
