@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ SHAPES = {
 }
 SHIPPED, CODEBOOK = "people-en/encoder", "people-en/units.safetensors"
 MODELS = checkpoints.SHIPPED
+SQUARE = 2048  # of a large product
+Name = tuple[str, str]  # of a contender, and its precision
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,26 @@ def encoder(shape: str, exp: Path, precision: str, engine: str = "torch") -> Spe
     return load_encoder(folder(shape, exp), precision, "cpu", engine)
 
 
+def time_in_turns(
+    runs: Mapping[Name, Callable[[], object]], repeats: int, now: Callable[[], float]
+) -> tuple[dict[Name, list[float]], float]:
+    """Time every contender once in each of the turns. Returns seconds by contender, and the rate
+    of a large product in bf16, in FLOP/s: the median of what it was in the same turns."""
+    times: dict[Name, list[float]] = {name: [] for name in runs}
+    square = torch.ones(SQUARE, SQUARE, dtype=torch.bfloat16)
+    rates = []
+    for _ in range(repeats):
+        begun = now()
+        for _ in range(3):
+            square @ square
+        rates.append(3 * 2 * SQUARE**3 / (now() - begun))
+        for name, run in runs.items():
+            begun = now()
+            run()
+            times[name].append(now() - begun)
+    return times, median(rates)
+
+
 def sentences(count: int) -> Iterator[np.ndarray]:
     """Synthetic English by voices of the test split: (N,) float32 at 16 kHz."""
     for first, second in speak_pairs("en", "test", -(-count // 2)):
@@ -119,7 +142,7 @@ def machine() -> dict[str, Any]:
     """What the numbers depend on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    compared = "torch torchaudio transformers s3prl openvino onnxruntime".split()
+    compared = "torch transformers openvino".split()
     packages = {name: version(name) for name in compared if find_spec(name)}
     return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
 

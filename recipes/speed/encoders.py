@@ -2,8 +2,9 @@
 
 python recipes/speed/encoders.py CONFIG EXP
 
-Every contender's output is first compared with that of transformers in fp32. What is not installed
-is left out. `one layer` is the last one; `all layers` are all of them, as they are handed over.
+Every contender's output is first compared with that of transformers in fp32. OpenVINO is left out
+where it is not installed. `one layer` is the last one; `all layers` are all of them, as they are
+handed over.
 """
 
 from __future__ import annotations
@@ -18,14 +19,10 @@ from statistics import median
 from typing import Any
 
 import torch
-import torchaudio
-from common import encoder, flops, folder, model, row, save, settings
+from common import Name, encoder, flops, model, row, save, settings, time_in_turns
 from torch.nn.utils import parametrize
 
-from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.export import convert
-from speechssl.encoders.s3prl import load_s3prl
 
 FP32, BF16 = "fp32", "bf16"
 OURS = "speechssl"
@@ -33,8 +30,6 @@ DTYPES = {FP32: torch.float32, BF16: torch.bfloat16}
 ERRORS = {FP32: 1e-5, BF16: 0.1}  # relative; more is no rounding
 # the second does not see other work, and is for one thread
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-SQUARE = 2048
-Name = tuple[str, str]  # of a contender, and its precision
 # (B, N) samples, whether all layers -> (B, T, D) each, the last one last
 Run = Callable[[torch.Tensor, bool], list[torch.Tensor]]
 
@@ -44,16 +39,11 @@ def contenders(shape: str, exp: Path) -> dict[Name, Callable[[], Run]]:
     found: dict[Name, Callable[[], Run]] = {}
     for precision in DTYPES:
         found["transformers", precision] = partial(_transformers, shape, exp, precision)
-        found["torchaudio", precision] = partial(_torchaudio, shape, exp, precision)
-        if find_spec("s3prl"):
-            found["s3prl", precision] = partial(_s3prl, shape, exp, precision)
         if find_spec("openvino"):
             found["OpenVINO", precision] = partial(_openvino, shape, exp, precision)
             engine = f"{OURS} through OpenVINO"
             found[engine, precision] = partial(_ours, shape, exp, precision, "openvino")
         found[OURS, precision] = partial(_ours, shape, exp, precision, "torch")
-    if find_spec("onnxruntime") and find_spec("onnx"):
-        found["ONNX Runtime", FP32] = partial(_onnxruntime, shape, exp)
     return found
 
 
@@ -63,26 +53,6 @@ def _transformers(shape: str, exp: Path, precision: str) -> Run:
     return lambda x, _: list(network(x.to(dtype), output_hidden_states=True).hidden_states)
 
 
-def _torchaudio(shape: str, exp: Path, precision: str) -> Run:
-    """Torchaudio's own model has the weights that `speechssl convert` writes; no layer 0."""
-    path, dtype = exp / "checkpoints" / f"{shape}-torchaudio.pt", DTYPES[precision]
-    convert(folder(shape, exp), path, "torchaudio")
-    network = torchaudio.models.wav2vec2_model(**read_json(path.with_suffix(".json")))
-    network.load_state_dict(torch.load(path, weights_only=True))
-    network.eval().to(dtype)
-    return lambda x, _: network.extract_features(x.to(dtype))[0]
-
-
-def _s3prl(shape: str, exp: Path, precision: str) -> Run:
-    upstream: Any = load_s3prl(f"s3prl:hf_hubert_custom@{folder(shape, exp)}").engine
-
-    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == BF16):
-            return upstream.upstream(list(x))["hidden_states"]
-
-    return run
-
-
 class AllLayers(torch.nn.Module):
     """transformers' model as a function of (B, N) samples to a tuple of (B, T, D)."""
 
@@ -90,7 +60,7 @@ class AllLayers(torch.nn.Module):
         super().__init__()
         self.inner = model(shape, exp)
         for module in self.inner.modules():
-            # a weight that is a product of two has no counterpart in ONNX
+            # a weight that is a product of two has no counterpart in a graph
             if parametrize.is_parametrized(module):
                 parametrize.remove_parametrizations(module, "weight")
 
@@ -122,37 +92,6 @@ def _openvino(shape: str, exp: Path, precision: str) -> Run:
     return run
 
 
-def _onnxruntime(shape: str, exp: Path) -> Run:
-    import onnxruntime
-
-    path = exp / "checkpoints" / f"{shape}.onnx"
-    if not path.is_file():
-        network = AllLayers(shape, exp)
-        names = [f"layer_{n}" for n in range(network.inner.config.num_hidden_layers + 1)]
-        with warnings.catch_warnings(action="ignore"):
-            torch.onnx.export(
-                network,
-                (torch.randn(1, SAMPLE_RATE),),
-                path,
-                dynamo=False,
-                input_names=["samples"],
-                output_names=names,
-                dynamic_axes={"samples": {0: "batch", 1: "samples"}},
-            )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    # else its threads are in the way of whoever is next
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    outputs = [output.name for output in session.get_outputs()]
-
-    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        wanted = outputs if every else outputs[-1:]
-        return [torch.from_numpy(y) for y in session.run(wanted, {"samples": x.numpy()})]
-
-    return run
-
-
 def _ours(shape: str, exp: Path, precision: str, engine: str) -> Run:
     one = encoder(shape, exp, precision, engine)
 
@@ -162,15 +101,6 @@ def _ours(shape: str, exp: Path, precision: str, engine: str) -> Run:
         return [torch.stack([one.features(samples, one.layers) for samples in x.numpy()])]
 
     return run
-
-
-def matrix_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
-    """Measure the GFLOP/s of a large product, now."""
-    a = torch.ones(SQUARE, SQUARE, dtype=dtype)
-    start = now()
-    for _ in range(3):
-        a @ a
-    return 3 * 2 * SQUARE**3 / (now() - start) / 1e9
 
 
 def start(shape: str, exp: Path) -> dict[Name, Run]:
@@ -198,16 +128,11 @@ def measure(shape: str, workload: tuple[float, int, str], step: Any, runs: dict[
     # so that normalising it once more is harmless
     audio = (audio - audio.mean(1, keepdim=True)) / audio.std(1, keepdim=True)
     compare(shape, condition, audio, every, runs, step.exp)
-    times: dict[Name, list[float]] = {name: [] for name in runs}
-    rates = []
-    for _ in range(repeats):
-        rates.append(matrix_rate(torch.bfloat16, now))
-        for name, run in runs.items():
-            begun = now()
-            run(audio, every)
-            times[name].append(now() - begun)
+    times, rate = time_in_turns(
+        {n: partial(r, audio, every) for n, r in runs.items()}, repeats, now
+    )
     config: Any = model(shape, step.exp).config
-    least = batch * flops(config, audio.shape[1]) / 1e9 / median(rates)
+    least = batch * flops(config, audio.shape[1]) / rate
     save(step.exp, rows_of(shape, condition, batch * seconds, times, least))
 
 
@@ -237,11 +162,9 @@ def rows_of(
     for (name, precision), values in times.items():
         found = {"x_realtime": audio / median(values)}
         if name.startswith(OURS):
-            others = [n for n in times if n[1] == precision and not n[0].startswith(OURS)]
-            others = [n for n in others if n[0] != "OpenVINO"]
-            fastest = min(others, key=lambda other: median(times[other]))
-            peers = {"ratio_fastest": fastest, "ratio_openvino": ("OpenVINO", precision)}
-            for metric, peer in peers.items():
+            peers = {"ratio_transformers": "transformers", "ratio_openvino": "OpenVINO"}
+            for metric, name_of_peer in peers.items():
+                peer = name_of_peer, precision
                 if peer in times:
                     found[metric] = median(b / a for a, b in zip(values, times[peer], strict=True))
             if precision == BF16:

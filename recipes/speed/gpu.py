@@ -1,8 +1,8 @@
 """A GPU: extraction, pre-training and DUAL on long passages beside transformers on the same card.
 
-    python recipes/speed/gpu.py CONFIG EXP [--limit SECONDS] [--parts PART ...]
+    python recipes/speed/gpu.py CONFIG EXP [--parts PART ...]
 
-Without a GPU it says so. What would begin after the limit is left out.
+Without a GPU it says so.
 
 Extraction begins with utterances in the memory of the host, which transformers gets as one pinned
 batch and ours one by one. A step of pre-training is that of HuBERT as it is published (dropout, 8 %
@@ -57,9 +57,8 @@ Times = dict[str, list[float]]  # seconds of every repeat, by system
 class Bench:
     """A bench has settings, a clock and a place for rows."""
 
-    def __init__(self, step: Settings, limit: float, profile: bool) -> None:
-        self.step, self.values, self.profile = step, step.values, profile
-        self.end = time.perf_counter() + limit
+    def __init__(self, step: Settings) -> None:
+        self.step, self.values = step, step.values
         self.device = torch.device(self.values["device"])
         self.cuda = self.device.type == "cuda"
         self.name = torch.cuda.get_device_name() if self.cuda else str(self.device)
@@ -75,9 +74,6 @@ class Bench:
         contenders: each makes what is timed."""
         found: Times = {}
         for name, make in contenders.items():
-            if time.perf_counter() > self.end:
-                print(f"left out, for the time is over: {name}", flush=True)
-                continue
             run, seconds = make(), []
             for _ in range(self.values["repeats"] + 2):
                 self.wait()
@@ -90,18 +86,9 @@ class Bench:
             if self.cuda:
                 print(f"  {torch.cuda.max_memory_allocated() / 2**30:.1f} GB at most", flush=True)
                 torch.cuda.reset_peak_memory_stats()
-            if self.profile and name == OURS:
-                self.print_kernels(run)
             del run
             gc.collect()
         return found
-
-    def print_kernels(self, run: Callable[[], object]) -> None:
-        with torch.profiler.profile() as profile:
-            run()
-            self.wait()
-        by = "self_cuda_time_total" if self.cuda else "self_cpu_time_total"
-        print(profile.key_averages().table(sort_by=by, row_limit=18, max_name_column_width=70))
 
     def save(self, system: str, condition: str, values: dict[str, float]) -> None:
         condition = f"{condition} on {self.name}"
@@ -222,7 +209,7 @@ def pretraining(bench: Bench) -> None:
         for iteration, updates in UPDATES.items():  # of HuBERT base, where this is its size
             hours = updates * UPDATE_HOURS * took / (crops * seconds)
             found[f"hours_of_iteration_{iteration}"] = hours
-        if name == OURS and THEIRS in times:
+        if name == OURS:
             found["steps_over_bf16"] = median(times[THEIRS]) / took
         bench.save(name, f"pre-training on {crops} crops of {seconds:g} s", found)
 
@@ -246,7 +233,7 @@ def dual(bench: Bench) -> None:
         for encoder in ("BERT", "ModernBERT"):
             contenders[f"speechssl {encoder} bf16"] = partial(reading, encoder, separate)
         times = bench.times(contenders)
-        published = median(times.get(f"{PUBLISHED} bf16", [float("nan")]))
+        published = median(times[f"{PUBLISHED} bf16"])
         for name, spent in times.items():
             took = median(spent)
             found = {"seconds_a_step": took, "over_longformer_bf16": published / took}
@@ -260,16 +247,14 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path)
     parser.add_argument("exp", type=Path)
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--profile", action="store_true", help="print the kernels of ours")
     given = parser.parse_args()
     values = yaml.safe_load(given.config.read_text(encoding="utf-8"))["gpu"]
     if torch.device(values["device"]).type == "cuda" and not torch.cuda.is_available():
         print("no GPU here: left out")
         return
     given.exp.mkdir(parents=True, exist_ok=True)
-    bench = Bench(Settings(given.exp, values), given.limit, given.profile)
+    bench = Bench(Settings(given.exp, values))
     for part in given.parts:
         PARTS[part](bench)
 

@@ -17,8 +17,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import flops, folder, row, save, settings
-from encoders import matrix_rate
+from common import flops, folder, row, save, settings, time_in_turns
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
@@ -52,8 +51,7 @@ def ours(
 
 
 class Step:
-    """One contender: its own model and optimiser. Called, it makes a step and returns its
-    seconds."""
+    """One contender: its own model and optimiser. Called, it makes a step."""
 
     def __init__(
         self, forward: Forward, precision: str, path: Path, batch: tuple[torch.Tensor, torch.Tensor]
@@ -70,11 +68,9 @@ class Step:
         loss.backward()
         return {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
 
-    def __call__(self) -> float:
-        start = time.perf_counter()
+    def __call__(self) -> None:
         self.gradients()
         self.optimiser.step()
-        return time.perf_counter() - start
 
 
 def check(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -99,14 +95,9 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
     check(steps["speechssl", "fp32"].gradients(), steps["transformers", "fp32"].gradients())
     for step in steps.values():
         step()
-    times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
-    rates: list[float] = []
-    for _ in range(repeats):
-        rates.append(matrix_rate(torch.bfloat16, time.perf_counter))
-        for name, step in steps.items():
-            times[name].append(step())
+    times, rate = time_in_turns(steps, repeats, time.perf_counter)
     # seconds that the products of a step alone would take in bf16
-    least = 3 * crops * flops(model.config, samples.shape[1], True) / 1e9 / median(rates)
+    least = 3 * crops * flops(model.config, samples.shape[1], True) / rate
     condition = f"training on {crops} crops of {seconds:g} s"
     for (system, precision), values in times.items():
         took = median(values)

@@ -9,9 +9,8 @@ is). Letters: P points, N windows, B windows in a batch.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -22,7 +21,7 @@ import torch
 from torch.nn import functional
 from tqdm import tqdm
 
-from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
+from speechssl.artifacts import MADE_FROM, read_json, write_json
 from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
@@ -56,8 +55,8 @@ class Surface:
 
     READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. The weights
     that its training began with are made again from what its card names. Losses are those of
-    windows of the split of training and of another one. A killed run goes on at the point where it
-    was. `gains.py` prints what follows, and the page draws it.
+    windows of the split of training and of another one. `gains.py` prints what follows, the page
+    draws it.
 
       python recipes/text_side/surface.py corpus exp/dual exp/text_side --units units --arm text
       python recipes/text_side/surface.py corpus exp/text-qa exp/text_side --arm text \\
@@ -112,8 +111,7 @@ def surface(o: Surface) -> None:
         first = remake_start(o.corpus, o.reader, card, model)
         place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model.to(place)
-        losses = Losses(model, windows, folder / "points.jsonl", place)
-        lines, planes = take_losses(losses, first, o)
+        lines, planes = take_losses(Losses(model, windows, place), first, o)
         details = {"kind": kind, "arm": o.arm, "seed": seed, "splits": list(splits)}
         details |= {"directions": o.seed}
         write_surface(folder, lines | planes, windows, details)
@@ -122,10 +120,10 @@ def surface(o: Surface) -> None:
             drawn = BootstrapUnits("window", tuple((name,) for name in items))
             write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
         counts = {name: len(w) for name, w in windows.items()}
-        return details | {"points": len(losses.by_point), "windows": counts}
+        return details | {"windows": counts}
 
-    points = run_once(folder, inputs, options, make)["points"]
-    print(f"{folder}: {points} points of the loss of {kind} ({o.arm}, seed {seed})")
+    run_once(folder, inputs, options, make)
+    print(f"{folder}: lines and planes of the loss of {kind} ({o.arm}, seed {seed})")
 
 
 def read_kind(o: Surface, card: Mapping[str, Any]) -> str:
@@ -204,45 +202,25 @@ def read_windows(
 
 
 class Losses:
-    """The loss of every window at a point. What was taken is in a file, a line a point, and is
-    not taken again."""
+    """The loss of every window of every split at a point."""
 
     def __init__(
-        self,
-        model: SpanModel,
-        windows: Mapping[str, Sequence[Batch]],
-        path: Path,
-        place: torch.device,
+        self, model: SpanModel, windows: Mapping[str, Sequence[Batch]], place: torch.device
     ) -> None:
-        self.model, self.windows, self.path, self.place = model, windows, path, place
+        self.model, self.windows, self.place = model, windows, place
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
-        self.by_point: dict[str, dict[str, list[float]]] = {}
-        if path.is_file():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            whole = [line for line in lines if line.endswith("\n")]  # a kill cuts the last one
-            for line in whole:
-                self.by_point |= json.loads(line)
-            write_text(path, "".join(whole))
 
     @torch.inference_mode()
-    def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
-        """Return the losses by split at the end plus steps along directions. name: of the point, in
-        the file."""
-        if name not in self.by_point:
-            for key, value in self.model.named_parameters():
-                moved = self.end[key].clone()
-                for step, direction in steps:
-                    moved += step * direction[key].to(self.place)
-                value.copy_(moved)
-            by_split = {
-                split: list(self._losses(windows)) for split, windows in self.windows.items()
-            }
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({name: by_split}) + "\n")
-            self.by_point[name] = by_split
-        return self.by_point[name]
+    def at(self, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
+        """Return the losses by split at the end plus steps along directions."""
+        for key, value in self.model.named_parameters():
+            moved = self.end[key].clone()
+            for step, direction in steps:
+                moved += step * direction[key].to(self.place)
+            value.copy_(moved)
+        return {split: self._losses(windows) for split, windows in self.windows.items()}
 
-    def _losses(self, windows: Sequence[Batch]) -> Iterator[float]:
+    def _losses(self, windows: Sequence[Batch]) -> list[float]:
         order = sorted(range(len(windows)), key=lambda i: windows[i]["ids"].shape[1])
         by_window: dict[int, float] = {}
         for first in range(0, len(order), TOGETHER):
@@ -259,7 +237,7 @@ class Losses:
                 end = torch.cat([windows[i][name] for i in batch]).to(self.place)
                 losses += functional.cross_entropy(logits[..., n], end, reduction="none") / 2
             by_window |= dict(zip(batch, losses.tolist(), strict=True))
-        yield from (by_window[i] for i in range(len(windows)))
+        return [by_window[i] for i in range(len(windows))]
 
 
 # ---- directions
@@ -300,11 +278,9 @@ def take_losses(
             for y, x in product(arrays.get("y", [None]), arrays["at" if part in lines else "x"]):
                 on_path = part in (PATH, PATH_PLANE)  # which ends at 1
                 steps = [(float(x) - 1, path) if on_path else (float(x), one)]
-                name = f"{part} {x:.6f}"
                 if y is not None:
                     steps.append((float(y), two))
-                    name += f" {y:.6f}"
-                taken.append(losses.at(name, steps))
+                taken.append(losses.at(steps))
                 bar.update()
             shape = (len(arrays["y"]), len(arrays["x"]), -1) if part in planes else (len(taken), -1)
             for split in losses.windows:
