@@ -2,8 +2,7 @@
 
     python recipes/superb/speed.py ENCODER EXP --data SETS
 
-`compare_cached` times every task with `time_heads`, or with `time_terms` (QbE), writes rows
-`ratio_cached` to EXP/results.jsonl, and prints the table.
+Every task is timed with `time_heads`, or with `time_terms` (QbE).
 """
 
 from __future__ import annotations
@@ -73,14 +72,8 @@ class TaskTiming:
 
 
 def time_superb(o: SuperbSpeed) -> list[dict[str, Any]]:
-    """Time the tasks, print the table, and return the rows of `o.out`."""
-    print(compare_cached(Superb(out=o.out, encoders=(o.encoder,), sets=o.sets), o.turns))
-    return list_rows(o.out)
-
-
-def compare_cached(o: Superb, turns: int) -> str:
     """Compare training of heads from cached states beside the same heads with the encoder in the
-    loop, on the same batches in turns; write rows `ratio_cached`, and return the table.
+    loop, on the same batches in turns; print the table, add rows `ratio_cached`, and return all.
 
     The time of a benchmark is that of computing the cache and of all steps of a sweep, at the
     median of the timed ones; without a cache, that of all the steps with the encoder in each.
@@ -88,7 +81,7 @@ def compare_cached(o: Superb, turns: int) -> str:
     every layer is encoded anew, as by s3prl's program. The states are computed anew into a folder
     of their own, which is removed.
     """
-    plan, out = make_plan(o), o.out
+    plan, out = make_plan(Superb(out=o.out, encoders=(o.encoder,), sets=o.sets)), o.out
     name, where = next(iter(plan.encoders.items()))
     encoder = load_frozen(where, o.sets)
     # the first call is slow
@@ -99,7 +92,7 @@ def compare_cached(o: Superb, turns: int) -> str:
         cache = FeatureCache(encoder, Path(folder), workers=o.sets.workers)
         for task, parts in tqdm(plan.parts.items(), "timing", unit="task"):
             timed.append(
-                time_terms(cache, parts[0]) if task == QBE else time_heads(cache, parts[0], turns)
+                time_terms(cache, parts[0]) if task == QBE else time_heads(cache, parts[0], o.turns)
             )
     ratios, lines = {}, []
     for t in timed:
@@ -119,7 +112,8 @@ def compare_cached(o: Superb, turns: int) -> str:
     columns = ("task", *each, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
     note = "Updates of a whole sweep of seven learning rates."
     title = "Heads from the cache beside the encoder in the loop"
-    return Table(title, columns, tuple(lines), note).text
+    print(Table(title, columns, tuple(lines), note).text)
+    return list_rows(out)
 
 
 def _totals(timed: list[TaskTiming]) -> tuple[str, ...]:

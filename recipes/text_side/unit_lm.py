@@ -71,7 +71,7 @@ class TrainUnitLm:
         "re-init", "what is drawn anew: re-init, the rows of the units (as TWIST); scratch, all"
     )
     split: str = option("train", "split of UNITS to train on")
-    eval_split: str | None = option(None, "split of UNITS whose perplexity is taken in training")
+    eval_split: str = option("dev", "split of UNITS whose perplexity is taken in training")
     eval_every: Whole = option(0, "steps between perplexities, for curves; 0: only at the end")
     length: Count = option(512, "units in a sequence")
     batch: Count = option(32, BATCH)
@@ -90,10 +90,9 @@ def train_unit_lm(o: TrainUnitLm) -> None:
         "units": [part["hash"] for part in card["parts"]],
         "K": int(card["K"]),
     }
-    if o.eval_split:
-        scored = units_card(o.units / o.eval_split)
-        check_same(scored, card, o.units / o.eval_split)
-        inputs["scored"] = [part["hash"] for part in scored["parts"]]
+    scored = units_card(o.units / o.eval_split)
+    check_same(scored, card, o.units / o.eval_split)
+    inputs["scored"] = [part["hash"] for part in scored["parts"]]
     identity = describe_encoder(o.start)
     options = keep_decisive(o) | {"start": identity["encoder"]}
     with stage(o.out, inputs | {"start": identity}, options) as step:
@@ -106,8 +105,8 @@ def train_unit_lm(o: TrainUnitLm) -> None:
                     about = {"what": WHAT, "options": options, "start": identity}
                     step.finish(about | facts | trained | {"weights": weights})
         curve = read_json(o.out / "card.json")["curve"]
-    last = f", perplexity of {o.eval_split} {curve[-1]['score']:.2f}" if curve else ""
-    print(f"{o.out}: unit language model of K = {card['K']}, {o.assignment}{last}")
+    about = f"unit language model of K = {card['K']}, {o.assignment}"
+    print(f"{o.out}: {about}, perplexity of {o.eval_split} {curve[-1]['score']:.2f}")
 
 
 def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
@@ -120,27 +119,22 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     folder = o.units / o.split
     stream = Recordings([runs.units for runs in load_units(folder).values()], symbols, folder)
     trained = CausalModel(model)
-    held_out: list[np.ndarray] = []
-    if o.eval_split:
-        held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
+    held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
 
     def perplexity() -> float:
-        if not held_out:
-            return 0.0
         lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
         scores = lm.log_probs(held_out)
         trained.train()
         return float(np.exp(-np.concatenate(scores).mean()))
 
     batches = CausalBatches(as_words(stream), None, symbols, o.batch, o.length, o.training.seed)
-    every = o.eval_every if held_out else 0
     training, curve = fit_and_score(
-        trained, batches, o.training, o.out / "checkpoints", perplexity, every
+        trained, batches, o.training, o.out / "checkpoints", perplexity, o.eval_every
     )
     with main_first():
         if is_main():
             save_causal(model, trained, o.out / "model")
-    return {"training": training, "curve": curve if held_out else []}
+    return {"training": training, "curve": curve}
 
 
 def begin(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
