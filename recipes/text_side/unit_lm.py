@@ -105,8 +105,8 @@ def train_unit_lm(o: TrainUnitLm) -> None:
                     about = {"what": WHAT, "options": options, "start": identity}
                     step.finish(about | facts | trained | {"weights": weights})
         curve = read_json(o.out / "card.json")["curve"]
-    about = f"unit language model of K = {card['K']}, {o.assignment}"
-    print(f"{o.out}: {about}, perplexity of {o.eval_split} {curve[-1]['score']:.2f}")
+    kind = f"unit language model of K = {card['K']}, {o.assignment}"
+    print(f"{o.out}: {kind}, perplexity of {o.eval_split} {curve[-1]['score']:.2f}")
 
 
 def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
