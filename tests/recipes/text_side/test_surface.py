@@ -18,14 +18,7 @@ from speechssl.dual.train import train_dual
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.timing import FrameGrid, RunLength
-from surface import (
-    Surface,
-    measure_lines,
-    random_direction,
-    read_windows,
-    remake_start,
-    surface,
-)
+from surface import Surface, measure_lines, random_direction, read_windows, remake_start, surface
 from textside.published import END_TRAIN, HILL, RISE, has_own_table
 from textside.runs import count_steps
 
