@@ -32,7 +32,7 @@ from speechssl.options import (
 )
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.training import Batch, check_share
-from textside.objectives import check_length
+from textside.objectives import begin, check_length
 from textside.options import ARM, RESULTS, Init
 from textside.published import MAJORITY
 from textside.puzzles import (
@@ -53,7 +53,6 @@ from textside.runs import (
     run_once,
     write_scores,
 )
-from textside.starts import begin
 
 
 @dataclass(frozen=True, kw_only=True)

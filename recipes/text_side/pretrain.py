@@ -37,6 +37,7 @@ from textside import objectives
 from textside.data import (
     OF_TEXT,
     Text,
+    find_tokens,
     list_plain_ids,
     load_text,
     load_vocabulary,
@@ -47,7 +48,6 @@ from textside.data import (
 )
 from textside.options import LETTERS, Init, Letters, Objective
 from textside.runs import describe_encoder, keep_decisive
-from textside.starts import begin, find_tokens
 from textside.tasks import TextTask, load_task
 
 TEXT, UNITS, SYMBOLS, NONE = "text", "units", "symbols", "none"  # --data that is not artificial
@@ -185,7 +185,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
     """Train a text encoder and write it with its head and tokeniser; how training went."""
     if o.start:
         encoder, tokenizer = encoders.load_text_encoder(o.start)
-        encoder = begin(encoder, o.init, o.training.seed).train().requires_grad_(True)
+        encoder = objectives.begin(encoder, o.init, o.training.seed).train().requires_grad_(True)
     else:
         tokenizer = choose_vocabulary(o, data)
         encoder = new_encoder(o, tokenizer)

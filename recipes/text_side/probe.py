@@ -19,12 +19,12 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DEVICE, Count, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.units.storage import iterate_units, load_units, units_card
+from spoken_words import Listed, SpokenWord, read_spoken_words
 from textside.lm import BIGRAM, Bigram, Model, check_same, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
 from textside.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
 from textside.runs import PERPLEXITY, keep_decisive, run_folder, write_scores
 from textside.tasks import ACCURACY
-from textside.words import Listed, SpokenWord, read_spoken_words
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -321,6 +321,20 @@ def list_plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
 
 
+def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
+    """Return the token of each symbol that has its name. Raises InputError for a vocabulary without
+    one of them."""
+    ids = tokenizer.get_vocab()
+    lacking = [symbol for symbol in symbols if symbol not in ids]
+    if lacking:
+        raise InputError(
+            f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
+            "symbols have none; give one that "
+            "was pre-trained on them, or another --assignment"
+        )
+    return [ids[symbol] for symbol in symbols]
+
+
 # ---- tokens
 
 

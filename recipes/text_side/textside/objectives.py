@@ -53,7 +53,23 @@ MLM_HEAD = "mlm_head/head.safetensors"
 Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-# ---- where sequences come from
+# ---- where training begins, and where sequences come from
+
+
+def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
+    """Make what training begins with. pretrained: as it is; default: the weights that its family
+    draws; statistics: every matrix normal, with its own mean and standard deviation, vectors as
+    they are."""
+    if init == "pretrained":
+        return encoder
+    torch.manual_seed(seed)
+    if init == "default":
+        return make_encoder(encoder.config.to_dict())
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            if weight.ndim > 1:
+                weight.normal_(float(weight.mean()), float(weight.std()))
+    return encoder
 
 
 def as_words(stream: Stream) -> Source:

@@ -18,10 +18,16 @@ from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
 from speechssl.timing import RunLength
 from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
-from spoken_words import KINDS, choose_pairs, list_neighbours, make_non_word, remove_stress
+from spoken_words import (
+    KINDS,
+    SpokenWord,
+    choose_pairs,
+    list_neighbours,
+    make_non_word,
+    remove_stress,
+)
 from textside.lm import Bigram, UnitLm, load_unit_lm, utterances
 from textside.objectives import make_gpt2
-from textside.words import SpokenWord
 from unit_lm import TrainUnitLm, train_unit_lm
 
 from ...files import change_json, refused, write_lines
