@@ -301,10 +301,6 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
             print(f"{out} is there already")
             return {"out": str(out), "card": card, "rates": step.card["rates"]}
         pairs = transcribe(recogniser, corpus, o.workers)
-        if not pairs:
-            raise InputError(
-                f"{o.corpus / o.split} has no recording with a reference text; name another split"
-            )
         model = fit_confusions(pairs, corpus.language)
         rates = model.rates._asdict()
         write_lines(out, simulate_split(model, o))

@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from speechssl.cli import script
 from speechssl.data.superb import DOCUMENTS
-from speechssl.errors import InputError
 from speechssl.eval.superb_plan import ALL, TaskPart, load_frozen, make_plan
 from speechssl.eval.superb_scores import choose_layer
 from speechssl.options import Count, argument, group, option
@@ -131,11 +130,7 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     began = time.perf_counter()
     loader = cache.loader(task)
     caching = time.perf_counter() - began  # little where another task did it
-    if not isinstance(loader, CachedLoader):
-        raise InputError(
-            f"the hidden states of {part.task} do not fit on the disk; leave the "
-            "task out with --tasks"
-        )
+    assert isinstance(loader, CachedLoader)
     durations: tuple[list[float], list[float]] = ([], [])
     with torch.random.fork_rng(devices=[]):
         trainers = []

@@ -15,7 +15,6 @@ import pandas as pd
 
 from speechssl.artifacts import hold_output, read_json
 from speechssl.cli import script
-from speechssl.errors import InputError
 from speechssl.options import argument
 from speechssl.report.build import describe_machine
 from speechssl.report.figures import Drawing, add_legend, line_style, new_axes, save_svg, shorten
@@ -43,13 +42,11 @@ class Page:
 
 
 def write_text_page(o: Page) -> dict[str, str]:
-    """Write `o.results`/report.html; its place. Raises InputError where there are no results."""
+    """Write `o.results`/report.html; its place."""
     page = o.results / "report.html"
     with hold_output(o.results):
         rows = read_rows(o.results / "results.jsonl")
         lectures = read_lectures(o.results, rows)
-        if not lectures.rows:
-            raise InputError(f"{o.results / 'results.jsonl'} has no results of the text side")
         write_page(page, TITLE, [make_section(lectures)], describe_machine(), rows=rows)
     print(f"{page}: open it in a browser")
     return {"page": str(page)}

@@ -298,7 +298,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         sources = []
         for folder in folders:
             spoken = [runs.units for runs in load_units(folder).values()]
-            sources.append(objectives.as_words(RandomCrops(spoken, tokens, folder)))
+            sources.append(objectives.as_words(RandomCrops(spoken, tokens)))
         return by_turns(sources)
     if data.symbols is not None and o.symbols:
         vocabulary = data.symbols.vocabulary
@@ -306,7 +306,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         examples = data.symbols.splits["train"]
         sequences = [np.array([numbers[s] for s in e.symbols], np.int64) for e in examples]
         tokens = np.array(find_tokens(tokenizer, vocabulary), np.int64)
-        return objectives.as_words(RandomCrops(sequences, tokens, o.symbols))
+        return objectives.as_words(RandomCrops(sequences, tokens))
     plain = list_plain_ids(tokenizer)
     if o.data in OF_TEXT and data.texts:
         return objectives.as_words(
@@ -328,10 +328,9 @@ class RandomCrops:
     """Random parts of recordings, or of other sequences, as tokens; each sequence as often as it is
     long."""
 
-    def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
-        """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,).
-        Raises InputError where there are none."""
-        self.sequences, self.tokens = objectives.keep_filled(sequences, place), tokens
+    def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray) -> None:
+        """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,)."""
+        self.sequences, self.tokens = [units for units in sequences if len(units)], tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:

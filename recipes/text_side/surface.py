@@ -91,12 +91,12 @@ TOGETHER = 8  # B
 def surface(o: Surface) -> None:
     """Take the losses (once).
 
-    Raises InputError for a reader of another kind, or one whose start is not there.
+    Raises InputError for a reader whose start is not there.
     """
     model, layout, card = load_reader(o.reader)
     if (o.reader / SHIFT).is_file():
         load_shift(o.reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
-    kind = read_kind(o, card)
+    kind = KINDS[card["what"]]
     split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {"reader": card["weights"]}
@@ -124,17 +124,6 @@ def surface(o: Surface) -> None:
 
     run_once(folder, inputs, options, make)
     print(f"{folder}: lines and planes of the loss of {kind} ({o.arm}, seed {seed})")
-
-
-def read_kind(o: Surface, card: Mapping[str, Any]) -> str:
-    """Return dual or text-qa. Raises InputError where --units does not suit the reader."""
-    kind = KINDS.get(str(card.get("what")))
-    if kind is None or (o.units is None) == (kind == "dual"):
-        raise InputError(
-            f"{o.reader} is a {card.get('what')}; give a folder of `speechssl train dual` and its "
-            "--units, or one of `speechssl train text-qa` alone"
-        )
-    return kind
 
 
 Parts = Mapping[str, Mapping[str, np.ndarray]]

@@ -94,8 +94,7 @@ def predict_tokens(
 def translate(o: Translate) -> None:
     """Translate pieces of the first text (once) and score them, for every layer and alpha.
 
-    Raises InputError for an encoder that predicts no tokens, a layer that there is not, or a
-    lexicon without words of the text.
+    Raises InputError for an encoder that predicts no tokens, or a layer that there is not.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
     two, identity = languages.read_languages(o), describe_encoder(o.encoder)
@@ -122,11 +121,6 @@ def translate_text(two: languages.Two, details: dict[str, Any], o: Translate) ->
     means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
     of_second = find_second_tokens(whole, body.table.num_embeddings)
     pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
-    if not pieces:
-        raise InputError(
-            f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
-            "give a lexicon of this text"
-        )
     constant = score_constant(gloss, stood)
     cells = []
     for layer, alpha in product(o.layers, o.alphas):

@@ -31,7 +31,6 @@ from textside.objectives import (
     CausalModel,
     as_words,
     check_length,
-    keep_filled,
     load_causal,
     save_causal,
     set_rows,
@@ -116,8 +115,7 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     check_length(o.length, model, "symbols", "the language model")
     if not o.dropout:
         remove_dropout(model)
-    folder = o.units / o.split
-    stream = Recordings([runs.units for runs in load_units(folder).values()], symbols, folder)
+    stream = Recordings([runs.units for runs in load_units(o.units / o.split).values()], symbols)
     trained = CausalModel(model)
     held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
 
@@ -153,13 +151,10 @@ class Recordings:
     """Pieces of recordings, one after another in an endless order, id K before each. A stream, as
     of `data`."""
 
-    def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
-        """Join recordings. spoken: units of each, 0 to K - 1. Raises InputError where there are
-        none."""
-        self.ids = np.concatenate(
-            [part for units in keep_filled(spoken, place) for part in ([symbols], units)],
-            dtype=np.int64,
-        )
+    def __init__(self, spoken: Sequence[np.ndarray], symbols: int) -> None:
+        """Join recordings that are not empty. spoken: units of each, 0 to K - 1."""
+        parts = [np.append(symbols, units) for units in spoken if len(units)]
+        self.ids = np.concatenate(parts, dtype=np.int64)
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
         return np.take(self.ids, np.arange(length) + rng.integers(len(self.ids)), mode="wrap")

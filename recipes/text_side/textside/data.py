@@ -357,13 +357,7 @@ class TokenText:
 
 
 def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
-    """Raise InputError for a slow tokeniser, which does not say where words begin, or one that
-    knows nothing of the text."""
-    if not tokenizer.is_fast:
-        raise InputError(
-            "the tokeniser has no tokenizer.json, which says where words begin; "
-            "choose an encoder that has one"
-        )
+    """Raise InputError for a tokeniser that knows less than half of the text."""
     ids, words, begins = [], [], []
     for sentence in (s for paragraph in text.paragraphs for s in split_sentences(paragraph)):
         encoded = tokenizer(sentence, add_special_tokens=False)

@@ -82,14 +82,6 @@ def as_words(stream: Stream) -> Source:
     return source
 
 
-def keep_filled(sequences: Sequence[np.ndarray], place: Path) -> list[np.ndarray]:
-    """Keep the sequences of any length. Raises InputError where there are none."""
-    filled = [units for units in sequences if len(units)]
-    if not filled:
-        raise InputError(f"the units in {place} are empty; extract those of recordings")
-    return filled
-
-
 # ---- which tokens
 
 

@@ -264,11 +264,10 @@ def test_the_head_of_pretraining_predicts_as_it_did(bilingual, tmp_path):
     [
         ("unicorn\t独角兽\nred\t红色\n", {}),  # one pair alone
         ("red 红色\n", {}),
-        ("red\t红色\nlamp\t台灯\n", {"length": 2}),
         ("red\t红色\nlamp\t台灯\n", {"units": Path("u")}),
     ],
 )
-def test_a_lexicon_of_other_texts_and_pieces_without_room_are_refused(
+def test_a_lexicon_of_other_texts_and_units_of_one_language_are_refused(
     lexicon, changes, two, tmp_path
 ):
     (tmp_path / "words.txt").write_text(lexicon, encoding="utf-8")
