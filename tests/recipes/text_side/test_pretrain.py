@@ -126,17 +126,11 @@ def test_two_languages_share_a_vocabulary_and_take_turns(texts, tmp_path):
     "changes",
     [
         {"data": "text"},
-        {"data": "units"},
-        {"data": "symbols"},
-        {"data": "bigram"},
         {"data": "copy", "start": "BERT", "like": "BERT"},
         {"data": "copy", "start": "T5"},  # without a mask token
         {"data": "copy", "like": "BERT", "length": 600},
         {"data": "copy", "heads": 3},
-        {"data": "copy", "length": 2},
         {"data": "copy", "length": 4, "objective": "sentence-order"},
-        {"data": "copy", "length": 1, "objective": "causal"},
-        {"data": "copy", "tokenizer": "nowhere/at-all"},
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(changes, tmp_path, checkpoint):

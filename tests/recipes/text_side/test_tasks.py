@@ -161,8 +161,6 @@ def test_packages_carry_splice_junctions_and_peptides(package, kind, count, tmp_
 @pytest.mark.parametrize(
     ("train", "test"),
     [
-        ({"text": "a"}, {"text": "a", "label": 1}),
-        ({"symbols": 5, "label": 1}, {"text": "a", "label": 1}),
         ({"text": " ", "label": 1}, {"text": "a", "label": 1}),
         ({"text": "a", "label": "x"}, {"text": "a", "label": "z"}),
     ],
