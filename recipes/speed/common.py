@@ -147,19 +147,20 @@ def machine() -> dict[str, Any]:
     return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
 
 
-Spread = tuple[float, float] | None
-
-
-def row(
-    system: str, shape: str, where: str, metric: str, value: float, spread: Spread, n: int
-) -> Row:
-    """spread: least and greatest of the repeats."""
-    ends = spread or (None, None)
-    return Row("speed", system, shape, where, None, metric, float(value), *ends, n, 0, machine())
-
-
-def save(exp: Path, rows: list[Row]) -> None:
-    """Add to EXP/results.jsonl, and print."""
+def save(
+    exp: Path,
+    system: str,
+    shape: str,
+    where: str,
+    values: Mapping[str, float],
+    n: int,
+    ends: tuple[float | None, float | None] = (None, None),
+) -> None:
+    """Add values by metric to EXP/results.jsonl, and print them. n: repeats; ends: the least and
+    the greatest of them."""
+    rows = []
+    for metric, value in values.items():
+        about = "speed", system, shape, where, None, metric
+        rows.append(Row(*about, float(value), *ends, n, 0, machine()))
+        print(f"{shape:>6}  {where:<24} {system:<26} {metric:<18} {value:10.3f}")
     append_rows(exp / "results.jsonl", rows)
-    for r in rows:
-        print(f"{r.encoder:>6}  {r.condition:<24} {r.system:<26} {r.metric:<18} {r.value:10.3f}")

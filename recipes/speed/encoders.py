@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import Name, encoder, flops, model, row, save, settings, time_in_turns
+from common import Name, encoder, flops, model, save, settings, time_in_turns
 from torch.nn.utils import parametrize
 
 from speechssl.audio import SAMPLE_RATE
@@ -112,7 +112,7 @@ def start(shape: str, exp: Path) -> dict[Name, Run]:
         with torch.inference_mode():
             runs[name](second, False)
         took = time.perf_counter() - begun
-        save(exp, [row(" ".join(name), shape, "once", "start_seconds", took, None, 1)])
+        save(exp, " ".join(name), shape, "once", {"start_seconds": took}, 1)
     return runs
 
 
@@ -132,8 +132,19 @@ def measure(shape: str, workload: tuple[float, int, str], step: Any, runs: dict[
         {n: partial(r, audio, every) for n, r in runs.items()}, repeats, now
     )
     config: Any = model(shape, step.exp).config
+    # seconds that the products alone would take in bf16
     least = batch * flops(config, audio.shape[1]) / rate
-    save(step.exp, rows_of(shape, condition, batch * seconds, times, least))
+    for (name, precision), values in times.items():
+        found = {"x_realtime": batch * seconds / median(values)}
+        if name.startswith(OURS):
+            peers = {"ratio_transformers": "transformers", "ratio_openvino": "OpenVINO"}
+            for metric, peer in peers.items():
+                theirs = times.get((peer, precision), [])
+                if theirs:  # the median of the ratios of single turns
+                    found[metric] = median(b / a for a, b in zip(values, theirs, strict=True))
+            if precision == BF16:
+                found["share_of_limit"] = 100 * least / median(values)
+        save(step.exp, f"{name} {precision}", shape, condition, found, repeats)
 
 
 def compare(
@@ -149,30 +160,8 @@ def compare(
         for found, exact in zip(outputs[::-1], expected[::-1], strict=False):
             errors.append(float((found.float() - exact).norm() / exact.norm()))
         worst = max(errors)
-        save(exp, [row(" ".join(name), shape, condition, "relative_error", worst, None, 1)])
+        save(exp, " ".join(name), shape, condition, {"relative_error": worst}, 1)
         assert worst < ERRORS[name[1]], f"{' '.join(name)} does not compute the same"
-
-
-def rows_of(
-    shape: str, condition: str, audio: float, times: dict[Name, list[float]], least: float
-) -> list[Any]:
-    """Return speeds, and ratios as medians of those of single turns. audio: seconds of it; least:
-    seconds that the products alone would take in bf16."""
-    rows = []
-    for (name, precision), values in times.items():
-        found = {"x_realtime": audio / median(values)}
-        if name.startswith(OURS):
-            peers = {"ratio_transformers": "transformers", "ratio_openvino": "OpenVINO"}
-            for metric, name_of_peer in peers.items():
-                peer = name_of_peer, precision
-                if peer in times:
-                    found[metric] = median(b / a for a, b in zip(values, times[peer], strict=True))
-            if precision == BF16:
-                found["share_of_limit"] = 100 * least / median(values)
-        for metric, value in found.items():
-            system = f"{name} {precision}"
-            rows.append(row(system, shape, condition, metric, value, None, len(values)))
-    return rows
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from common import CODEBOOK, SHIPPED, row, save, sentences, settings
+from common import CODEBOOK, SHIPPED, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_clip
 from speechssl.data.recordings import list_recordings
@@ -77,8 +77,7 @@ def main() -> None:
     condition = f"{len(found)} files of 1 min, FLAC and MP3"
     system = f"speechssl {features.precision}"
     results = {"x_realtime": 60 * len(found) / wall, "encoder_share": 100 * sum(spent) / processor}
-    for metric, value in results.items():
-        save(step.exp, [row(system, "small", condition, metric, value, None, 1)])
+    save(step.exp, system, "small", condition, results, 1)
     passage, question = source / "0000.flac", step.exp / "question.flac"
     write_clip(question, read_audio(passage), 0, 3)
     command = f"speechssl answer --passage {passage} --question {question} --systems dual"
@@ -87,8 +86,8 @@ def main() -> None:
         begun = time.perf_counter()
         subprocess.run(command.split(), check=True, stdout=subprocess.DEVNULL)
         took.append(time.perf_counter() - begun)
-    given = "speechssl", "small", "1 min, 3 s", "answer_seconds", median(took)
-    save(step.exp, [row(*given, (min(took), max(took)), TURNS)])
+    values, ends = {"answer_seconds": median(took)}, (min(took), max(took))
+    save(step.exp, "speechssl", "small", "1 min, 3 s", values, TURNS, ends)
 
 
 if __name__ == "__main__":

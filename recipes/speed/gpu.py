@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 import yaml
-from common import Settings, flops, folder, row, save
+from common import Settings, flops, folder, save
 from reading import PUBLISHED, Step, padded, sequences
 from training import plain
 from transformers import AutoModel
@@ -91,10 +91,8 @@ class Bench:
         return found
 
     def save(self, system: str, condition: str, values: dict[str, float]) -> None:
-        condition = f"{condition} on {self.name}"
-        for metric, value in values.items():
-            given = system, self.values["model"], condition, metric, value, None
-            save(self.step.exp, [row(*given, self.values["repeats"])])
+        where, repeats = f"{condition} on {self.name}", self.values["repeats"]
+        save(self.step.exp, system, self.values["model"], where, values, repeats)
 
 
 def rate(bench: Bench) -> None:

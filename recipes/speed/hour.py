@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import encoder, row, save, sentences, settings
+from common import encoder, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 
@@ -69,11 +69,11 @@ def main() -> None:
             took[condition] = found["seconds"]
             length = longer if condition == long else minutes
             speed = length * 60 / found["seconds"]
-            for metric, value in {"x_realtime": speed, "peak_gb": found["gb"]}.items():
-                save(step.exp, [row(system, shape, condition, metric, value, None, 1)])
+            values = {"x_realtime": speed, "peak_gb": found["gb"]}
+            save(step.exp, system, shape, condition, values, 1)
         if many in took:
             ratio = took[one_file] / took[many]
-            save(step.exp, [row(system, shape, one_file, "one_file_over_many", ratio, None, 1)])
+            save(step.exp, system, shape, one_file, {"one_file_over_many": ratio}, 1)
 
 
 if __name__ == "__main__":

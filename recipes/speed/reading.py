@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import row, save, settings
+from common import save, settings
 from torch import nn
 
 from speechssl.dual.data import collate
@@ -133,9 +133,7 @@ def main() -> None:
             found = {"seconds_a_step": took}
             for other in precisions:
                 found[f"over_longformer_{other}"] = median(times[PUBLISHED, other]) / took
-            for metric, value in found.items():
-                name = f"{system} {precision}"
-                save(step.exp, [row(name, "base", condition, metric, value, None, repeats)])
+            save(step.exp, f"{system} {precision}", "base", condition, found, repeats)
 
 
 if __name__ == "__main__":

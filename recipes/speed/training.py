@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import flops, folder, row, save, settings, time_in_turns
+from common import flops, folder, save, settings, time_in_turns
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
@@ -107,10 +107,7 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
         if system == "speechssl":
             for other in ("fp32", "bf16"):
                 found[f"steps_over_{other}"] = median(times["transformers", other]) / took
-        for metric, value in found.items():
-            save(
-                exp, [row(f"{system} {precision}", shape, condition, metric, value, None, repeats)]
-            )
+        save(exp, f"{system} {precision}", shape, condition, found, repeats)
 
 
 def main() -> None:
