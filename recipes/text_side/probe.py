@@ -77,7 +77,7 @@ def probe(o: Probe) -> None:
         lm = Bigram([u.runs.units for u in iterate_units(o.units / "train")], int(card["K"]))
         check_same(units_card(o.units / o.split), card, o.units / o.split)
         spoken = [u for u in iterate_units(o.units / o.split) if len(u.runs)]
-        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"], "curve": []}
+        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"]}
     else:
         lm = load_unit_lm(Path(o.model))
         card = lm.card

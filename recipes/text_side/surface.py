@@ -112,7 +112,7 @@ def surface(o: Surface) -> None:
         details |= {"directions": o.seed}
         write_surface(folder, lines | planes, windows, details)
         for task, items in measure_lines(lines, kind, *splits).items():
-            facts = {"reader": card["weights"], "options": options, "curve": []}
+            facts = {"reader": card["weights"], "options": options}
             drawn = BootstrapUnits("window", tuple((name,) for name in items))
             write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
         counts = {name: len(w) for name, w in windows.items()}

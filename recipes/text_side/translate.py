@@ -99,7 +99,7 @@ def translate(o: Translate) -> None:
     folder = run_folder(o.results, "translation", o.arm, o.seed)
     two, identity = languages.read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
-    details = identity | {"options": options, "curve": []}
+    details = identity | {"options": options}
     inputs = {**two.inputs, **identity}
     card = run_once(folder, inputs, options, lambda: translate_text(two, details, o))
     best = max(card["cells"], key=lambda cell: cell["precision"])

@@ -401,9 +401,6 @@ class CausalModel(nn.Module):
         self.body = model.base_model
         self.inputs = EncoderInputs(self.body, self.table.embedding_dim)
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.table
-
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return (B, S, H). ids, mask: (B, S), padding behind."""
         return self.body(**self.inputs(self.table(ids), mask, None)).last_hidden_state

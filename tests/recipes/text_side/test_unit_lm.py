@@ -92,7 +92,7 @@ def test_positions_that_training_never_saw_score_nothing(units, gpt, tmp_path):
     before = lm.log_probs([sequence])[0]
     assert (lm.positions, lm.window, len(before)) == (32, 20, 60)
     with torch.no_grad():
-        lm.model.base_model.wpe.weight[20:] = 9.0
+        lm.model.body.wpe.weight[20:] = 9.0
     assert np.array_equal(lm.log_probs([sequence])[0], before)
     change_json(units / "train/_card.json", codebooks=["other"])
     refused("another codebook", utterances, units / "train", lm)
