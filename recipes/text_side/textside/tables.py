@@ -32,8 +32,6 @@ class Gains:
     baseline: str
     notes: tuple[str, ...]  # on tasks of text and speech
     symbols: Mapping[str, str] = field(default_factory=dict)  # tasks that are no text -> notes
-    # (task, arm) that have no gain, for want of a seed in common with the baseline
-    apart: tuple[tuple[str, str], ...] = ()
 
     @property
     def arms(self) -> list[str]:
@@ -50,30 +48,16 @@ class Gains:
             texts.append(interval_text(interval, sign, digits=digits) if interval else None)
         return texts if any(texts) else []
 
-    def lacking(self, tasks: Sequence[str]) -> str:
-        """Name the gains of these tasks that there are not; "" where there are all."""
-        missing = []
-        for task in tasks:
-            names = papers.sort_arms(arm for of, arm in self.apart if of == task)
-            if names:
-                missing.append(f"{', '.join(names)} in {task}")
-        text = "; of ".join(missing)
-        return text and f"No gain of {text}: no seed in common with {self.baseline}."
-
 
 def gains_of(runs: Sequence[Run], baseline: str = "") -> Gains:
-    """Estimate scores and gains; tasks without the baseline have scores alone."""
+    """Estimate scores and gains; what has no seed in common with the baseline has a score alone."""
     cells = group_runs(runs)
     scores = {key: estimate(cell) for key, cell in cells.items()}
-    gains, apart = {}, []
+    gains = {}
     for (task, arm), cell in cells.items():
         base = cells.get((task, baseline), [])
-        if arm == baseline or not base:
-            continue
-        if {run.seed for run in cell} & {run.seed for run in base}:
+        if arm != baseline and {run.seed for run in cell} & {run.seed for run in base}:
             gains[task, arm] = estimate(cell, base)
-        else:
-            apart.append((task, arm))
     tasks = list(dict.fromkeys(task for task, _ in gains if not papers.has_own_table(task)))
     for arm in dict.fromkeys(arm for _, arm in gains):
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
@@ -82,7 +66,7 @@ def gains_of(runs: Sequence[Run], baseline: str = "") -> Gains:
     notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
     symbols = {run.task: run.note for run in runs if run.symbols}
     seeds = {key: len({run.seed for run in cell}) for key, cell in cells.items()}
-    return Gains(scores, gains, metrics, seeds, baseline, notes, symbols, tuple(apart))
+    return Gains(scores, gains, metrics, seeds, baseline, notes, symbols)
 
 
 def note_on(cells: Cells, tasks: Sequence[str], *more: str) -> str:
@@ -111,9 +95,7 @@ def score_table(scored: Gains) -> list[Table]:
 
 
 def gain_table(scored: Gains) -> list[Table]:
-    with_gain = {
-        task for task, _ in (*scored.gains, *scored.apart) if not papers.has_own_table(task)
-    }
+    with_gain = {task for task, _ in scored.gains if not papers.has_own_table(task)}
     tasks = [task for task in (*scored.metrics, papers.MEAN) if task in with_gain]
     if not tasks:
         return []
@@ -121,7 +103,7 @@ def gain_table(scored: Gains) -> list[Table]:
     for arm in scored.arms:
         if texts := scored.texts(scored.gains, tasks, arm, "+"):
             rows.append((arm, *texts, papers.ARTIFICIAL.get(papers.family(arm))))
-    note = note_on(scored.gains, tasks, scored.lacking(tasks), papers.NOTE)
+    note = note_on(scored.gains, tasks, papers.NOTE)
     columns = ("start", *tasks, "published (GLUE)")
     return [Table(f"Gain over {scored.baseline}, in points", columns, tuple(rows), note)]
 
@@ -321,8 +303,7 @@ def unit_lm_table(scored: Gains) -> list[Table]:
         name = f"a text-pre-trained start over {scored.baseline}, published"
         rows.append((name, *(papers.UNIT_LM[task] for task in tasks)))
     chance = "Chance: 50 % of spot-the-word and of same or different."
-    lacking = scored.lacking(tasks)
-    note = note_on(scored.scores, tasks, lacking, chance, *scored.notes, papers.UNIT_LM_NOTE)
+    note = note_on(scored.scores, tasks, chance, *scored.notes, papers.UNIT_LM_NOTE)
     heads = [t if t == PERPLEXITY else f"{t} ({scored.metrics[t]}, %)" for t in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
@@ -335,7 +316,7 @@ def surface_tables(scored: Gains) -> list[Table]:
         tasks = [task for task in titles if task in scored.metrics]
         if tasks:
             rows = tuple(scores_and_gains(scored, tasks))
-            note = note_on(scored.scores, tasks, scored.lacking(tasks), papers.SURFACE_NOTE)
+            note = note_on(scored.scores, tasks, papers.SURFACE_NOTE)
             heads = ("start", *(titles[task] for task in tasks))
             tables.append(Table(f"Loss surfaces: {kind}", heads, rows, note))
     return tables
