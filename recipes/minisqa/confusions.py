@@ -33,7 +33,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
-from speechssl.artifacts import hash_json, list_differences, read_json, write_json, write_lines
+from speechssl.artifacts import hash_json, stage, write_lines
 from speechssl.augment import Condition, Distorter
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
@@ -278,9 +278,8 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
     """Fit a recogniser's errors on its transcripts of passages and questions, print their rates,
     make them in the texts of `o.test`, and return the card.
 
-    What was made by the same recogniser, of the same data and settings is left alone. Recordings
-    that cannot be read are set aside and reported. Raises InputError for recordings without
-    reference texts, or a recogniser that makes no errors.
+    It is made once. Recordings that cannot be read are set aside and reported. Raises InputError
+    for recordings without reference texts, or a recogniser that makes no errors.
     """
     corpus = load_corpus(o.corpus, o.split)
     models = model_folder(o.models)
@@ -296,23 +295,18 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
         "test": data_hash(o.corpus, o.test),
         "simulated": list(o.rates),
     }
-    path, out = o.out / "card.json", o.out / "simulated.jsonl"
-    made = dict(read_json(path)) if path.is_file() else {}
-    rates = made.pop("rates", None)
-    if out.is_file() and not list_differences(made, card):
-        print(f"{out} is there already")
-    else:
+    out = o.out / "simulated.jsonl"
+    with stage(o.out, card) as step:
+        if step.done:
+            print(f"{out} is there already")
+            return {"out": str(out), "card": card, "rates": step.card["rates"]}
         pairs = transcribe(recogniser, corpus, o.workers)
-        if not pairs:
-            raise InputError(
-                f"{o.corpus / o.split} has no recording with a reference text; name another split"
-            )
         model = fit_confusions(pairs, corpus.language)
         rates = model.rates._asdict()
         write_lines(out, simulate_split(model, o))
-        write_json(path, card | {"rates": rates})
-        mix = ", ".join(f"{100 * rate:.1f} % {kind}" for kind, rate in rates.items())
-        print(f"{out}: {len(pairs)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})")
+        step.finish(card | {"rates": rates})
+    mix = ", ".join(f"{100 * rate:.1f} % {kind}" for kind, rate in rates.items())
+    print(f"{out}: {len(pairs)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})")
     return {"out": str(out), "card": card, "rates": rates}
 
 

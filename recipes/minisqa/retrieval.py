@@ -168,27 +168,19 @@ def load_word_embedder(name: str, bf16: bool) -> Embedder:
     return Embedder(run, encode, special_tokens(tokenizer), card, longest_sequence(model), bf16)
 
 
-def load_unit_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
-    """Make an embedder by the table of the DUAL in a model folder. Raises InputError where it is
-    missing or of other units."""
-    model, layout, card = load_reader(models / "dual")
-    extractor_for(models / "dual", card, extractor)
-    table = model.embedding.to(choose_device("auto"))
-    specials = layout.cls, layout.sep, layout.pad
-
-    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return pool_means(table(ids), mask)
-
-    return Embedder(run, lambda runs: runs.units, specials, {"dual": card["weights"]})
-
-
-def load_taught_embedder(models: Path) -> Embedder:
-    """Make an embedder by the reader in `taught`, which gives units the vectors of words
-    (`speechssl train unit-words`). Raises InputError where it is missing."""
-    model, layout, card = load_reader(models / TAUGHT)
+def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> Embedder:
+    """Make an embedder by a reader in a model folder: the table of DUAL's, or the encoder of the
+    one that gives units the vectors of words (`taught`, of `speechssl train unit-words`). Raises
+    InputError where it is missing or of other units."""
+    model, layout, card = load_reader(models / reader)
+    extractor_for(models / reader, card, extractor)
     model.to(choose_device("auto"))
+    specials, about = (layout.cls, layout.sep, layout.pad), {reader: card["weights"]}
 
-    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def mean_rows(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return pool_means(model.embedding(ids), mask)
+
+    def read(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         segments = torch.ones_like(mask)
         segments[:, :2] = 0  # [CLS] [SEP] units [SEP]: nothing is asked
         inputs = model.inputs(model.embedding(ids), mask, segments)
@@ -197,10 +189,9 @@ def load_taught_embedder(models: Path) -> Embedder:
     def tokens(runs: RunLength) -> np.ndarray:
         return np.concatenate([[layout.sep], runs.units])
 
-    specials = layout.cls, layout.sep, layout.pad
-    return Embedder(
-        run, tokens, specials, {"taught": card["weights"]}, longest_sequence(model.encoder)
-    )
+    if reader == TAUGHT:
+        return Embedder(read, tokens, specials, about, longest_sequence(model.encoder))
+    return Embedder(mean_rows, lambda runs: runs.units, specials, about)
 
 
 def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -290,10 +281,8 @@ def load_retrievers(
 
     @cache
     def load_embedder(source: str) -> Embedder:
-        if source == UNITS:
-            return load_unit_embedder(models, extractor)
-        if source == TAUGHT:
-            return load_taught_embedder(models)
+        if source in (UNITS, TAUGHT):
+            return load_unit_embedder(models, extractor, "dual" if source == UNITS else TAUGHT)
         return load_word_embedder(text_encoder, bf16)
 
     retrievers = []

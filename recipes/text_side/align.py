@@ -107,7 +107,7 @@ def measure_alignment(two: Two, details: dict[str, Any], o: Align) -> dict[str, 
         guessed += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
     facts = {"pairs": len(pairs), "chance": float(np.mean(guessed)), "units": o.units is not None}
     deepest = len(read[0].mean) - 1
-    about = details | facts | {"curve": [], "layers": deepest}
+    about = details | facts | {"layers": deepest}
     layers = []
     for layer in range(deepest + 1):
         values = {}

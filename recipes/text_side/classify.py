@@ -45,9 +45,9 @@ from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, special_ids, symbol_
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.training import Batch, check_share
 from textside import runs
+from textside.data import find_tokens
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS
-from textside.starts import find_tokens
 from textside.tasks import TaskExample, TextTask, load_task
 
 

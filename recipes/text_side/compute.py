@@ -25,14 +25,13 @@ from speechssl.options import (
     Count,
     Trained,
     TrainingOptions,
-    Whole,
     argument,
     group,
     option,
 )
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.training import Batch, check_share
-from textside.objectives import check_length
+from speechssl.training import Batch, check_share, fit
+from textside.objectives import begin, check_length
 from textside.options import ARM, RESULTS, Init
 from textside.published import MAJORITY
 from textside.puzzles import (
@@ -47,13 +46,11 @@ from textside.puzzles import (
 )
 from textside.runs import (
     describe_encoder,
-    fit_and_score,
     keep_decisive,
     run_folder,
     run_once,
     write_scores,
 )
-from textside.starts import begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +93,6 @@ class Compute:
         "bits of a string, or places of an expression; default: the paper's (1,000; 5; 512 tokens)",
     )
     test: Count = option(500, "generated test examples; of images all are tested")
-    eval_every: Whole = option(0, "steps between scores, for curves; 0: only at the end")
 
 
 def compute(o: Compute) -> None:
@@ -136,13 +132,7 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str,
         shown, targets = puzzle.batch(step, o.batch, seed)
         return {"shown": torch.from_numpy(shown), "targets": torch.from_numpy(targets)}
 
-    def score() -> float:
-        return float(score_examples(model, puzzle.draw_test(o.test), o.batch).mean())
-
-    result, curve = fit_and_score(
-        model, batches, o.training, folder / "checkpoints", score, o.eval_every
-    )
-    return model, {"training": result, "curve": curve}
+    return model, {"training": fit(model, batches, o.training, folder / "checkpoints")}
 
 
 def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
@@ -183,7 +173,7 @@ def score_floors(puzzle: Puzzle, o: Compute) -> None:
         MAJORITY: lambda shown: np.tile(commonest, (len(shown), 1)),
         **puzzle.floors,
     }
-    details: dict[str, Any] = {"curve": []}
+    details: dict[str, Any] = {}
     if puzzle.name == "listops":
         expressions = map(read_signs, shown)
         details["expressions"] = {

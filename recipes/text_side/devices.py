@@ -12,7 +12,7 @@ from speechssl.artifacts import read_json, write_json
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
-from speechssl.options import Whole, argument, option
+from speechssl.options import argument
 from speechssl.results import (
     DEFAULT,
     HEAD,
@@ -43,7 +43,6 @@ class Devices:
     """
 
     results: Path = argument(RESULTS)
-    seed: Whole = option(0, "seed of the bootstrap")
 
 
 # what `superb run` adds to an encoder's name
@@ -121,14 +120,14 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
     answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.parquet")})
     if not answers and not any(folder.glob("runs/*/*/scores.json")):
         return []
-    read = gains_of(read_runs(folder, answers), "", o.seed)
-    exact = gains_of(list(read_answers(answers, "em")), "", o.seed)
+    read = gains_of(read_runs(folder, answers))
+    exact = gains_of(list(read_answers(answers, "em")))
     rows = []
     for scored in (read, exact):
         for (task, device), found in scored.scores.items():
             metric = scored.metrics[task]
             cell = (f"{task}, devices", HEAD, device, CONDITION, None, metric)
-            rows.append(Row.from_interval(found.interval, *cell, o.seed, "text devices"))
+            rows.append(Row.from_interval(found.interval, *cell, 0, "text devices"))
             cost = costs.setdefault((task, device), Cost())
             cost.scores[metric] = interval_text(found.interval.percent)
     append_rows(o.results / "results.jsonl", rows, any_card=True)

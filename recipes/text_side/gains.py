@@ -8,7 +8,7 @@ from pathlib import Path
 
 from speechssl.artifacts import write_json
 from speechssl.cli import script
-from speechssl.options import Whole, argument, option
+from speechssl.options import argument, option
 from speechssl.results import HEAD, Row, Table, append_rows
 from textside import tables
 from textside.claims import agreement
@@ -33,7 +33,6 @@ class Gains:
     results: Path = argument(RESULTS)
     answers: tuple[Path, ...] = option((), "folders of `evaluate qa`")
     baseline: str = option("scratch", "arm that gains are over")
-    seed: Whole = option(0, "seed of the bootstrap")
 
 
 def print_gains(o: Gains) -> None:
@@ -46,11 +45,11 @@ def gains_tables(o: Gains) -> list[Table]:
     there is nothing."""
     every = read_runs(o.results, o.answers)
     runs = [run for run in every if not is_of_languages(run.task)]
-    scored = tables.gains_of(runs, o.baseline, o.seed)
+    scored = tables.gains_of(runs, o.baseline)
     card, rows = f"over {o.baseline}", []
     for (task, arm), e in scored.gains.items():
         if scored.metrics.get(task) not in DECIMALS:
-            place = (task, HEAD, arm, CONDITION, None, GAIN, o.seed, card)
+            place = (task, HEAD, arm, CONDITION, None, GAIN, 0, card)
             rows.append(Row.from_interval(e.interval, *place))
 
     def outdated(row: Row) -> bool:
@@ -58,18 +57,17 @@ def gains_tables(o: Gains) -> list[Table]:
 
     append_rows(o.results / "results.jsonl", rows, True, outdated=outdated)
     made = [
-        *agreement(every, o.seed),
+        *agreement(every),
         *tables.score_table(scored),
-        *tables.gain_table(scored, o.baseline),
+        *tables.gain_table(scored),
         *tables.symbol_table(scored),
         *tables.equal_loss_tables(runs),
         *tables.frozen_table(scored, runs),
-        *tables.depth_table(runs, o.seed),
+        *tables.depth_table(runs),
         *tables.plateau_tables(runs),
-        *tables.unit_lm_table(scored, o.baseline),
-        *tables.read_continuations(o.results),
-        *tables.surface_tables(scored, o.baseline),
-        *tables.language_tables(o.results, every, list(read_answers(o.answers, "em")), o.seed),
+        *tables.unit_lm_table(scored),
+        *tables.surface_tables(scored),
+        *tables.language_tables(o.results, every, list(read_answers(o.answers, "em"))),
     ]
     path = o.results / "tables" / "text_side.json"
     write_json(path, {"tables": [table.values for table in made]})

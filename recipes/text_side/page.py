@@ -1,20 +1,32 @@
-"""Write the page of a folder of results: charts beside what was published, and all tables."""
+"""Write the page of a folder of results: charts of Hung-yi Lee's lectures, curves, loss surfaces,
+and the tables that `gains.py` and `devices.py` left."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
-from speechssl.artifacts import hold_output
+import numpy as np
+import pandas as pd
+
+from speechssl.artifacts import hold_output, read_json
 from speechssl.cli import script
-from speechssl.errors import InputError
 from speechssl.options import argument
 from speechssl.report.build import describe_machine
-from speechssl.report.page import write_page
-from speechssl.results import read_rows
+from speechssl.report.figures import Drawing, add_legend, line_style, new_axes, save_svg, shorten
+from speechssl.report.page import Section, text_grid, write_page
+from speechssl.results import INK, MUTED, Row, Table, read_rows, table_of
+from speechssl.schema import convert
+from textside import published as papers
 from textside.options import RESULTS
-from textside.section import TITLE, read_lectures, text_side_section
+from textside.runs import CONDITION, PERPLEXITY, read_scores
+from textside.tables import Point, mean_curve, points_of
+
+TITLE = "What a text-pre-trained encoder knows that units can use"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +42,241 @@ class Page:
 
 
 def write_text_page(o: Page) -> dict[str, str]:
-    """Write `o.results`/report.html; its place. Raises InputError where there are no results."""
+    """Write `o.results`/report.html; its place."""
     page = o.results / "report.html"
     with hold_output(o.results):
         rows = read_rows(o.results / "results.jsonl")
         lectures = read_lectures(o.results, rows)
-        if not lectures.rows:
-            raise InputError(f"{o.results / 'results.jsonl'} has no results of the text side")
-        write_page(page, TITLE, [text_side_section(lectures)], describe_machine(), rows=rows)
+        write_page(page, TITLE, [make_section(lectures)], describe_machine(), rows=rows)
     print(f"{page}: open it in a browser")
     return {"page": str(page)}
+
+
+@dataclass(frozen=True)
+class Lectures:
+    """What lies in a folder of results.
+
+    curves: (task, arm) -> the points of every seed; tables: as `gains.py` wrote them.
+    """
+
+    rows: tuple[Row, ...]
+    curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]]
+    tables: tuple[Table, ...]
+    surfaces: tuple[SurfaceRun, ...]
+
+    def gains(self, task: str) -> dict[str, Row]:
+        """Return the gains of a task by arm, in the order of the chart."""
+        by_arm = {
+            row.encoder: row for row in self.rows if row.metric == papers.GAIN and row.task == task
+        }
+        return {arm: by_arm[arm] for arm in papers.sort_arms(by_arm)}
+
+
+def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
+    """Read a folder of results."""
+    lecture_rows = tuple(row for row in rows if row.condition == CONDITION)
+    curves: dict[tuple[str, str], list[list[Point]]] = {}
+    for path in sorted(out.glob("runs/*/*/scores.json")):
+        run = read_scores(path)
+        points = points_of(run.curve)
+        if len(points) > 1:
+            curves.setdefault((run.task, run.arm), []).append(points)
+    tables: list[Table] = []
+    for name in ("text_side", "devices"):
+        path = out / f"tables/{name}.json"
+        if path.is_file():
+            tables += map(table_of, read_json(path)["tables"])
+    return Lectures(lecture_rows, curves, tuple(tables), read_surfaces(out))
+
+
+def make_section(lectures: Lectures) -> Section:
+    """Draw the charts, and add the tables."""
+    gained = [row.task for row in lectures.rows if row.metric == papers.GAIN]
+    tasks = list(dict.fromkeys(task for task in gained if not papers.has_own_table(task)))
+    tasks = [papers.MEAN] * (papers.MEAN in tasks) + [task for task in tasks if task != papers.MEAN]
+    drawings = []
+    if tasks:
+        drawings.append(gain_bars(lectures, tasks))
+    if alignment := alignment_by_layer(lectures):
+        drawings.append(alignment)
+    for task in dict.fromkeys(task for task, _ in lectures.curves):
+        drawings.append(draw_curves(lectures, task))
+    drawings += surface_figures(lectures.surfaces)
+    return Section("", "", [text_grid(table) for table in lectures.tables], drawings)
+
+
+def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    arms = papers.sort_arms({arm for task in tasks for arm in lectures.gains(task)})
+    with new_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
+        for n, (task, ax) in enumerate(zip(tasks, axes[:, 0], strict=True)):
+            gains = lectures.gains(task)
+            places = [place for place, arm in enumerate(arms) if arm in gains]
+            rows = list(gains.values())
+            low = [0.0 if row.low is None else row.value - row.low for row in rows]
+            high = [0.0 if row.high is None else row.high - row.value for row in rows]
+            style = {"color": line_style(n)["color"], "alpha": 0.85, "ecolor": INK}
+            ax.bar(places, [row.value for row in rows], 0.62, yerr=np.array([low, high]), **style)
+            ax.axhline(0, color=MUTED, linewidth=0.8)
+            ax.set_ylabel("points")
+            ax.set_title(task, loc="left", fontsize=9)
+        said = (fill(papers.ARTIFICIAL.get(papers.family(arm), ""), 12) for arm in arms)
+        labels = [f"{shorten(arm, 14)}\n{text}" for arm, text in zip(arms, said, strict=True)]
+        axes[-1, 0].set_xticks(range(len(arms)), labels, fontsize=7)
+        svg = save_svg(figure)
+    caption = (
+        "Points over training from scratch, with 95 % intervals over seeds and items. Below the "
+        f"bars: what Hung-yi Lee's lecture says of the chart of {papers.PAPER} (GLUE, published "
+        "size)."
+    )
+    return Drawing("Gain over scratch", svg, caption)
+
+
+def alignment_by_layer(lectures: Lectures) -> Drawing | None:
+    """Draw a line a start, the mean of its seeds; None where no alignment was measured."""
+    rows = []
+    for row in lectures.rows:
+        kind, _, rest = row.task.partition("-")
+        if kind == papers.ALIGNMENT:
+            layer, _, states = rest.partition("-")
+            rows.append((states, row.encoder, int(layer), row.value))
+    if not rows:
+        return None
+    frame = pd.DataFrame(rows, columns=["states", "arm", "layer", "mrr"])
+    arms = sorted(set(frame.arm))
+    with new_axes(1, 2) as (figure, axes):
+        for (states, arm), line in frame.groupby(["states", "arm"]):
+            means = line.groupby("layer").mrr.mean()
+            style = line_style(arms.index(arm))
+            axes[0, int(bool(states))].plot(means.index, means, label=arm, **style)
+        titles = ("as they are", "less the mean of each language")
+        for ax, title in zip(axes[0], titles, strict=True):
+            ax.set_xlabel("layer")
+            ax.set_ylim(bottom=0)
+            ax.set_title(f"MRR (%), states {title}", loc="left", fontsize=8)
+        add_legend(figure)
+        svg = save_svg(figure)
+    caption = (
+        "Mean reciprocal rank of translations among the words of the other language, as states "
+        "are and less the mean of each."
+    )
+    return Drawing("One space for languages", svg, caption)
+
+
+def draw_curves(lectures: Lectures, task: str) -> Drawing:
+    """Draw three panels: training loss and score against steps, and score against training loss;
+    means over seeds."""
+    arms = papers.sort_arms(arm for name, arm in lectures.curves if name == task)
+    scale, score_name = (1, task) if task == PERPLEXITY else (100, "score (%)")
+    names = (("steps", "training loss"), ("steps", score_name), ("training loss", score_name))
+    with new_axes(1, 3) as (figure, axes):
+        panels = axes[0]
+        for n, arm in enumerate(arms):
+            steps, losses, scores = np.array(mean_curve(lectures.curves[task, arm])).T
+            panels[0].plot(steps, losses, label=arm, **line_style(n))
+            panels[1].plot(steps, scale * scores, label=arm, **line_style(n))
+            panels[2].plot(losses, scale * scores, label=arm, **line_style(n))
+        for ax, (x, y) in zip(panels, names, strict=True):
+            ax.set_xlabel(x)
+            ax.set_title(y, loc="left", fontsize=8)
+        panels[2].invert_xaxis()
+        add_legend(figure)
+        svg = save_svg(figure)
+    caption = (
+        "Optimisation: loss in training. Generalisation: the score on the test set, against steps "
+        "and at equal training loss."
+    )
+    note = f" {papers.DUAL_NOTE}" if task == "dual" else ""
+    return Drawing(f"{task}: optimisation and generalisation", svg, caption + note)
+
+
+# ---- loss surfaces: lines from start to end and in a random direction, and contours of planes
+
+LINES = {"path": "from the start (0) to the end (1)", "random": "random direction"}
+PLANES = {
+    "plane": "two random directions",
+    "path-plane": "from start (0) to end (1), and a random direction",
+}
+LEVELS = 9  # contours
+
+
+@dataclass(frozen=True)
+class SurfaceRun:
+    """A file surface.json: parts has for a line or plane "at" (P,), or "x" and "y", and for every
+    split the mean loss there, in nats."""
+
+    kind: str  # "dual" or "text-qa"
+    arm: str
+    seed: int
+    splits: tuple[str, str]  # of training, and the other
+    parts: dict[str, dict[str, list[Any]]]
+
+
+def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
+    """Read the surfaces in a folder of results."""
+    files = sorted(out.glob(f"runs/*-{papers.SURFACE}/*/surface.json"))
+    return tuple(convert(read_json(path), SurfaceRun, path) for path in files)
+
+
+def surface_figures(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
+    """Draw of each kind of reader the lines, and the planes of the first seed."""
+    drawings = []
+    for kind in dict.fromkeys(run.kind for run in surfaces):
+        runs = [run for run in surfaces if run.kind == kind]
+        drawings.append(line_figure(runs, kind))
+        for part in PLANES:
+            first = {run.arm: run for run in reversed(runs) if part in run.parts}
+            if first:
+                drawings.append(
+                    plane_figure([first[arm] for arm in papers.sort_arms(first)], part, kind)
+                )
+    return drawings
+
+
+def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
+    with new_axes(1, 2, sharey="row") as (figure, axes):
+        for part, ax in zip(LINES, axes[0], strict=True):
+            for n, arm in enumerate(papers.sort_arms(run.arm for run in runs)):
+                lines = [run.parts[part] for run in runs if run.arm == arm]
+                at = lines[0]["at"]
+                alike = [line for line in lines if line["at"] == at]
+                for split, dash in zip(runs[0].splits, ("-", "--"), strict=True):
+                    loss = np.mean([line[split] for line in alike], axis=0)
+                    name = arm if dash == "-" else ""
+                    ax.plot(at, loss, dash, color=line_style(n)["color"], label=name)
+            ax.set_xlabel(LINES[part])
+        axes[0, 0].set_ylabel("loss")
+        add_legend(figure)
+        svg = save_svg(figure)
+    solid, dashed = runs[0].splits
+    caption = f"Means over seeds. Solid: {solid}; dashed: {dashed}. Loss in nats."
+    return Drawing(f"{kind}: the loss along lines", svg, caption)
+
+
+def plane_figure(runs: Sequence[SurfaceRun], part: str, kind: str) -> Drawing:
+    """Draw a panel a start, three in a row, with the same contours."""
+    losses = [np.maximum(run.parts[part][run.splits[0]], 1e-4) for run in runs]
+    low = max(min(float(loss.min()) for loss in losses), 1e-3)
+    high = max(max(float(loss.max()) for loss in losses), 2e-3)
+    levels = np.geomspace(low, high, LEVELS)
+    on_path = part == "path-plane"
+    with new_axes(-(-len(runs) // 3), 3, 2.9) as (figure, axes):
+        for ax in axes.ravel()[len(runs) :]:
+            ax.remove()
+        for ax, run, loss in zip(axes.ravel(), runs, losses, strict=False):
+            x, y = run.parts[part]["x"], run.parts[part]["y"]
+            contours = ax.contour(x, y, loss, levels=levels, cmap="viridis", linewidths=1.0)
+            ax.clabel(contours, fmt=lambda v: f"{v:.2g}", fontsize=6, colors=MUTED)
+            ax.plot(1.0 if on_path else 0.0, 0.0, marker="+", color=INK, markersize=8)
+            if on_path:
+                ax.plot(0.0, 0.0, marker="o", markerfacecolor="none", color=INK, markersize=6)
+            ax.grid(False)
+            ax.set_title(f"{shorten(run.arm, 23)}, seed {run.seed}", loc="left", fontsize=8)
+        svg = save_svg(figure)
+    caption = (
+        f"Loss in nats on {runs[0].splits[0]}; {PLANES[part]}. The cross is where training ended, "
+        "the ring where it began."
+    )
+    return Drawing(f"{kind}: the loss in a plane ({PLANES[part]})", svg, caption)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from textside import objectives
 from textside.data import (
     OF_TEXT,
     Text,
+    find_tokens,
     list_plain_ids,
     load_text,
     load_vocabulary,
@@ -47,7 +48,6 @@ from textside.data import (
 )
 from textside.options import LETTERS, Init, Letters, Objective
 from textside.runs import describe_encoder, keep_decisive
-from textside.starts import begin, find_tokens
 from textside.tasks import TextTask, load_task
 
 TEXT, UNITS, SYMBOLS, NONE = "text", "units", "symbols", "none"  # --data that is not artificial
@@ -57,8 +57,7 @@ NAMED = ("text", "second_text", "units", "second_units", "symbols", "tokenizer",
 DATA = (
     "text, units, symbols (of a task), none (random weights), or artificial data: random, "
     "unigram, bigram (as frequent as in --text), nested, flat, flat-D (pairs, at most D places "
-    "apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), copy, copy-N, set; mixtures "
-    "as 0.7*nested+0.3*copy"
+    "apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), copy, copy-N"
 )
 
 
@@ -186,7 +185,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
     """Train a text encoder and write it with its head and tokeniser; how training went."""
     if o.start:
         encoder, tokenizer = encoders.load_text_encoder(o.start)
-        encoder = begin(encoder, o.init, o.training.seed).train().requires_grad_(True)
+        encoder = objectives.begin(encoder, o.init, o.training.seed).train().requires_grad_(True)
     else:
         tokenizer = choose_vocabulary(o, data)
         encoder = new_encoder(o, tokenizer)
@@ -299,7 +298,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         sources = []
         for folder in folders:
             spoken = [runs.units for runs in load_units(folder).values()]
-            sources.append(objectives.as_words(RandomCrops(spoken, tokens, folder)))
+            sources.append(objectives.as_words(RandomCrops(spoken, tokens)))
         return by_turns(sources)
     if data.symbols is not None and o.symbols:
         vocabulary = data.symbols.vocabulary
@@ -307,7 +306,7 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         examples = data.symbols.splits["train"]
         sequences = [np.array([numbers[s] for s in e.symbols], np.int64) for e in examples]
         tokens = np.array(find_tokens(tokenizer, vocabulary), np.int64)
-        return objectives.as_words(RandomCrops(sequences, tokens, o.symbols))
+        return objectives.as_words(RandomCrops(sequences, tokens))
     plain = list_plain_ids(tokenizer)
     if o.data in OF_TEXT and data.texts:
         return objectives.as_words(
@@ -329,10 +328,9 @@ class RandomCrops:
     """Random parts of recordings, or of other sequences, as tokens; each sequence as often as it is
     long."""
 
-    def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
-        """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,).
-        Raises InputError where there are none."""
-        self.sequences, self.tokens = objectives.keep_filled(sequences, place), tokens
+    def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray) -> None:
+        """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,)."""
+        self.sequences, self.tokens = [units for units in sequences if len(units)], tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:

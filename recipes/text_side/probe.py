@@ -19,12 +19,12 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DEVICE, Count, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.units.storage import iterate_units, load_units, units_card
+from spoken_words import Listed, SpokenWord, read_spoken_words
 from textside.lm import BIGRAM, Bigram, Model, check_same, load_unit_lm, utterances
 from textside.options import ARM, RESULTS
 from textside.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
 from textside.runs import PERPLEXITY, keep_decisive, run_folder, write_scores
 from textside.tasks import ACCURACY
-from textside.words import Listed, SpokenWord, read_spoken_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def probe(o: Probe) -> None:
         lm = Bigram([u.runs.units for u in iterate_units(o.units / "train")], int(card["K"]))
         check_same(units_card(o.units / o.split), card, o.units / o.split)
         spoken = [u for u in iterate_units(o.units / o.split) if len(u.runs)]
-        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"], "curve": []}
+        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"]}
     else:
         lm = load_unit_lm(Path(o.model))
         card = lm.card

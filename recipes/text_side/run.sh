@@ -322,7 +322,6 @@ if part 6 && stage 13 "part 6, language models of units: from a language model o
       python $HERE/unit_lm.py "$EXP/units" "$lm" --start "$GPT" --assignment $rows --eval-split dev --seed "$seed" \
         --config "$CONFIG" --stage unit-lm
       probe "$lm" "$arm"
-      python $HERE/continuations.py "$lm" "$EXP/units" "$EXP" --arm "$arm" --config "$CONFIG" --stage continue
     done
   done
   probe bigram bigram

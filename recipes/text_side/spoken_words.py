@@ -22,7 +22,7 @@ from tqdm import tqdm
 from speechssl.artifacts import write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.cli import script
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import data_hash, load_corpus, read_lines
 from speechssl.errors import InputError
 from speechssl.options import Count, argument, option
 from speechssl.synth.minisqa import speakers
@@ -30,7 +30,6 @@ from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trim_si
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import plain_words
 from textside.runs import run_once
-from textside.words import MANIFEST, SpokenWord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +63,7 @@ class SpokenWords:
     )
 
 
+MANIFEST = "words.jsonl"
 KINDS = tuple(  # espeak-ng's phones of American English that take each other's place
     tuple(line.split())
     for line in (
@@ -80,6 +80,26 @@ KINDS = tuple(  # espeak-ng's phones of American English that take each other's 
 EDGE = "#"  # of a word
 QUIET = 0.05  # seconds before and after a word
 _STRESS = re.compile("^[',%=]+")
+
+
+@dataclass(frozen=True)
+class SpokenWord:
+    """A line of the manifest."""
+
+    id: str
+    audio: str
+    word: str
+    real: bool
+    voice: str
+    phones: str
+
+
+Listed = Sequence[tuple[SpokenWord, np.ndarray]]  # with its units
+
+
+def read_spoken_words(folder: Path) -> list[SpokenWord]:
+    """Return the manifest."""
+    return [SpokenWord(**values) for _, values in read_lines(folder / MANIFEST)]
 
 
 @dataclass(frozen=True)
@@ -170,8 +190,7 @@ def choose_pairs(
 def make_spoken_words(o: SpokenWords) -> None:
     """Speak them (once).
 
-    Raises InputError for a corpus that is not English, or too few words; MissingExtra without the
-    synthesiser.
+    Raises InputError for too few words or voices; MissingExtra without the synthesiser.
     """
     voices = speakers("en", "test")
     if o.voices > len(voices):
@@ -198,10 +217,8 @@ def make_spoken_words(o: SpokenWords) -> None:
 
 
 def count_words(corpus: Path, split: str) -> Counter[str]:
-    """Count how often each word occurs. Raises InputError for a corpus that is not English."""
+    """Count how often each word in Latin letters occurs."""
     data = load_corpus(corpus, split)
-    if data.language != "en":
-        raise InputError(f"{corpus} is in {data.language}; words are taken from an English corpus")
     written = [p.written for p in data.passages.values()] + [q.written for q in data.questions]
     return Counter(word for text in written for word in re.findall(r"[a-z]+", text.lower()))
 

@@ -20,14 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from torch import nn
-from transformers import AutoModelForMaskedLM
 
-from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
-from speechssl.textlm.encoders import load_text_encoder, reason_of
 from speechssl.textlm.layers import check_layer, hook_layer
 from textside import languages
 from textside.objectives import MLM_HEAD, TokenHead
@@ -43,8 +39,7 @@ class Translate(TwoLanguages):
     The language vector (mean state of the second language less that of the first) is added, times
     alpha, to the output of a layer, and the masked-language-model head predicts what every token
     becomes. Reported are the share of tokens of the second language, and of tokens that are
-    translations by the lexicon. ENCODER must have such a head: mBERT, XLM-R, or OUT/encoder of
-    `pretrain.py`.
+    translations by the lexicon. ENCODER is OUT/encoder of `pretrain.py`, which has such a head.
 
       python recipes/text_side/translate.py minisqa-en minisqa-zh exp/bilingual/encoder \\
         exp/text_side --arm bilingual --layers 1 2 --alphas 0 1 2
@@ -67,34 +62,18 @@ Predict = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # ids, mask (B, 
 def load_predictor(name: str) -> tuple[languages.Body, Predict]:
     """Return an encoder and what predicts tokens of its outputs. Raises InputError for an encoder
     that has no such head."""
-    if (path := Path(name) / MLM_HEAD).is_file():
-        body = languages.load_body(name)
-        head = TokenHead(
-            body.encoder.config.hidden_size, body.table.embedding_dim, body.table.num_embeddings
-        )
-        head.load_state_dict(load_file(path))
-        head.eval().requires_grad_(False).to(body.device)
-        return body, lambda ids, mask: head(body(ids, mask), body.table.weight)
-    tokenizer = load_text_encoder(name)[1]
-    loader: Any = AutoModelForMaskedLM
-    source = checkpoint_folder(name, "text encoder")
-    try:
-        whole, info = loader.from_pretrained(
-            source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
-        )
-        reason = ", ".join(key for key in info["missing_keys"] if "pooler" not in key)
-    except Exception as error:  # transformers and safetensors each raise their own
-        reason = reason_of(error)
-    if reason:
+    path = Path(name) / MLM_HEAD
+    if not path.is_file():
         raise InputError(
-            f"the text encoder {name} has no head that predicts tokens ({reason}); give one that "
-            "was pre-trained by masked tokens, such as bert-base-multilingual-cased, or of "
-            "`pretrain.py`"
+            f"{name} has no head that predicts tokens; give OUT/encoder of pretrain.py"
         )
-    table = nn.Embedding.from_pretrained(whole.get_input_embeddings().weight.detach().clone())
-    body = languages.Body(whole.base_model, table, tokenizer)
-    whole.eval().to(body.device)
-    return body, lambda ids, mask: whole(**body.inputs(table(ids), mask, None)).logits
+    body = languages.load_body(name)
+    head = TokenHead(
+        body.encoder.config.hidden_size, body.table.embedding_dim, body.table.num_embeddings
+    )
+    head.load_state_dict(load_file(path))
+    head.eval().requires_grad_(False).to(body.device)
+    return body, lambda ids, mask: head(body(ids, mask), body.table.weight)
 
 
 @torch.inference_mode()
@@ -115,13 +94,12 @@ def predict_tokens(
 def translate(o: Translate) -> None:
     """Translate pieces of the first text (once) and score them, for every layer and alpha.
 
-    Raises InputError for an encoder that predicts no tokens, a layer that there is not, or a
-    lexicon without words of the text.
+    Raises InputError for an encoder that predicts no tokens, or a layer that there is not.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
     two, identity = languages.read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
-    details = identity | {"options": options, "curve": []}
+    details = identity | {"options": options}
     inputs = {**two.inputs, **identity}
     card = run_once(folder, inputs, options, lambda: translate_text(two, details, o))
     best = max(card["cells"], key=lambda cell: cell["precision"])
@@ -143,11 +121,6 @@ def translate_text(two: languages.Two, details: dict[str, Any], o: Translate) ->
     means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
     of_second = find_second_tokens(whole, body.table.num_embeddings)
     pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
-    if not pieces:
-        raise InputError(
-            f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
-            "give a lexicon of this text"
-        )
     constant = score_constant(gloss, stood)
     cells = []
     for layer, alpha in product(o.layers, o.alphas):

@@ -31,7 +31,6 @@ from textside.objectives import (
     CausalModel,
     as_words,
     check_length,
-    keep_filled,
     load_causal,
     save_causal,
     set_rows,
@@ -71,7 +70,7 @@ class TrainUnitLm:
         "re-init", "what is drawn anew: re-init, the rows of the units (as TWIST); scratch, all"
     )
     split: str = option("train", "split of UNITS to train on")
-    eval_split: str | None = option(None, "split of UNITS whose perplexity is taken in training")
+    eval_split: str = option("dev", "split of UNITS whose perplexity is taken in training")
     eval_every: Whole = option(0, "steps between perplexities, for curves; 0: only at the end")
     length: Count = option(512, "units in a sequence")
     batch: Count = option(32, BATCH)
@@ -90,10 +89,9 @@ def train_unit_lm(o: TrainUnitLm) -> None:
         "units": [part["hash"] for part in card["parts"]],
         "K": int(card["K"]),
     }
-    if o.eval_split:
-        scored = units_card(o.units / o.eval_split)
-        check_same(scored, card, o.units / o.eval_split)
-        inputs["scored"] = [part["hash"] for part in scored["parts"]]
+    scored = units_card(o.units / o.eval_split)
+    check_same(scored, card, o.units / o.eval_split)
+    inputs["scored"] = [part["hash"] for part in scored["parts"]]
     identity = describe_encoder(o.start)
     options = keep_decisive(o) | {"start": identity["encoder"]}
     with stage(o.out, inputs | {"start": identity}, options) as step:
@@ -106,8 +104,8 @@ def train_unit_lm(o: TrainUnitLm) -> None:
                     about = {"what": WHAT, "options": options, "start": identity}
                     step.finish(about | facts | trained | {"weights": weights})
         curve = read_json(o.out / "card.json")["curve"]
-    last = f", perplexity of {o.eval_split} {curve[-1]['score']:.2f}" if curve else ""
-    print(f"{o.out}: unit language model of K = {card['K']}, {o.assignment}{last}")
+    kind = f"unit language model of K = {card['K']}, {o.assignment}"
+    print(f"{o.out}: {kind}, perplexity of {o.eval_split} {curve[-1]['score']:.2f}")
 
 
 def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
@@ -117,30 +115,24 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     check_length(o.length, model, "symbols", "the language model")
     if not o.dropout:
         remove_dropout(model)
-    folder = o.units / o.split
-    stream = Recordings([runs.units for runs in load_units(folder).values()], symbols, folder)
+    stream = Recordings([runs.units for runs in load_units(o.units / o.split).values()], symbols)
     trained = CausalModel(model)
-    held_out: list[np.ndarray] = []
-    if o.eval_split:
-        held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
+    held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
 
     def perplexity() -> float:
-        if not held_out:
-            return 0.0
         lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
         scores = lm.log_probs(held_out)
         trained.train()
         return float(np.exp(-np.concatenate(scores).mean()))
 
     batches = CausalBatches(as_words(stream), None, symbols, o.batch, o.length, o.training.seed)
-    every = o.eval_every if held_out else 0
     training, curve = fit_and_score(
-        trained, batches, o.training, o.out / "checkpoints", perplexity, every
+        trained, batches, o.training, o.out / "checkpoints", perplexity, o.eval_every
     )
     with main_first():
         if is_main():
             save_causal(model, trained, o.out / "model")
-    return {"training": training, "curve": curve if held_out else []}
+    return {"training": training, "curve": curve}
 
 
 def begin(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
@@ -159,13 +151,10 @@ class Recordings:
     """Pieces of recordings, one after another in an endless order, id K before each. A stream, as
     of `data`."""
 
-    def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
-        """Join recordings. spoken: units of each, 0 to K - 1. Raises InputError where there are
-        none."""
-        self.ids = np.concatenate(
-            [part for units in keep_filled(spoken, place) for part in ([symbols], units)],
-            dtype=np.int64,
-        )
+    def __init__(self, spoken: Sequence[np.ndarray], symbols: int) -> None:
+        """Join recordings that are not empty. spoken: units of each, 0 to K - 1."""
+        parts = [np.append(symbols, units) for units in spoken if len(units)]
+        self.ids = np.concatenate(parts, dtype=np.int64)
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
         return np.take(self.ids, np.arange(length) + rng.integers(len(self.ids)), mode="wrap")

@@ -1,4 +1,4 @@
-"""MiniSQA's same-text distance: phones are the topline, MFCCs the floor; and the picture of units."""
+"""MiniSQA's same-text distance: phones are the topline, MFCCs the floor."""
 
 import pytest
 

@@ -11,16 +11,14 @@ which gains over scratch and their intervals are computed.
                 (arXiv 2109.03537); real text: documents, sentences, tokens, vocabularies
     objectives  what an encoder is pre-trained to do: masked tokens, words or spans, sentence order,
                 replaced tokens, what follows
-    starts      what weights training begins from
     tasks       sentence tasks, GLUE's; DNA, proteins, music as tasks (2103.07162)
     puzzles     tasks of the frozen transformer: bits, ListOps, images (2103.05247)
     languages   words of two languages, and the states that an encoder has of them (2010.10041)
-    lm, words   language models of units, and the spoken words that they are asked (2305.13009)
+    lm          language models of units (2305.13009)
     runs        what a run leaves; scores and gains, drawn over seeds and items
     tables      gains over scratch, and all tables
     published   what the papers and the lectures have (published.yaml)
     claims      does what was run agree with them?
-    section     the page
 
 Which weights are trained is a matter of `speechssl.finetuning`. Spoken and written question
 answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder

@@ -98,18 +98,18 @@ def find_best_floor(cells: Cells, task: str) -> str:
     return max(floors, key=lambda arm: estimate(cells[task, arm]).value, default="")
 
 
-def is_above(runs: Sequence[Run], floor: Sequence[Run], seed: int) -> bool:
+def is_above(runs: Sequence[Run], floor: Sequence[Run]) -> bool:
     """Say whether the interval of the difference is above 0; true without a seed in common."""
     if not {run.seed for run in runs} & {run.seed for run in floor}:
         return True
-    low = estimate(runs, floor, seed).interval.ends[0]
+    low = estimate(runs, floor).interval.ends[0]
     return low is not None and low > 0
 
 
-def agreement(runs: Iterable[Run], seed: int = 0) -> list[Table]:
+def agreement(runs: Iterable[Run]) -> list[Table]:
     """Judge every claim whose starts were run; no table where there is none."""
     cells = group_runs(runs)
-    lines = [judge(claim, cells, seed) for claim in list_claims(cells)]
+    lines = [judge(claim, cells) for claim in list_claims(cells)]
     rows = [line for line in lines if line]
     note = (
         "Ours: score, and difference on the same seeds and items, with 95 % intervals, which "
@@ -121,7 +121,7 @@ def agreement(runs: Iterable[Run], seed: int = 0) -> list[Table]:
     return [Table(AGREEMENT, columns, tuple(rows), note)] if rows else []
 
 
-def judge(claim: Claim, cells: Cells, seed: int) -> tuple[int | str, ...] | None:
+def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
     """Return the line of a claim, None where its starts have no run with a common seed."""
     tasks, scores, others, gains = [], [], [], []
     for task in claim.tasks:
@@ -131,9 +131,9 @@ def judge(claim: Claim, cells: Cells, seed: int) -> tuple[int | str, ...] | None
             a, b = ([run for run in some if run.seed in common] for some in (a, b))
         if a:
             tasks.append(task)
-            scores.append(estimate(a, seed=seed))
-            others.append(estimate(b, seed=seed) if claim.over else scores[-1])
-            gains.append(estimate(a, b, seed) if claim.over else scores[-1])
+            scores.append(estimate(a))
+            others.append(estimate(b) if claim.over else scores[-1])
+            gains.append(estimate(a, b) if claim.over else scores[-1])
     if not tasks:
         return None
     metric = cells[tasks[0], claim.arm][0].metric
@@ -148,7 +148,7 @@ def judge(claim: Claim, cells: Cells, seed: int) -> tuple[int | str, ...] | None
     judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
     floor = find_best_floor(cells, tasks[0])
     if floor and claim.over not in papers.FLOORS:
-        above = is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor], seed)
+        above = is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor])
         judged += "" if above else f"; {claim.arm} is not above the floor {floor}"
     where = f"{', '.join(tasks)}: {arms}"
     return claim.part, claim.says, where, claim.published, text, judged

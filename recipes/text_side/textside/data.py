@@ -2,8 +2,7 @@
 meaning (arXiv 2109.03537).
 
 A stream makes one sequence from a generator of random numbers and a length. Its ids are 0 to V - 1;
-which token of a vocabulary an id becomes is the business of whoever asks. Names, of which several
-can be mixed ("nested+copy", "0.7*dyck-8+0.3*set"; every sequence is of one of them):
+which token of a vocabulary an id becomes is the business of whoever asks.
 
     random      ids drawn uniformly
     unigram     ids as frequent as the tokens of a text
@@ -12,9 +11,8 @@ can be mixed ("nested+copy", "0.7*dyck-8+0.3*set"; every sequence is of one of t
     flat        every id occurs in pairs that may cross; flat-D: partners at most D places apart
     shuffle-N   runs of N consecutive ids, each in random order; N = 4, 6, 64 in the paper
     dyck-K      brackets of K kinds, opening and closing ones with different ids, well nested
-    copy        a random half, and the same again; copy-N: pieces of N ids, each said twice
-    set         ids with repetitions, and then each of them once (the simplest tasks of arXiv
-                2206.10139)
+    copy        a random half, and the same again; copy-N: pieces of N ids, each said twice (a task
+                of arXiv 2206.10139)
 
 Letters: V ids, L length of a sequence, N tokens of a text.
 """
@@ -42,11 +40,9 @@ if TYPE_CHECKING:  # here and below: it takes seconds to import
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 Stream = Callable[[np.random.Generator, int], np.ndarray]  # (generator, L) -> (L,) int64
-NAMES = ("random", "unigram", "bigram", "nested", "flat", "shuffle-N", "dyck-K", "copy", "set")
+NAMES = ("random", "unigram", "bigram", "nested", "flat", "shuffle-N", "dyck-K", "copy")
 OF_TEXT = ("unigram", "bigram")  # those that imitate a text
-_PART = re.compile(r"(?:(\d*\.?\d+)\*)?([a-z]+)(?:-([1-9]\d*))?")
-_MIXABLE = ("random", "nested", "flat", "shuffle", "dyck", "copy", "set")
-_NUMBERED = ("shuffle", "dyck", "flat", "copy")  # that may have a number behind their name
+_NAME = re.compile(r"(random|nested)|(flat|shuffle|dyck|copy)(?:-([1-9]\d*))?")
 
 
 def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stream:
@@ -62,31 +58,17 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
         if name == "bigram":
             return BigramSampler(text)
         return lambda rng, length: text[rng.integers(len(text), size=length)]
-    streams, weights = [], []
-    for part in name.split("+"):
-        match = _PART.fullmatch(part.strip())
-        if not match or match[2] not in _MIXABLE or (match[3] and match[2] not in _NUMBERED):
-            raise InputError(
-                f"there is no artificial data {part.strip()!r}; choose from {', '.join(NAMES)}, "
-                f"joined by + for a mixture of others than {' and '.join(OF_TEXT)}"
-            )
-        streams.append(_make_kind(match[2], int(match[3] or 0), symbols))
-        weights.append(float(match[1] or 1))
-    if len(streams) == 1:
-        return streams[0]
-    shares = np.array(weights) / sum(weights)
-
-    def mixed(rng: np.random.Generator, length: int) -> np.ndarray:
-        return streams[int(rng.choice(len(streams), p=shares))](rng, length)
-
-    return mixed
+    match = _NAME.fullmatch(name)
+    if not match:
+        raise InputError(f"there is no artificial data {name!r}; choose from {', '.join(NAMES)}")
+    return _make_kind(match[1] or match[2], int(match[3] or 0), symbols)
 
 
 def dependency(name: str) -> int | None:
     """Return how many places, at most, lie between tokens that depend on each other; None where the
     name does not say."""
-    match = _PART.fullmatch(name)
-    return int(match[3]) if match and match[3] and match[2] in ("shuffle", "flat", "copy") else None
+    match = re.fullmatch(r"(?:shuffle|flat|copy)-([1-9]\d*)", name)
+    return int(match[1]) if match else None
 
 
 def _make_kind(kind: str, number: int, symbols: int) -> Stream:
@@ -106,7 +88,6 @@ def _make_kind(kind: str, number: int, symbols: int) -> Stream:
         "copy": lambda rng, length: _draw_copied(
             rng, length, symbols, number or max(length // 2, 1)
         ),
-        "set": lambda rng, length: _draw_sets(rng, length, symbols),
     }
     return makers[kind]
 
@@ -188,18 +169,6 @@ def _draw_shuffled(rng: np.random.Generator, length: int, symbols: int, run: int
 def _draw_copied(rng: np.random.Generator, length: int, symbols: int, piece: int) -> np.ndarray:
     count = -(-length // (2 * piece))
     pieces = [np.tile(rng.integers(symbols, size=piece), 2) for _ in range(count)]
-    return np.concatenate(pieces)[:length]
-
-
-def _draw_sets(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
-    """Repeat a few ids on two thirds of the places; then each of these comes once, in order of
-    occurrence."""
-    pieces: list[np.ndarray] = []
-    while (left := length - sum(map(len, pieces))) > 0:
-        chosen = rng.integers(symbols, size=max(left // 3, 1))
-        drawn = chosen[rng.integers(len(chosen), size=max(2 * left // 3, 1))]
-        _, firsts = np.unique(drawn, return_index=True)
-        pieces += [drawn, drawn[np.sort(firsts)]]
     return np.concatenate(pieces)[:length]
 
 
@@ -352,6 +321,20 @@ def list_plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
 
 
+def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
+    """Return the token of each symbol that has its name. Raises InputError for a vocabulary without
+    one of them."""
+    ids = tokenizer.get_vocab()
+    lacking = [symbol for symbol in symbols if symbol not in ids]
+    if lacking:
+        raise InputError(
+            f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
+            "symbols have none; give one that "
+            "was pre-trained on them, or another --assignment"
+        )
+    return [ids[symbol] for symbol in symbols]
+
+
 # ---- tokens
 
 
@@ -374,13 +357,7 @@ class TokenText:
 
 
 def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
-    """Raise InputError for a slow tokeniser, which does not say where words begin, or one that
-    knows nothing of the text."""
-    if not tokenizer.is_fast:
-        raise InputError(
-            "the tokeniser has no tokenizer.json, which says where words begin; "
-            "choose an encoder that has one"
-        )
+    """Raise InputError for a tokeniser that knows less than half of the text."""
     ids, words, begins = [], [], []
     for sentence in (s for paragraph in text.paragraphs for s in split_sentences(paragraph)):
         encoded = tokenizer(sentence, add_special_tokens=False)

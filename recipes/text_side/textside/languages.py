@@ -255,11 +255,8 @@ def read_languages(o: TwoLanguages) -> Two:
 
 
 def find_room(body: Body, length: int) -> int:
-    """Return how many tokens of a piece fit beside its specials. Raises InputError for a length
-    that has room for none."""
+    """Return how many tokens of a piece fit beside its specials."""
     longest = longest_sequence(body.encoder)
-    if length < 3:
-        raise InputError(f"--length {length} has no room between two specials; give 3 or more")
     return (length if longest is None else min(length, longest)) - 2
 
 

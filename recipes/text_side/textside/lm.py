@@ -1,4 +1,4 @@
-"""Language models of units, as they are read: what they say of units, and how they go on.
+"""Language models of units, as they are read: what they say of units.
 
 Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
 before every recording and behind the last.
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
@@ -45,7 +44,7 @@ class UnitLm:
 
     def __init__(
         self,
-        model: CausalModel | PreTrainedModel,
+        model: CausalModel,
         symbols: int,
         positions: int,
         card: dict[str, Any] | None = None,
@@ -57,12 +56,6 @@ class UnitLm:
         self.symbols, self.positions = symbols, positions
         self.window = min(window or positions, positions)
         self.place = next(model.parameters()).device
-
-    def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return (B, S, H). ids, mask: (B, S)."""
-        if isinstance(self.model, CausalModel):
-            return self.model.hidden(ids, mask)
-        return self.model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
 
     @torch.inference_mode()
     def read(
@@ -81,12 +74,12 @@ class UnitLm:
                 f"a sequence of {longest} units does not fit into the {self.positions} positions "
                 "of the language model; give shorter prompts, or a model with more positions"
             )
-        rows = self.model.get_input_embeddings().weight
+        rows = self.model.table.weight
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         for first in range(0, len(order), TOGETHER):
             places = order[first : first + TOGETHER]
             batch = pad_sequences([[before[i], *sequences[i]] for i in places], self.symbols)
-            hidden = self.hidden(batch["ids"].to(self.place), batch["mask"].to(self.place))
+            hidden = self.model.hidden(batch["ids"].to(self.place), batch["mask"].to(self.place))
             logits = (hidden @ rows.T).float()
             for i, line, outputs in zip(places, logits, hidden, strict=True):
                 size = len(sequences[i]) + 1
@@ -135,32 +128,6 @@ class UnitLm:
         rows = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
         return np.stack([rows[i] for i in range(len(sequences))])
 
-    @torch.inference_mode()
-    def generate(
-        self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator
-    ) -> np.ndarray:
-        """Draw at most `count` units behind a prompt (U,), at a temperature (0: the likeliest);
-        fewer where the recording ends.
-
-        A unit does not follow itself: runs are one symbol.
-        """
-        assert not isinstance(self.model, CausalModel)
-        ids, cache, drawn = torch.tensor([[self.symbols, *prompt]]), None, list[int]()
-        while len(drawn) < min(count, self.positions - 1 - len(prompt)):
-            read = self.model(input_ids=ids.to(self.place), past_key_values=cache, use_cache=True)
-            cache, logits = read.past_key_values, read.logits[0, -1].float().cpu()
-            last = drawn[-1] if drawn else int(prompt[-1]) if len(prompt) else self.symbols
-            logits[last] = -torch.inf
-            unit = int(logits.argmax())
-            if temperature > 0:
-                shares = (logits / temperature).softmax(-1)
-                unit = int(torch.multinomial(shares, 1, generator=generator))
-            if unit == self.symbols:
-                break
-            drawn.append(unit)
-            ids = torch.tensor([[unit]])
-        return np.array(drawn, np.int64)
-
 
 class Bigram:
     """What pairs of units alone say: counts of a split, one added to each. It stands beside the
@@ -192,13 +159,13 @@ class Bigram:
 
 
 def load_unit_lm(folder: Path) -> UnitLm:
-    """Load what `train_unit_lm` left. Raises InputError where there is none."""
+    """Load what `train_unit_lm` left."""
     card = read_json(folder / "card.json")
-    if card.get("what") != WHAT:
-        raise InputError(f"{folder} is no unit language model; give a folder of `unit_lm.py`")
-    model = load_causal(str(folder / "model")).to("cuda" if torch.cuda.is_available() else "cpu")
+    loaded = load_causal(str(folder / "model"))
     length = int(card["options"]["length"])
-    return UnitLm(model, int(card["K"]), longest_sequence(model) or length, card, length)
+    positions = longest_sequence(loaded) or length
+    model = CausalModel(loaded).to("cuda" if torch.cuda.is_available() else "cpu")
+    return UnitLm(model, int(card["K"]), positions, card, length)
 
 
 def utterances(units: Path, lm: UnitLm) -> list[UtteranceUnits]:

@@ -53,7 +53,23 @@ MLM_HEAD = "mlm_head/head.safetensors"
 Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-# ---- where sequences come from
+# ---- where training begins, and where sequences come from
+
+
+def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
+    """Make what training begins with. pretrained: as it is; default: the weights that its family
+    draws; statistics: every matrix normal, with its own mean and standard deviation, vectors as
+    they are."""
+    if init == "pretrained":
+        return encoder
+    torch.manual_seed(seed)
+    if init == "default":
+        return make_encoder(encoder.config.to_dict())
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            if weight.ndim > 1:
+                weight.normal_(float(weight.mean()), float(weight.std()))
+    return encoder
 
 
 def as_words(stream: Stream) -> Source:
@@ -64,14 +80,6 @@ def as_words(stream: Stream) -> Source:
         return ids, np.ones(len(ids), bool), np.zeros(len(ids), bool)
 
     return source
-
-
-def keep_filled(sequences: Sequence[np.ndarray], place: Path) -> list[np.ndarray]:
-    """Keep the sequences of any length. Raises InputError where there are none."""
-    filled = [units for units in sequences if len(units)]
-    if not filled:
-        raise InputError(f"the units in {place} are empty; extract those of recordings")
-    return filled
 
 
 # ---- which tokens
@@ -392,9 +400,6 @@ class CausalModel(nn.Module):
         self.table = model.get_input_embeddings()
         self.body = model.base_model
         self.inputs = EncoderInputs(self.body, self.table.embedding_dim)
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.table
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return (B, S, H). ids, mask: (B, S), padding behind."""

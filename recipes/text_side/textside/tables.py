@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speechssl.artifacts import read_json
@@ -18,8 +17,6 @@ from textside.runs import DECIMALS, PERPLEXITY, Run, count_steps, estimate, grou
 
 EQUAL_LOSS = "Test score at equal training loss"
 Point = tuple[float, float, float]  # steps, training loss, score
-SHOWN, UNITS_SHOWN = 3, 16  # recordings of the second table; units of each
-REAL = "what followed"  # of a continuation
 Cells = Mapping[tuple[str, str], Estimate]  # (task, arm)
 
 
@@ -32,10 +29,9 @@ class Gains:
     gains: Cells
     metrics: Mapping[str, str]  # of tasks
     seeds: Mapping[tuple[str, str], int]
+    baseline: str
     notes: tuple[str, ...]  # on tasks of text and speech
     symbols: Mapping[str, str] = field(default_factory=dict)  # tasks that are no text -> notes
-    # (task, arm) that have no gain, for want of a seed in common with the baseline
-    apart: tuple[tuple[str, str], ...] = ()
 
     @property
     def arms(self) -> list[str]:
@@ -52,30 +48,16 @@ class Gains:
             texts.append(interval_text(interval, sign, digits=digits) if interval else None)
         return texts if any(texts) else []
 
-    def lacking(self, tasks: Sequence[str], baseline: str) -> str:
-        """Name the gains of these tasks that there are not; "" where there are all."""
-        missing = []
-        for task in tasks:
-            names = papers.sort_arms(arm for of, arm in self.apart if of == task)
-            if names:
-                missing.append(f"{', '.join(names)} in {task}")
-        text = "; of ".join(missing)
-        return text and f"No gain of {text}: no seed in common with {baseline}."
 
-
-def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
-    """Estimate scores and gains; tasks without the baseline have scores alone."""
+def gains_of(runs: Sequence[Run], baseline: str = "") -> Gains:
+    """Estimate scores and gains; what has no seed in common with the baseline has a score alone."""
     cells = group_runs(runs)
-    scores = {key: estimate(cell, seed=seed) for key, cell in cells.items()}
-    gains, apart = {}, []
+    scores = {key: estimate(cell) for key, cell in cells.items()}
+    gains = {}
     for (task, arm), cell in cells.items():
         base = cells.get((task, baseline), [])
-        if arm == baseline or not base:
-            continue
-        if {run.seed for run in cell} & {run.seed for run in base}:
-            gains[task, arm] = estimate(cell, base, seed)
-        else:
-            apart.append((task, arm))
+        if arm != baseline and {run.seed for run in cell} & {run.seed for run in base}:
+            gains[task, arm] = estimate(cell, base)
     tasks = list(dict.fromkeys(task for task, _ in gains if not papers.has_own_table(task)))
     for arm in dict.fromkeys(arm for _, arm in gains):
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
@@ -84,7 +66,7 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
     notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
     symbols = {run.task: run.note for run in runs if run.symbols}
     seeds = {key: len({run.seed for run in cell}) for key, cell in cells.items()}
-    return Gains(scores, gains, metrics, seeds, notes, symbols, tuple(apart))
+    return Gains(scores, gains, metrics, seeds, baseline, notes, symbols)
 
 
 def note_on(cells: Cells, tasks: Sequence[str], *more: str) -> str:
@@ -112,10 +94,8 @@ def score_table(scored: Gains) -> list[Table]:
     return [Table("Scores", columns, tuple(rows), note)]
 
 
-def gain_table(scored: Gains, baseline: str) -> list[Table]:
-    with_gain = {
-        task for task, _ in (*scored.gains, *scored.apart) if not papers.has_own_table(task)
-    }
+def gain_table(scored: Gains) -> list[Table]:
+    with_gain = {task for task, _ in scored.gains if not papers.has_own_table(task)}
     tasks = [task for task in (*scored.metrics, papers.MEAN) if task in with_gain]
     if not tasks:
         return []
@@ -123,9 +103,9 @@ def gain_table(scored: Gains, baseline: str) -> list[Table]:
     for arm in scored.arms:
         if texts := scored.texts(scored.gains, tasks, arm, "+"):
             rows.append((arm, *texts, papers.ARTIFICIAL.get(papers.family(arm))))
-    note = note_on(scored.gains, tasks, scored.lacking(tasks, baseline), papers.NOTE)
+    note = note_on(scored.gains, tasks, papers.NOTE)
     columns = ("start", *tasks, "published (GLUE)")
-    return [Table(f"Gain over {baseline}, in points", columns, tuple(rows), note)]
+    return [Table(f"Gain over {scored.baseline}, in points", columns, tuple(rows), note)]
 
 
 def rows_beside_published(
@@ -179,7 +159,7 @@ def describe_rates(runs: Iterable[Run]) -> str:
     return " ".join(sentences)
 
 
-def depth_table(runs: Sequence[Run], seed: int = 0) -> list[Table]:
+def depth_table(runs: Sequence[Run]) -> list[Table]:
     """Score ListOps by how deep the expressions are, which floors say."""
     runs = [run for run in runs if run.task == "listops"]
     described = next((run for run in runs if run.expressions), None)
@@ -195,7 +175,7 @@ def depth_table(runs: Sequence[Run], seed: int = 0) -> list[Table]:
         row: list[Any] = [arm]
         for group in groups.values():
             parts = [r.only(group) for r in cells["listops", arm] if set(group) <= set(r.items)]
-            found = estimate(parts, seed=seed).interval.percent if parts else None
+            found = estimate(parts).interval.percent if parts else None
             row.append(interval_text(found))
         rows.append(tuple(row))
     heads = (f"{name} ({len(group)} expressions)" for name, group in groups.items())
@@ -311,59 +291,54 @@ def mean_steps(values: Sequence[int | None], sign: str = "") -> str:
 # ---- units, surfaces, languages
 
 
-def unit_lm_table(scored: Gains, baseline: str) -> list[Table]:
+def unit_lm_table(scored: Gains) -> list[Table]:
     """Say what language models of units know, and what a start gains."""
     tasks = [task for task in papers.UNIT_LM if task in scored.metrics]
     if not tasks:
         return []
-    rows = scores_and_gains(scored, tasks, baseline)
+    rows = scores_and_gains(scored, tasks)
     if any(papers.UNIT_LM[task] for task in tasks) and any(
-        arm != baseline for _, arm in scored.gains
+        arm != scored.baseline for _, arm in scored.gains
     ):
-        name = f"a text-pre-trained start over {baseline}, published"
+        name = f"a text-pre-trained start over {scored.baseline}, published"
         rows.append((name, *(papers.UNIT_LM[task] for task in tasks)))
     chance = "Chance: 50 % of spot-the-word and of same or different."
-    lacking = scored.lacking(tasks, baseline)
-    note = note_on(scored.scores, tasks, lacking, chance, *scored.notes, papers.UNIT_LM_NOTE)
+    note = note_on(scored.scores, tasks, chance, *scored.notes, papers.UNIT_LM_NOTE)
     heads = [t if t == PERPLEXITY else f"{t} ({scored.metrics[t]}, %)" for t in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
 
-def surface_tables(scored: Gains, baseline: str) -> list[Table]:
+def surface_tables(scored: Gains) -> list[Table]:
     """Make a table for each kind of reader."""
     tables = []
     for kind in papers.READERS:
         titles = {f"{kind}-{name}": title for name, title in papers.SURFACES.items()}
         tasks = [task for task in titles if task in scored.metrics]
         if tasks:
-            rows = tuple(scores_and_gains(scored, tasks, baseline))
-            note = note_on(
-                scored.scores, tasks, scored.lacking(tasks, baseline), papers.SURFACE_NOTE
-            )
+            rows = tuple(scores_and_gains(scored, tasks))
+            note = note_on(scored.scores, tasks, papers.SURFACE_NOTE)
             heads = ("start", *(titles[task] for task in tasks))
             tables.append(Table(f"Loss surfaces: {kind}", heads, rows, note))
     return tables
 
 
-def scores_and_gains(scored: Gains, tasks: Sequence[str], baseline: str) -> list[tuple[Any, ...]]:
+def scores_and_gains(scored: Gains, tasks: Sequence[str]) -> list[tuple[Any, ...]]:
     """Make a row for the scores of an arm, and one for what it has over the baseline."""
     rows: list[tuple[Any, ...]] = []
     for arm in scored.arms:
         if scores := scored.texts(scored.scores, tasks, arm):
             rows.append((arm, *scores))
         if gains := scored.texts(scored.gains, tasks, arm, "+"):
-            rows.append((f"{arm} over {baseline}", *gains))
+            rows.append((f"{arm} over {scored.baseline}", *gains))
     return rows
 
 
-def language_tables(
-    results: Path, runs: Sequence[Run], exact: Sequence[Run], seed: int
-) -> list[Table]:
+def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run]) -> list[Table]:
     """Make the tables of alignment by layer, token translation with examples, and zero-shot
     question answering. exact: the exact matches of question answering."""
     prefixes = (f"{papers.ALIGNMENT}-", f"{papers.CONVERTED}-", f"{papers.PRECISION}-", "text-qa")
-    scored = gains_of([run for run in runs if run.task.startswith(prefixes)], "", seed)
-    matches = gains_of(exact, "", seed).scores
+    scored = gains_of([run for run in runs if run.task.startswith(prefixes)])
+    matches = gains_of(exact).scores
     return [
         *alignment_table(results, scored),
         *translation_tables(results, scored),
@@ -450,49 +425,3 @@ def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
     )
     columns = ("reader", "shift when it reads", "text-qa", *others)
     return [Table("Zero-shot question answering", columns, tuple(rows), note)]
-
-
-# ---- continuations
-
-
-def read_continuations(results: Path) -> list[Table]:
-    """Make the tables of what lies in RESULTS/continuations; none where nothing does."""
-    cards = [read_json(path) for path in sorted(results.glob("continuations/*.json"))]
-    return continuation_tables(cards) if cards else []
-
-
-def continuation_tables(cards: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Take means over recordings and seeds, and show the first recordings of the first seed of each
-    arm. cards: of `continuations.py`."""
-    lines: list[dict[str, Any]] = []
-    examples: list[tuple[Any, ...]] = []
-    arms: set[str] = set()
-    for card in cards:
-        arm = card["arm"]
-        for line in card["continuations"]:
-            lines += [{"arm": arm, "way": way} | each for way, each in line["measures"].items()]
-        for line in [] if arm in arms else card["continuations"][:SHOWN]:
-            begins = " ".join(map(str, line["prompt"][-UNITS_SHOWN // 2 :]))
-            for way, units in {**line["drawn"], REAL: line["followed"]}.items():
-                goes_on = " ".join(map(str, units[:UNITS_SHOWN]))
-                examples.append((line["id"], f"{arm}, {way}", begins, goes_on))
-        arms.add(arm)
-    rows = []
-    for (arm, way), cell in pd.DataFrame(lines).groupby(["arm", "way"]):
-        means = cell[["units", "surprise", "different", "known"]].astype(float).mean()
-        perplexity = f"{np.exp(means.surprise):.2f}"
-        texts = [f"{means.units:.1f}", perplexity]
-        texts += [f"{100 * share:.1f}" for share in (means.different, means.known)]
-        rows.append((arm, way, len(cell), *("–" if text == "nan" else text for text in texts)))
-    prompts = dict.fromkeys(f"{card['options']['prompt_seconds']:g} s" for card in cards)
-    note = (
-        f"Prompts of {', '.join(prompts)}. A run of five is known where it occurs in the units of "
-        "training. Means over recordings and seeds."
-    )
-    columns = ["start", "temperature", "continuations", "units", "perplexity"]
-    columns += ["different pairs (%)", "known runs of five (%)"]
-    shown = ("recording", "start, temperature", "prompt ends", "goes on")
-    return [
-        Table("Continuations", tuple(columns), tuple(rows), note),
-        Table("Continuations, the first recordings", shown, tuple(examples)),
-    ]

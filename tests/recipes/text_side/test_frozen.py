@@ -13,8 +13,8 @@ from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
 from textside import puzzles
+from textside.objectives import begin
 from textside.runs import read_runs
-from textside.starts import begin
 
 
 def options(task, results, encoder, steps=2, **changes):

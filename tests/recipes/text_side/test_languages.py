@@ -249,19 +249,14 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
     refused("has no layer 9", program.translate, far)
 
 
-@pytest.mark.parametrize("family", ["BERT", "XLM-RoBERTa"])
-def test_heads_of_checkpoints_predict_as_transformers_has_it(family, checkpoint):
-    from transformers import AutoModelForMaskedLM
-
-    folder = checkpoint(family, "AutoModelForMaskedLM")
-    body, predict = load_predictor(str(folder))
-    theirs = AutoModelForMaskedLM.from_pretrained(folder).eval()
+def test_the_head_of_pretraining_predicts_as_it_did(bilingual, tmp_path):
+    body, predict = load_predictor(str(bilingual))
     ids, mask = torch.tensor([[5, 6, 7, 8]]), torch.ones(1, 4, dtype=torch.long)
-    with torch.inference_mode():
-        expected = theirs(input_ids=ids, attention_mask=mask).logits
-        assert torch.allclose(predict(ids, mask), expected, atol=1e-5)
-        with hook_layer(body.encoder, 1, lambda hidden: hidden + torch.arange(hidden.shape[-1])):
-            assert not torch.allclose(predict(ids, mask), expected, atol=1e-3)
+    logits = predict(ids, mask)
+    assert logits.shape == (1, 4, len(body.tokenizer))
+    with hook_layer(body.encoder, 1, lambda hidden: hidden + torch.arange(hidden.shape[-1])):
+        assert not torch.allclose(predict(ids, mask), logits, atol=1e-3)
+    refused("has no head that predicts tokens", load_predictor, str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -269,11 +264,10 @@ def test_heads_of_checkpoints_predict_as_transformers_has_it(family, checkpoint)
     [
         ("unicorn\t独角兽\nred\t红色\n", {}),  # one pair alone
         ("red 红色\n", {}),
-        ("red\t红色\nlamp\t台灯\n", {"length": 2}),
         ("red\t红色\nlamp\t台灯\n", {"units": Path("u")}),
     ],
 )
-def test_a_lexicon_of_other_texts_and_pieces_without_room_are_refused(
+def test_a_lexicon_of_other_texts_and_units_of_one_language_are_refused(
     lexicon, changes, two, tmp_path
 ):
     (tmp_path / "words.txt").write_text(lexicon, encoding="utf-8")

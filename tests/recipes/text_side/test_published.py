@@ -27,12 +27,8 @@ def verdicts(made):
     ("sign", "low", "high", "expected"),
     [
         (1, 0.1, 0.3, "yes"),
-        (1, -0.3, -0.1, "no, the other way round"),
         (1, -0.1, 0.1, "within the interval"),
-        (-1, -0.3, -0.1, "yes"),
         (-1, 0.1, 0.3, "no, the other way round"),
-        (0, -0.1, 1.9, "yes"),
-        (0, -0.3, -0.1, "yes"),
         (0, -40.0, 80.0, "within the interval"),
         (0, 0.1, 0.3, "yes"),  # less than the margin is nothing
         (0, 0.1, 3.0, "no"),

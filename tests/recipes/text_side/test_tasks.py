@@ -1,9 +1,8 @@
 """Tasks: made of real text without leaks between splits, GLUE's as published, damaged ones refused.
-Tasks of symbols: what is published in its own format, what packages carry, what is generated, and
-how it is divided.
+Tasks of symbols: what is published in its own format, what packages carry, and how it is
+divided.
 """
 
-from collections import Counter
 from importlib import util
 from itertools import combinations, product
 
@@ -13,14 +12,12 @@ import pytest
 from sentence_tasks import SentenceTasks, make_sentence_tasks
 from speechssl.errors import InputError
 from symbols import (
-    BOXES,
     EXCERPT,
     SymbolExample,
     Symbols,
     divide_examples,
     fold_pitch,
     make_symbols,
-    promoters,
     read_excerpts,
 )
 from textside.tasks import MCC, SPEARMAN, SPLITS, load_task
@@ -121,23 +118,6 @@ def test_tasks_of_glue_are_read_as_they_are_published(name, tmp_path):
 # ---- tasks of symbols
 
 
-def test_of_promoters_the_distance_of_the_boxes_alone_tells():
-    found = promoters(400, np.random.default_rng(0))
-    assert {len(e.symbols) for e in found} == {60}
-    near = Counter()
-    for e in found:
-        first, second = (e.symbols.find(box) for box in BOXES)
-        if 0 <= first < second:
-            near[e.label] += 1
-            assert (16 <= second - first - 6 <= 18) == (e.label == "promoter")
-    assert min(near["promoter"], near["other"]) > 20
-    promoter, other = (
-        np.mean([e.symbols.count("T") for e in found if e.label == label])
-        for label in ("promoter", "other")
-    )
-    assert abs(promoter - other) < 1
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not util.find_spec("music21"), reason="music21 is not here")
 def test_notes_of_a_score_sound_in_order(tmp_path):
@@ -181,8 +161,6 @@ def test_packages_carry_splice_junctions_and_peptides(package, kind, count, tmp_
 @pytest.mark.parametrize(
     ("train", "test"),
     [
-        ({"text": "a"}, {"text": "a", "label": 1}),
-        ({"symbols": 5, "label": 1}, {"text": "a", "label": 1}),
         ({"text": " ", "label": 1}, {"text": "a", "label": 1}),
         ({"text": "a", "label": "x"}, {"text": "a", "label": "z"}),
     ],
