@@ -392,9 +392,20 @@ def markdown(tables: Iterable[Table]) -> str:
     return "\n\n".join(table.markdown for table in tables) + "\n"
 
 
-def results_table(rows: Iterable[Row]) -> str:
-    """Write results for the terminal: a table a metric, a line a system, n items, a column a
-    condition, value [low, high].
+def results_table(rows: Sequence[Row]) -> str:
+    """Write results for the terminal: the tables of `metric_tables`, and what their intervals draw
+    and the systems have seen."""
+    texts = []
+    for metric, table in metric_tables(rows).items():
+        head = f"{metric} ({unit(metric)})" if unit(metric) else metric
+        texts.append(replace(table, columns=(head, *table.columns[1:])).text)
+    drawn = rows_sentence(rows)
+    seen = seen_sentence((row.name, row.seen) for row in rows)
+    return "\n\n".join(filter(None, [*texts, drawn, seen]))
+
+
+def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
+    """Make a table a metric: a line a system, n items, a column a condition, value [low, high].
 
     Where a cell has rows of several seeds, their mean, the number of seeds and the range over the
     intervals are shown. Of rows that differ in their card alone the last one is shown. Systems come
@@ -405,7 +416,7 @@ def results_table(rows: Iterable[Row]) -> str:
     rows = list({row.cell: row for row in rows}.values())
     places = order_conditions((row.full_condition, row.snr_db) for row in rows)
     order = [condition_name(*place) for place in places]
-    table = pandas.DataFrame(
+    every = pandas.DataFrame(
         {
             "metric": [row.metric for row in rows],
             "system": [system_label(row.name, row.encoder) for row in rows],
@@ -414,8 +425,8 @@ def results_table(rows: Iterable[Row]) -> str:
             "row": rows,
         }
     )
-    texts = []
-    for metric, measured in table.groupby("metric", sort=False):
+    tables = {}
+    for metric, measured in every.groupby("metric", sort=False):
         cells = measured.pivot_table("row", "system", "condition", _count_seeds, "-", sort=False)
         cells = cells[[name for name in order if name in cells]]
         lines = []
@@ -423,11 +434,8 @@ def results_table(rows: Iterable[Row]) -> str:
             sizes = measured.n[measured.system == system]
             fewest, most = sizes.min(), sizes.max()
             lines.append((system, f"{fewest}" if fewest == most else f"{fewest}-{most}", *line))
-        head = f"{metric} ({unit(metric)})" if unit(metric) else metric
-        texts.append(Table("", (head, "n", *cells.columns), tuple(lines)).text)
-    drawn = rows_sentence(rows)
-    seen = seen_sentence((row.name, row.seen) for row in rows)
-    return "\n\n".join(filter(None, [*texts, drawn, seen]))
+        tables[metric] = Table("", ("system", "n", *cells.columns), tuple(lines))
+    return tables
 
 
 def _count_seeds(rows: Iterable[Row]) -> str:

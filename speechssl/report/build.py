@@ -6,7 +6,7 @@ from __future__ import annotations
 import platform
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -54,7 +54,7 @@ from speechssl.report.listening import (
     tabulate_errors,
 )
 from speechssl.report.options import Report
-from speechssl.report.page import Section, text_grid, write_page
+from speechssl.report.page import Section, write_page
 from speechssl.report.robustness import robustness_section, split_grid
 from speechssl.report.scores import (
     SYSTEMS,
@@ -64,9 +64,10 @@ from speechssl.report.scores import (
     decibels,
     family_name,
     rank_name,
+    sort_rows,
 )
 from speechssl.report.spoken_qa import qa_section
-from speechssl.report.superb import arrange_superb, is_shown, is_superb, superb_section
+from speechssl.report.superb import superb_section
 from speechssl.report.superb_figures import Artefacts, read_artefacts
 from speechssl.results import (
     DEFAULT,
@@ -81,6 +82,7 @@ from speechssl.results import (
     table_of,
 )
 from speechssl.signal import ACTIVE
+from speechssl.superb.tasks import ORDER
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of
 
@@ -94,9 +96,9 @@ POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
 class Results:
     """Everything that a page is made of.
 
-    predictions: lines of `list_predictions`. listening: which questions the examples are. tables:
-    others to be added. provenance: how it was made. synthetic: what a synthesiser spoke of the
-    data.
+    predictions: lines of `list_predictions`. listening: which questions the examples are. grid:
+    tables of a robustness grid; tables: others to be added. provenance: how it was made. synthetic:
+    what a synthesiser spoke of the data.
     """
 
     rows: Sequence[Row]
@@ -104,6 +106,7 @@ class Results:
     examples: Sequence[ListeningExample] = ()
     listening: str = ""
     predictions: Sequence[Mapping[str, Any]] = ()
+    grid: Sequence[Table] = ()
     tables: Sequence[Table] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     synthetic: str = ""
@@ -112,51 +115,57 @@ class Results:
 def build_report(out: Path | str, results: Results) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is
     left out. Raises InputError when there is nothing to show."""
-    rows, artefacts = results.rows, results.artefacts
+    rows, artefacts = sort_rows(results.rows), results.artefacts
     if not (rows or artefacts or results.examples or results.tables):
         raise InputError(
             f"there is nothing to report in {out}; give at least one result, example or table"
         )
-    superb = is_superb(rows, artefacts)
-    of_superb = [row for row in rows if superb and is_shown(row)]
-    grid, others = split_grid(row for row in rows if not (superb and is_shown(row)))
-    sections = superb_sections(of_superb, artefacts) if superb else []
+    of_superb: list[Row] = []
+    if artefacts:
+        of_superb = [row for row in rows if row.task in ORDER]
+        rows = [row for row in rows if row.task not in ORDER]
+    grid, others = split_grid(rows)
     answering, *listening = qa_sections(others, results)
-    scores = arrange(grid, by="encoder")
-    noise = robustness_section(scores, assign_slots(scores.label), ROBUSTNESS)
-    further = Section("Further tables", grids=[text_grid(t) for t in results.tables])
-    sections += [answering, noise, further, *listening]
+    sections = superb_sections(of_superb, artefacts) if artefacts else []
+    slots = assign_slots(row.encoder for row in grid)
+    sections += [
+        answering,
+        robustness_section(grid, slots, ROBUSTNESS, results.grid),
+        Section("Further tables", tables=results.tables),
+        *listening,
+    ]
     title = TITLE
-    if superb and not others:
+    if artefacts and not others:
         title = SUPERB
     elif grid and not others:
         title = ROBUSTNESS
-    models = dict.fromkeys(row.encoder for row in rows if row.encoder)
+    models = dict.fromkeys(row.encoder for row in results.rows if row.encoder)
     facts = {"Models and encoders": ", ".join(models)} if models else {}
-    write_page(out, title, sections, {**results.provenance, **facts}, results.synthetic, rows)
+    write_page(
+        out, title, sections, {**results.provenance, **facts}, results.synthetic, results.rows
+    )
 
 
 def superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
     """Make the section of SUPERB, and one of its tasks in noise."""
     noisy, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
-    slots = assign_slots(arrange_superb(rows).label)
-    noise = robustness_section(arrange_superb(noisy), slots, "In noise, task by task")
+    slots = assign_slots(row.encoder for row in rows)
+    noise = robustness_section(noisy, slots, "In noise, task by task")
     return [superb_section(rows, artefacts), noise]
 
 
 def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
     """Make the sections of question answering: scores, questions to listen to, predictions."""
-    scores = arrange(rows)
     systems = [lane.system for example in results.examples for lane in example.lanes]
     systems += [line["system"] for line in results.predictions]
-    slots = assign_slots([*scores.label, *filter(None, systems)])
-    explorer, errors = None, None
+    labels = arrange(rows).label if rows else []
+    slots = assign_slots([*labels, *filter(None, systems)])
+    explorer, errors = None, []
     if results.predictions:
         explorer = make_explorer(results.predictions, slots)
         errors = tabulate_errors(explorer, results.synthetic)
-    grids = [text_grid(errors)] if errors else []
     return [
-        qa_section(scores, slots, results.synthetic, grids),
+        qa_section(rows, slots, results.synthetic, errors),
         Section("Listen", examples=results.examples, listening=results.listening, slots=slots),
         Section("All predictions", explorer=explorer),
     ]
@@ -184,10 +193,13 @@ def write_report(o: Report) -> None:
     there or were made on other data.
     """
     rows = read_rows(o.out / "results.jsonl")
+    file = o.out / "degradation.json"
+    grid = list(map(table_of, read_json(file)["tables"])) if file.is_file() else []
     results = Results(
         rows,
         read_artefacts(o.out),
-        tables=read_tables(o),
+        grid=grid,
+        tables=read_tables(o.tables),
         provenance=describe_machine(),
         synthetic=seen_sentence((row.name, row.seen) for row in rows),
     )
@@ -259,12 +271,10 @@ def describe_machine() -> dict[str, str]:
     }
 
 
-def read_tables(o: Report) -> list[Table]:
-    """Read the tables of the robustness grid in the folder, and those that are given. Raises
-    InputError for what is no table."""
-    grid = o.out / "degradation.json"
-    tables = list(map(table_of, read_json(grid)["tables"])) if grid.is_file() else []
-    for path in o.tables:
+def read_tables(paths: Iterable[Path]) -> list[Table]:
+    """Read tables that are given. Raises InputError for what is no table."""
+    tables = []
+    for path in paths:
         try:
             tables.append(table_of(read_json(path)))
         except (KeyError, TypeError, ValueError) as error:

@@ -31,7 +31,7 @@ from speechssl.report.figures import (
     save_svg,
 )
 from speechssl.report.options import Compare
-from speechssl.report.page import Section, text_grid, write_page
+from speechssl.report.page import Section, write_page
 from speechssl.results import (
     MUTED,
     condition_name,
@@ -90,7 +90,7 @@ def run_comparison(o: Compare) -> str:
     details = {"Results": ", ".join(map(str, o.results)), "Made by": version}
     details |= {f"Corpus {c.corpus}": describe_corpus(c) for c in compared}
     sections = [corpus_section(c) for c in corpora]
-    sections.append(Section("Further tables", grids=[text_grid(t) for t in further]))
+    sections.append(Section("Further tables", tables=further))
     synthetic = " ".join(dict.fromkeys(c.synthetic for c in compared if c.synthetic))
     write_page(o.out / "compare.html", TITLE, sections, details, synthetic)
     few = [t for t in every if ": paired differences" in t.title and len(t.rows) <= FEW]
@@ -120,8 +120,7 @@ def corpus_section(c: Compilation) -> Section:
     for textless in compared.textless:
         crossings = [x for x in c.crossings if x.textless == textless and x.family != "all"]
         drawings.append(draw_crossings(compared, textless, crossings))
-    grids = [text_grid(table) for table in tables_of(c)]
-    return Section(compared.corpus, summarise(c), grids, drawings, leading=1)
+    return Section(compared.corpus, summarise(c), tables_of(c), drawings, leading=1)
 
 
 def summarise(c: Compilation) -> str:

@@ -4,6 +4,7 @@ recognition errors."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -17,29 +18,47 @@ from speechssl.report.figures import (
     plot_scores,
     save_svg,
 )
-from speechssl.report.page import Grid, Section, metric_grids
-from speechssl.report.scores import condition_label
-from speechssl.results import MUTED, UNITS_FROM, interval_note, metric_name
+from speechssl.report.page import Section
+from speechssl.report.scores import arrange, condition_label
+from speechssl.results import (
+    METRICS,
+    MUTED,
+    UNITS_FROM,
+    Row,
+    Table,
+    drawn_sentence,
+    interval_note,
+    metric_name,
+    metric_tables,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def qa_section(
-    scores: pd.DataFrame, slots: Mapping[str, int], synthetic: str = "", errors: Sequence[Grid] = ()
+    rows: Sequence[Row], slots: Mapping[str, int], synthetic: str, errors: Sequence[Table]
 ) -> Section:
     """Make the tables and figures. synthetic: what a synthesiser spoke of the data; stands at every
-    table. errors: a table of how answers err."""
-    if scores.empty:
+    table. errors: tables of how answers err."""
+    if not rows:
         return Section("Results")
+    scores = arrange(rows)
     ff1 = scores[scores.metric == "ff1"]
     bars = interval_note("Error bars", zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
+    tables = []
+    for metric, table in metric_tables(rows).items():
+        name = metric_name(metric)
+        about = f"{name}: {METRICS[metric][1]}." if metric in METRICS else ""
+        drawn = drawn_sentence((r.name, r.drawn, r.groups) for r in rows if r.metric == metric)
+        note = " ".join(filter(None, [about, drawn, synthetic]))
+        tables.append(replace(table, title=name, note=note))
     title = "FF1 against the signal-to-noise ratio (SNR)"
     needs_note = scores.system.str.startswith("dual").any()
     return Section(
         "Results",
         f"dual needs no transcript ({UNITS_FROM})." if needs_note else "",
-        [*metric_grids(scores, synthetic), *errors],
+        [*tables, *errors],
         [
             draw_over_snr(title, bars, {"FF1": ff1} if len(ff1) else {}, slots),
             draw_against_errors(scores, slots),

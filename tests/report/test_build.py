@@ -79,7 +79,7 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
         ("q0", "cascade-x"),
         ("q1", "dual"),
     ]
-    table = tabulate_errors(data)
+    (table,) = tabulate_errors(data)
     assert table.columns == ("condition", "system", "n", *ERRORS)
     assert table.rows == (
         ("Clean", "dual", 3, 33, 33, 0, 0, 33, 0),

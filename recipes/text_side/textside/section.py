@@ -15,7 +15,7 @@ import pandas as pd
 
 from speechssl.artifacts import read_json
 from speechssl.report.figures import Drawing, add_legend, line_style, new_axes, save_svg, shorten
-from speechssl.report.page import Section, text_grid
+from speechssl.report.page import Section
 from speechssl.results import INK, MUTED, Row, Table, table_of
 from speechssl.schema import convert
 from textside import published as papers
@@ -146,8 +146,7 @@ def text_side_section(lectures: Lectures) -> Section:
     for part, drawing in sorted(drawn, key=lambda pair: pair[0]):
         if drawing:
             drawings.append(replace(drawing, title=name_part(part, drawing.title)))
-    grids = [text_grid(table) for table in sort_by_part(lectures.tables)]
-    return Section("", "", grids, drawings)
+    return Section("", "", sort_by_part(lectures.tables), drawings)
 
 
 def error_bars(rows: Sequence[Row]) -> np.ndarray:
