@@ -289,13 +289,6 @@ def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
     return f"{lead}: {drawn_sentence(intervals) or '95 % intervals.'}"
 
 
-def seconds_range(low: float, high: float) -> str:
-    """Name a range of lengths of answers, [low, high) in seconds."""
-    if low == 0:
-        return f"under {high:g} s"
-    return f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
-
-
 def describe_range(sizes: Iterable[int], what: str) -> str:
     """Say how many: "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a
     mean), "8 voices × askers" (the fewer)."""

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from speechssl.eval.compare import CLEAN, WER, Compared, PairedTest
+from speechssl.eval.compare import WER, Compared, PairedTest
 from speechssl.eval.crossings import NEAR, Crossing, crossing_text, crossings, family_name
-from speechssl.eval.missed import Analysis, analyses
 from speechssl.results import (
     UNITS_FROM,
     Table,
@@ -26,29 +25,24 @@ class Compilation(NamedTuple):
     compared: Compared
     tests: Sequence[PairedTest]
     crossings: Sequence[Crossing]
-    analyses: Sequence[Analysis]
 
 
 def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
-    """Compile the results of one corpus. Missed answers are those in clean speech, or else in the
-    first condition."""
-    shown = CLEAN if CLEAN in c.conditions else c.conditions[0]
-    return Compilation(c, tests, crossings(c), analyses(c, shown))
+    """Compile the results of one corpus."""
+    return Compilation(c, tests, crossings(c))
 
 
 # ---- tables
 
 
 def tables_of(compilation: Compilation) -> list[Table]:
-    """Make the tables: scores, word errors, paired differences, crossings, missed answers; none
-    without rows."""
+    """Make the tables: scores, word errors, paired differences, crossings; none without rows."""
     compared = compilation.compared
     tables = [
         score_table(compared, compared.metric),
         score_table(compared, WER),
         paired_table(compilation),
         crossing_table(compilation),
-        *(analysis_table(compared, analysis) for analysis in compilation.analyses),
     ]
     about = " ".join(filter(None, [compared.synthetic, compared.seen]))
     return [
@@ -121,20 +115,6 @@ def crossing_table(compilation: Compilation) -> Table:
     varied = (f"{errors} is varied by", "points", f"{errors} measured")
     columns = ("without a transcript", *varied, "they cross at")
     return Table("where the lines cross", columns, tuple(rows), note)
-
-
-def analysis_table(compared: Compared, analysis: Analysis) -> Table:
-    """Make a table: a line a kind of question, a column a system."""
-    systems = list(analysis.buckets[0].scores)
-    rows = []
-    for bucket in analysis.buckets:
-        texts = (interval_text(bucket.scores[system].percent) for system in systems)
-        rows.append((bucket.name, bucket.n, *texts))
-    note = (
-        f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw "
-        f"{_drawn(compared)}, {condition_name(*analysis.condition)}."
-    )
-    return Table(f"by {analysis.by}", (analysis.by, "n", *systems), tuple(rows), note)
 
 
 def _drawn(compared: Compared, metric: str = "") -> str:

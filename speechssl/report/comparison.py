@@ -1,6 +1,6 @@
 """`speechssl compare`: from folders that `evaluate` wrote to compare.json, tables.md and a page.
 
-The page has the scores, where the lines cross, paired differences, and which answers are missed.
+The page has the scores, where the lines cross, and paired differences.
 """
 
 from __future__ import annotations
