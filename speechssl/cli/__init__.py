@@ -3,7 +3,6 @@ function: `VERBS` has both for every verb."""
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import os
@@ -14,14 +13,14 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechssl import __version__
 from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json
-from speechssl.cli.parser import parse, suggest_name
+from speechssl.cli.parser import describe_verb, parse, suggest_name
 from speechssl.errors import InputError, one_line, pop_set_aside
 from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
 
@@ -382,19 +381,9 @@ def list_verbs(verbs: Iterable[str]) -> list[str]:
     width = max(map(len, verbs)) + 2
     lines = []
     for verb in verbs:
-        module, name = VERBS[verb].options.split(":")
-        about = _read_docstrings(module)[name].split("\n\n")[0].replace("\n", " ")
+        about = describe_verb(config_of(verb)).split("\n\n")[0].replace("\n", " ")
         lines.append(f"  {verb:<{width}}{about}")
     return lines
-
-
-@cache
-def _read_docstrings(module: str) -> dict[str, str]:
-    """Return the docstrings of the classes of a module below speechssl, without importing it: to
-    make all dataclasses of options takes four times as long."""
-    path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
-    tree = ast.parse(path.read_text("utf-8"))
-    return {c.name: ast.get_docstring(c) or "" for c in tree.body if isinstance(c, ast.ClassDef)}
 
 
 def _quiet_libraries(verbose: bool) -> None:
