@@ -5,7 +5,7 @@ passage (`stats.choose_units`): differences of systems and of conditions are pai
 word error rate that a score is set against, which is drawn by the passage's voice alone. p-values
 are two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and then
 adjusted by Holm over all tests of a comparison. Where a cascade falls below a system without a
-transcript is found in `crossings`; `compilation` makes tables and compare.json of all of it.
+transcript is found in `crossings`; `report/comparison.py` writes all of it.
 """
 
 from __future__ import annotations

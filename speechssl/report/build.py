@@ -76,7 +76,7 @@ from speechssl.results import (
     describe_range,
     full_condition,
     order_conditions,
-    published_table,
+    published_tables,
     read_rows,
     seen_sentence,
     table_of,
@@ -221,10 +221,10 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
         "Manifest": hashed,
         "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
-    published = published_table([f"{card.get('corpus')} {split}"])
+    published = published_tables([f"{card.get('corpus')} {split}"])
     results = replace(
         results,
-        tables=[*results.tables, *([published] if published else [])],
+        tables=[*results.tables, *published],
         provenance={**facts, **results.provenance},
         synthetic=f"{synthetic_note(corpus)} {results.synthetic}".strip(),
     )
