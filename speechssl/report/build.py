@@ -61,8 +61,6 @@ from speechssl.report.scores import (
     arrange,
     assign_slots,
     condition_label,
-    decibels,
-    family_name,
     rank_name,
     sort_rows,
 )
@@ -96,15 +94,13 @@ POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
 class Results:
     """Everything that a page is made of.
 
-    predictions: lines of `list_predictions`. listening: which questions the examples are. grid:
-    tables of a robustness grid; tables: others to be added. provenance: how it was made. synthetic:
-    what a synthesiser spoke of the data.
+    predictions: lines of `list_predictions`. grid: tables of a robustness grid; tables: others to
+    be added. provenance: how it was made. synthetic: what a synthesiser spoke of the data.
     """
 
     rows: Sequence[Row]
     artefacts: Artefacts = Artefacts()
     examples: Sequence[ListeningExample] = ()
-    listening: str = ""
     predictions: Sequence[Mapping[str, Any]] = ()
     grid: Sequence[Table] = ()
     tables: Sequence[Table] = ()
@@ -114,12 +110,8 @@ class Results:
 
 def build_report(out: Path | str, results: Results) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is
-    left out. Raises InputError when there is nothing to show."""
+    left out."""
     rows, artefacts = sort_rows(results.rows), results.artefacts
-    if not (rows or artefacts or results.examples or results.tables):
-        raise InputError(
-            f"there is nothing to report in {out}; give at least one result, example or table"
-        )
     of_superb: list[Row] = []
     if artefacts:
         of_superb = [row for row in rows if row.task in ORDER]
@@ -127,10 +119,9 @@ def build_report(out: Path | str, results: Results) -> None:
     grid, others = split_grid(rows)
     answering, *listening = qa_sections(others, results)
     sections = superb_sections(of_superb, artefacts) if artefacts else []
-    slots = assign_slots(row.encoder for row in grid)
     sections += [
         answering,
-        robustness_section(grid, slots, ROBUSTNESS, results.grid),
+        robustness_section(grid, ROBUSTNESS, results.grid),
         Section("Further tables", tables=results.tables),
         *listening,
     ]
@@ -149,8 +140,7 @@ def build_report(out: Path | str, results: Results) -> None:
 def superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
     """Make the section of SUPERB, and one of its tasks in noise."""
     noisy, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
-    slots = assign_slots(row.encoder for row in rows)
-    noise = robustness_section(noisy, slots, "In noise, task by task")
+    noise = robustness_section(noisy, "In noise, task by task")
     return [superb_section(rows, artefacts), noise]
 
 
@@ -166,7 +156,7 @@ def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
         errors = tabulate_errors(explorer, results.synthetic)
     return [
         qa_section(rows, slots, results.synthetic, errors),
-        Section("Listen", examples=results.examples, listening=results.listening, slots=slots),
+        Section("Listen", examples=results.examples, slots=slots),
         Section("All predictions", explorer=explorer),
     ]
 
@@ -237,10 +227,10 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
                 f"{score.path} and its answers were not made on {corpus / split}; name the corpus "
                 "and split of `speechssl evaluate`"
             )
-    examples, listening = draw_examples(o, data, scored, results.rows)
+    examples = draw_examples(o, data, scored, results.rows)
     anchors = {(e.id, e.condition): f"example-{i}" for i, e in enumerate(examples, 1)}
     predictions = list_predictions(scored, data, anchors)
-    return replace(results, examples=examples, listening=listening, predictions=predictions)
+    return replace(results, examples=examples, predictions=predictions)
 
 
 def describe_questions(data: Corpus) -> str:
@@ -307,12 +297,10 @@ def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
 
 def draw_examples(
     o: Report, data: Corpus, scored: Sequence[tuple[Scores, Answers]], rows: Sequence[Row]
-) -> tuple[list[ListeningExample], str]:
-    """Draw questions to listen to, as many in every condition, and return by which rule the
-    conditions were chosen. Raises InputError where there are no answers in a given condition."""
-    conditions, listening = choose_conditions(rows)
-    if o.conditions:
-        conditions, listening = [parse_condition(text) for text in o.conditions], ""
+) -> list[ListeningExample]:
+    """Draw questions to listen to, as many in every condition. Raises InputError where there are no
+    answers in a given condition."""
+    conditions = [parse_condition(text) for text in o.conditions] or choose_conditions(rows)
     by_condition: dict[Condition, list[tuple[Scores, Answers]]] = {}
     for condition in conditions:
         place = (condition.short, condition.snr_db)
@@ -327,15 +315,14 @@ def draw_examples(
     examples: list[ListeningExample] = []
     for (condition, found), size in zip(by_condition.items(), sizes, strict=True):
         examples += ExampleMaker(data, condition, found, extractor).draw(size, o.seed)
-    return examples, listening
+    return examples
 
 
-def choose_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
-    """Choose clean speech, and the noisiest condition in which something is still understood, as
-    far as they were evaluated; and return the rule, to be printed.
+def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
+    """Choose clean speech, and the noisiest condition in which the best FF1 is at least half of
+    that in clean speech; without clean speech the first condition.
 
-    That is where the best FF1 is at least half of the best in clean speech, or, where none is, the
-    quietest noise. Noise that cannot be made again from its name (recordings) is left out.
+    Noise that cannot be made again from its name (recordings) is left out.
     """
     best: dict[Condition, float] = {}
     for row in rows:
@@ -348,20 +335,10 @@ def choose_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
         if row.metric == "ff1":
             best[condition] = max(best.get(condition, 0.0), row.value)
     clean = parse_condition("clean")
-    noisy = sorted((c.snr_db, best[c], c) for c in best if c.snr_db is not None)
-    if clean not in best or not noisy:
-        return [clean] if clean in best else [*best, clean][:1], ""
-    usable = [c for _, ff1, c in noisy if ff1 >= best[clean] / 2]
-    chosen, why = noisy[-1][-1], "the quietest noise"
-    if usable:
-        chosen, why = (
-            usable[0],
-            "the noisiest in which the best FF1 is at least half of that in clean speech",
-        )
-    where = f"{family_name(chosen.short).lower()} at {decibels(chosen.snr_db or 0.0)}"
-    return [clean, chosen], (
-        f"Two groups of questions, drawn at random: in clean speech, and in {where}, {why}."
-    )
+    if clean not in best:
+        return [*best, clean][:1]
+    usable = [c for c in best if c.snr_db is not None and best[c] >= best[clean] / 2]
+    return [clean, *sorted(usable, key=lambda c: c.snr_db or 0.0)[:1]]
 
 
 def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtractor | None:

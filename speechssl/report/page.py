@@ -20,8 +20,8 @@ from speechssl.results import Row, Table, read_table
 @dataclass(frozen=True)
 class Section:
     """A section is a part of a page, of which what is empty is left out. leading: how many tables
-    stand before the figures; listening: which questions the examples are; slots: of the colours of
-    their systems; explorer: the predictions for the page's script."""
+    stand before the figures; slots: of the colours of the systems in examples; explorer: the
+    predictions for the page's script."""
 
     title: str
     summary: str = ""
@@ -29,7 +29,6 @@ class Section:
     drawings: Sequence[Drawing | None] = ()
     leading: int = 99
     examples: Sequence[ListeningExample] = ()
-    listening: str = ""
     slots: Mapping[str, int] = field(default_factory=dict)
     explorer: Mapping[str, Any] | None = None
 

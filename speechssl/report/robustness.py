@@ -13,6 +13,7 @@ from speechssl.report.page import Section
 from speechssl.report.scores import (
     SYSTEMS,
     arrange,
+    assign_slots,
     condition_label,
     conditions_of,
     print_value,
@@ -49,14 +50,12 @@ def add_losses(scores: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(loss=signs * (joined.value - joined.clean))
 
 
-def robustness_section(
-    rows: Sequence[Row], slots: Mapping[str, int], title: str, tables: Sequence[Table] = ()
-) -> Section:
-    """Make the section. slots: of the encoders; tables: of the grid, the first before the
-    figures."""
+def robustness_section(rows: Sequence[Row], title: str, tables: Sequence[Table] = ()) -> Section:
+    """Make the section. tables: of the grid, the first before the figures."""
     if not rows:
         return Section(title, tables=tables)
     scores = add_losses(arrange(rows, by="encoder"))
+    slots = assign_slots(scores.label)
     panels = {
         f"{SYSTEMS.get(task, task)}, {metric_name(metric)}": panel
         for (task, metric), panel in scores.groupby(["system", "metric"], sort=False)
