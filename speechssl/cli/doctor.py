@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
@@ -16,7 +15,7 @@ from speechssl import __version__
 from speechssl.artifacts import read_json
 from speechssl.checkpoints import DEFAULT, MODELS, SHIPPED, models_root
 from speechssl.cli.options import Doctor
-from speechssl.errors import InputError, first_line, packages_of
+from speechssl.errors import InputError, packages_of
 
 EXTRAS = {  # what each is for
     "chinese": "pinyin beside characters",
@@ -42,7 +41,6 @@ EXTRAS = {  # what each is for
     "voices": "perturbed speakers in training",
     "wandb": "--report-to wandb",
 }
-PROGRAMS = {"flite": "another synthesiser", "festival": "another synthesiser"}  # of Debian
 # what for, a checkpoint that serves, and the architectures in config.json that do
 NEEDED = (
     ("words of people's recordings", "openai/whisper-base", "Whisper|ForCTC$"),
@@ -61,7 +59,7 @@ def diagnose(o: Doctor) -> dict[str, Any]:
         "extras": installed,
         "engine": describe_engine(o.encoder or f"{DEFAULT}/encoder"),
         "models": models,
-        "missing": missing | missing_programs() | missing_models(models),
+        "missing": missing | missing_models(models),
     }
     lines = ["installed"]
     lines += [f"  {name} {number}" for name, number in found["installed"].items()]
@@ -124,27 +122,16 @@ def why_unmet(text: str) -> str:
     return ""
 
 
-def missing_programs() -> dict[str, tuple[str, str]]:
-    """Return the programs of Debian that are not here."""
-    return {
-        name: (purpose, f"apt install {name}")
-        for name, purpose in PROGRAMS.items()
-        if shutil.which(name) is None
-    }
-
-
 # ---- engine
 
 
 def describe_engine(encoder: str) -> dict[str, str]:
     """Say what runs an encoder in either precision, and what would run one of base size."""
-    try:
-        import torch
+    import torch
 
-        from speechssl.encoders.encoder import cpu_capabilities
-        from speechssl.encoders.load import has_bf16, has_fast_openvino, load_encoder
-    except ImportError as error:
-        return {"torch": f"cannot be imported ({first_line(error)})"}
+    from speechssl.encoders.encoder import cpu_capabilities
+    from speechssl.encoders.load import has_bf16, has_fast_openvino, load_encoder
+
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     amx = "and AMX" if cpu_capabilities().get("amx_bf16") else "and no AMX"
     facts = {
