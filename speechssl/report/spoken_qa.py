@@ -5,11 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from speechssl.report.figures import (
-    draw_over_snr,
-)
+from speechssl.report.figures import draw_over_snr
 from speechssl.report.page import Section
 from speechssl.report.scores import arrange
 from speechssl.results import (
@@ -22,9 +19,6 @@ from speechssl.results import (
     metric_name,
     metric_tables,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def qa_section(
