@@ -171,7 +171,6 @@ def append_rows(
     path: Path | str,
     rows: Iterable[Row],
     any_card: bool = False,
-    by_content: bool = False,
     outdated: Callable[[Row], bool] = lambda row: False,
 ) -> None:
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows
@@ -179,8 +178,6 @@ def append_rows(
 
     any_card: a row replaces those as well that differ from it in the card, so that there is one row
     for each result.
-    by_content: where the card is the hash of all that made it, older rows of a system with this
-    card get the name that the model was given last.
     outdated: older rows that these would not compare with, which go.
     The file is whole at any time (written beside and renamed); processes that append at the same
     time wait in turn.
@@ -191,12 +188,6 @@ def append_rows(
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
         old = read_rows(path) if path.exists() else ()
-        if by_content:
-            names = {(row.system, row.card_text): row.encoder for row in new.values()}
-            old = tuple(
-                replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
-                for row in old
-            )
         cells = {row.cell for row in new.values()} if any_card else set()
         kept = {row.key: row for row in old if row.cell not in cells and not outdated(row)}
         text = "".join(map(_format_line, (kept | new).values()))
@@ -287,13 +278,6 @@ def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
     """Say what marks the intervals, and what they draw, as far as it is known: "Grey: 95 %
     intervals draw 8 voices."."""
     return f"{lead}: {drawn_sentence(intervals) or '95 % intervals.'}"
-
-
-def seconds_range(low: float, high: float) -> str:
-    """Name a range of lengths of answers, [low, high) in seconds."""
-    if low == 0:
-        return f"under {high:g} s"
-    return f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
 
 
 def describe_range(sizes: Iterable[int], what: str) -> str:
@@ -392,9 +376,20 @@ def markdown(tables: Iterable[Table]) -> str:
     return "\n\n".join(table.markdown for table in tables) + "\n"
 
 
-def results_table(rows: Iterable[Row]) -> str:
-    """Write results for the terminal: a table a metric, a line a system, n items, a column a
-    condition, value [low, high].
+def results_table(rows: Sequence[Row]) -> str:
+    """Write results for the terminal: the tables of `metric_tables`, and what their intervals draw
+    and the systems have seen."""
+    texts = []
+    for metric, table in metric_tables(rows).items():
+        head = f"{metric} ({unit(metric)})" if unit(metric) else metric
+        texts.append(replace(table, columns=(head, *table.columns[1:])).text)
+    drawn = rows_sentence(rows)
+    seen = seen_sentence((row.name, row.seen) for row in rows)
+    return "\n\n".join(filter(None, [*texts, drawn, seen]))
+
+
+def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
+    """Make a table a metric: a line a system, n items, a column a condition, value [low, high].
 
     Where a cell has rows of several seeds, their mean, the number of seeds and the range over the
     intervals are shown. Of rows that differ in their card alone the last one is shown. Systems come
@@ -405,7 +400,7 @@ def results_table(rows: Iterable[Row]) -> str:
     rows = list({row.cell: row for row in rows}.values())
     places = order_conditions((row.full_condition, row.snr_db) for row in rows)
     order = [condition_name(*place) for place in places]
-    table = pandas.DataFrame(
+    every = pandas.DataFrame(
         {
             "metric": [row.metric for row in rows],
             "system": [system_label(row.name, row.encoder) for row in rows],
@@ -414,8 +409,8 @@ def results_table(rows: Iterable[Row]) -> str:
             "row": rows,
         }
     )
-    texts = []
-    for metric, measured in table.groupby("metric", sort=False):
+    tables = {}
+    for metric, measured in every.groupby("metric", sort=False):
         cells = measured.pivot_table("row", "system", "condition", _count_seeds, "-", sort=False)
         cells = cells[[name for name in order if name in cells]]
         lines = []
@@ -423,11 +418,8 @@ def results_table(rows: Iterable[Row]) -> str:
             sizes = measured.n[measured.system == system]
             fewest, most = sizes.min(), sizes.max()
             lines.append((system, f"{fewest}" if fewest == most else f"{fewest}-{most}", *line))
-        head = f"{metric} ({unit(metric)})" if unit(metric) else metric
-        texts.append(Table("", (head, "n", *cells.columns), tuple(lines)).text)
-    drawn = rows_sentence(rows)
-    seen = seen_sentence((row.name, row.seen) for row in rows)
-    return "\n\n".join(filter(None, [*texts, drawn, seen]))
+        tables[metric] = Table("", ("system", "n", *cells.columns), tuple(lines))
+    return tables
 
 
 def _count_seeds(rows: Iterable[Row]) -> str:
@@ -553,11 +545,11 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     }
 
 
-def published_table(corpora: Sequence[str]) -> Table | None:
+def published_tables(corpora: Sequence[str]) -> list[Table]:
     """Make a table of published systems on corpora and splits ("nmsqa dev", names as in their
     cards), in the columns in which any of them has something.
 
-    Of a split without any, all of its corpus; None where nothing was published.
+    Of a split without any, all of its corpus; no table where nothing was published.
     """
     import pandas
 
@@ -569,9 +561,9 @@ def published_table(corpora: Sequence[str]) -> Table | None:
         found.append(of_split if len(of_split) else of_corpus)
     rows = pandas.concat(found).drop_duplicates().dropna(axis="columns", how="all")
     if rows.empty:
-        return None
+        return []
     lines = rows.astype(object).where(rows.notna(), None).itertuples(index=False, name=None)
-    return Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)
+    return [Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)]
 
 
 # ---- the look of all figures

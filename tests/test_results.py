@@ -60,15 +60,6 @@ def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path):
     assert [(row.metric, row.value) for row in read_rows(path)] == [("FF1", 60.0), ("AOS", 51.25)]
 
 
-@pytest.mark.parametrize(
-    "other", [{"system": "cascade"}, {"snr_db": None}, {"seed": 1}, {"card": {"layer": 6}}]
-)
-def test_another_key_is_another_row(path, other):
-    append_rows(path, [ROW])
-    append_rows(path, [replace(ROW, **other)])  # type: ignore[arg-type]
-    assert len(read_rows(path)) == 2
-
-
 def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_written_as_ever(
     path,
 ):
@@ -131,15 +122,6 @@ def test_clean_speech_is_first_then_noises_by_falling_snr_then_what_has_none():
     given += [("babble", 5.0), ("pink", 0.0)]
     wanted = [("clean", None), ("pink", 20.0), ("pink", 0.0), ("babble", 5.0)]
     assert order_conditions(given) == [*wanted, ("reverb", None), ("codec", None)]
-
-
-def test_one_model_under_two_names_is_one_row_in_every_condition(path):
-    clean = replace(ROW, condition="clean", snr_db=None)
-    append_rows(path, [ROW, clean, replace(ROW, card={"of": "another"})], by_content=True)
-    append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
-    found = [(row.encoder, row.condition, row.value) for row in read_rows(path)]
-    assert found[:2] == [("mine", "babble", 51.5), ("mine", "clean", 51.25)]
-    assert found[2:] == [("hubert", "babble", 51.25)]
 
 
 @pytest.mark.parametrize(

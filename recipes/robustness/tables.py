@@ -99,9 +99,8 @@ def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None)
     # same encoder keeps.
     kept: dict[str, dict[str, Any]] = {}
     for x in values["dual_against_cascade"]:
-        if x["dual_encoder"] == x["cascade_encoder"]:
-            # the mean over the SNRs comes last, and stays
-            kept.setdefault(x["condition"], {})[x["dual_encoder"]] = x["difference"]
+        # the mean over the SNRs comes last, and stays
+        kept.setdefault(x["condition"], {})[x["encoder"]] = x["difference"]
     what = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
     rows += [line(f"{what} {noise}", of, "+") for noise, of in kept.items()]
     return Table("", ("target", *clean), tuple(rows))

@@ -18,7 +18,7 @@ from speechssl.cli import script
 from speechssl.options import argument
 from speechssl.report.build import describe_machine
 from speechssl.report.figures import Drawing, add_legend, line_style, new_axes, save_svg, shorten
-from speechssl.report.page import Section, text_grid, write_page
+from speechssl.report.page import Section, write_page
 from speechssl.results import INK, MUTED, Row, Table, read_rows, table_of
 from speechssl.schema import convert
 from textside import published as papers
@@ -102,7 +102,7 @@ def make_section(lectures: Lectures) -> Section:
     for task in dict.fromkeys(task for task, _ in lectures.curves):
         drawings.append(draw_curves(lectures, task))
     drawings += surface_figures(lectures.surfaces)
-    return Section("", "", [text_grid(table) for table in lectures.tables], drawings)
+    return Section("", "", lectures.tables, drawings)
 
 
 def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:

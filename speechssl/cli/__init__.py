@@ -45,14 +45,11 @@ command line have precedence. --print-config prints such a file.
 
 Every verb takes --json (print the result as one JSON value; everything else goes to stderr), -q
 (print results and errors only), -v (also print warnings of libraries, where an error arose, time
-and memory) and --strict. `speechssl --version -v` prints versions.
+and memory) and --strict. `speechssl doctor` prints versions.
 
 Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr; 3 done, but items
 were set aside and --strict is given; 130 stopped by the keyboard."""
 USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
-PACKAGES = (
-    "torch torchaudio transformers tokenizers safetensors numpy scikit-learn soundfile pyarrow"
-).split()
 
 
 class Verb(NamedTuple):
@@ -333,7 +330,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
         if verb in VERBS:
             return parse(f"speechssl {verb}", config_of(verb), words[length:])
     if words[:1] == ["--version"]:
-        print(versions() if {"-v", "--verbose"} & {*words} else f"speechssl {__version__}")
+        print(f"speechssl {__version__}")
         return None
     if not words:
         print("\n".join([WHAT, *list_verbs(FIRST), FURTHER.format(count=len(VERBS))]))
@@ -349,16 +346,6 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     verb = " ".join(words[:2] if group else words[:1])
     near = suggest_name(verb, [*VERBS, *GROUPS]) or "; `speechssl --help` lists them"
     raise InputError(f"speechssl has no verb {verb}{near}")
-
-
-def versions() -> str:
-    """List the versions of this package, of Python, and of what results depend on, a line each."""
-    import platform
-    from importlib.metadata import version
-
-    python = f"python {platform.python_version()} ({platform.platform()})"
-    packages = [f"{name} {version(name)}" for name in PACKAGES]
-    return "\n".join([f"speechssl {__version__}", python, *packages])
 
 
 def overview(group: str) -> str:

@@ -13,6 +13,7 @@ times.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from msgspec import Meta
 
-from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
+from speechssl.artifacts import hash_files, read_json, write_lines
 from speechssl.audio import length
 from speechssl.errors import InputError
 from speechssl.schema import convert
@@ -447,7 +448,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _parse_record(line: str, place: str) -> dict[str, Any]:
     """Parse a line of a manifest. place: file and number of the line, for the InputError."""
     try:
-        record = parse_json(line)
+        record = json.loads(line)
     except ValueError as error:
         raise InputError(f"{place} is not JSON ({error}); correct or remove the line") from error
     if not isinstance(record, dict):

@@ -5,15 +5,14 @@ passage (`stats.choose_units`): differences of systems and of conditions are pai
 word error rate that a score is set against, which is drawn by the passage's voice alone. p-values
 are two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and then
 adjusted by Holm over all tests of a comparison. Where a cascade falls below a system without a
-transcript is found in `crossings`; which answers are missed in `missed`; `compilation` makes tables
-and compare.json of all of it.
+transcript is found in `crossings`; `report/comparison.py` writes all of it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -135,8 +134,8 @@ def reads_reference(system: str) -> bool:
 @dataclass(frozen=True, eq=False)
 class Compared:
     """Systems are compared on one corpus. estimates: of the metric and of WER, drawn together, by
-    system, condition and metric; drawn: what the bootstrap draws; places: number of each question
-    in it; aside: systems without the metric.
+    system, condition and metric; drawn: what the bootstrap draws; aside: systems without the
+    metric.
     """
 
     corpus: str
@@ -144,7 +143,6 @@ class Compared:
     scores: tuple[Scores, ...]
     estimates: Mapping[tuple[str, Where, str], Estimate]
     drawn: BootstrapUnits
-    places: Mapping[str, int]
     aside: tuple[str, ...] = ()
 
     @property
@@ -173,10 +171,6 @@ class Compared:
 
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
-
-    def units(self, questions: Iterable[str]) -> BootstrapUnits:
-        """Return what intervals over some of the questions draw."""
-        return self.drawn.at([self.places[i] for i in questions])
 
     @property
     def errors(self) -> str:
@@ -257,14 +251,13 @@ def _compare_corpus(
         rate = re.search(r"@([0-9.]+)", name) if simulated else None
         return scores.recognises, reads_reference(name), float(rate[1]) if rate else 0.0, name
 
-    questions, units = common_units(cells, PASSAGE)
+    _, units = common_units(cells, PASSAGE)
     return Compared(
         corpus=restricted[0].corpus,
         metric=metric,
         scores=tuple(sorted(restricted, key=order)),
         estimates=resample_cells(cells, seed, resamples, PASSAGE),
         drawn=units,
-        places={name: place for place, name in enumerate(questions)},
         aside=tuple(dict.fromkeys(s.system for s in results if s not in having)),
     )
 

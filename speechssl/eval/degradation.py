@@ -18,8 +18,7 @@ it is 100 where e in noise is as good as b in clean speech, and 0 where it is as
 They agree where both are equally good in clean speech. Averages over tasks and conditions give
 every one of them the same weight, and are over all tasks: leaving out those in which the baseline
 loses little on test would make the shares too great. Where it loses nothing in one of them, the
-averaged shares are not defined, and the task is named. `pooled` is: it is `removed` of the losses
-in points, added up over all tasks.
+averaged shares are not defined, and the task is named.
 
 Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a
 condition over its own in clean speech.
@@ -36,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,7 +50,6 @@ from speechssl.results import (
     drawn_sentence,
     interval_text,
     nearest_snr,
-    system_label,
 )
 from speechssl.stats import (
     LEVEL,
@@ -69,7 +67,6 @@ from speechssl.stats import (
 K = TypeVar("K", bound=Hashable)
 Task = tuple[str, str]  # name and metric
 Cell = tuple[Task, str, Setting]  # task, encoder, setting
-SystemOf = tuple[Task, str]  # a system's task, and the encoder
 
 
 def draw_together(
@@ -230,19 +227,13 @@ def describe_value(estimate: Estimate) -> dict[str, float | None] | None:
     return {"value": estimate.value, "low": low, "high": high}
 
 
-def describe_test(estimate: Estimate) -> dict[str, float | None]:
-    """Write the same with the p-value of its being 0."""
-    return {**(describe_value(estimate) or {}), "p_value": estimate.p_value}
-
-
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
     """Return means over the tasks and these conditions, which are of one group and SNR.
 
     unhurt: the tasks in which the baseline loses nothing, so that mean shares are not defined.
     """
     every = [(t, s) for t in grid.averaged for s in settings]
-    losses_of_baseline = {(t, s): grid.loss(t, grid.baseline, s) for t, s in every}
-    unhurt = dict.fromkeys(t for (t, _), loss in losses_of_baseline.items() if loss.value <= 0)
+    unhurt = dict.fromkeys(t for t, s in every if grid.loss(t, grid.baseline, s).value <= 0)
     lost = mean_estimate([grid.loss(t, encoder, s) for t, s in every])
     values: dict[str, Any] = {
         "encoder": encoder,
@@ -252,15 +243,11 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
         "loss": describe_value(lost),
         "removed": None,
         "recovered": None,
-        "pooled": None,
     }
-    if encoder != grid.baseline:
-        lost_by_baseline = mean_estimate(list(losses_of_baseline.values()))
-        values["pooled"] = describe_value(_share_removed(lost, lost_by_baseline))
-        if not unhurt:
-            for name, measure in (("removed", grid.removed), ("recovered", grid.recovered)):
-                shares = [measure(t, encoder, s) for t, s in every]
-                values[name] = describe_value(mean_estimate(shares))
+    if encoder != grid.baseline and not unhurt:
+        for name, measure in (("removed", grid.removed), ("recovered", grid.recovered)):
+            shares = [measure(t, encoder, s) for t, s in every]
+            values[name] = describe_value(mean_estimate(shares))
     return values
 
 
@@ -272,40 +259,34 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     return {
         "encoder": encoder,
         "gain": describe_value(mean_estimate(list(gains.values()))),
-        "worst": {"task": worst, **describe_test(gains[worst])},
+        "worst": {"task": worst, **(describe_value(gains[worst]) or {})},
     }
 
 
 def against_cascade(grid: Grid) -> list[dict[str, Any]]:
-    """Measure the relative robustness of every DUAL beside the cascades of its own encoder and of
-    the baseline: in every condition, and averaged over the SNRs of one noise (`mean_over`, which
-    spares the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are
-    drawn together for both systems and all conditions.
+    """Measure the relative robustness of DUAL beside the cascades of the same encoder: in every
+    condition, and averaged over the SNRs of one noise, which spares the choice of an SNR.
+    difference: DUAL's minus the cascade's, in points. Questions are drawn together for both systems
+    and all conditions.
     """
-    duals, cascades = [], []
-    for task in grid.tasks:
-        name, metric = task
-        systems = [(task, e) for e in grid.encoders if metric == "ff1" and grid.has(task, e)]
-        if name.startswith("dual"):
-            duals += systems
-        elif name.startswith(CASCADE):
-            cascades += systems
     lines: list[dict[str, Any]] = []
-    for dual in duals:
-        for cascade in cascades:
-            if cascade[1] in (dual[1], grid.baseline):
-                lines += _compare_pair(grid, dual, cascade)
+    for encoder in grid.encoders:
+        tasks = [task for task in grid.tasks if task[1] == "ff1" and grid.has(task, encoder)]
+        duals = [task for task in tasks if task[0].startswith("dual")]
+        cascades = [task for task in tasks if task[0].startswith(CASCADE)]
+        for dual, cascade in product(duals, cascades):
+            lines += _compare_pair(grid, encoder, dual, cascade)
     return lines
 
 
-def _compare_pair(grid: Grid, dual: SystemOf, cascade: SystemOf) -> list[dict[str, Any]]:
+def _compare_pair(grid: Grid, encoder: str, dual: Task, cascade: Task) -> list[dict[str, Any]]:
     """Compare DUAL with a cascade in every noise: at every SNR, and in the mean over them."""
-    cells = {(of, s): grid.items[*of, s] for of in (dual, cascade) for s in grid.settings}
-    scores = resample_cells(cells, grid.seed, grid.resamples, grid.units[dual[0]])
+    cells = {(t, s): grid.items[t, encoder, s] for t in (dual, cascade) for s in grid.settings}
+    scores = resample_cells(cells, grid.seed, grid.resamples, grid.units[dual])
     kept = {}  # percent of a system's own clean FF1
-    for of, setting in cells:
-        both = scores[of, setting], scores[of, grid.clean]
-        kept[of, setting] = combine_estimates(lambda a, b: 100 * a / b, *both)
+    for task, setting in cells:
+        both = scores[task, setting], scores[task, grid.clean]
+        kept[task, setting] = combine_estimates(lambda a, b: 100 * a / b, *both)
     lines = []
     for name, of_noise in groupby(grid.settings[1:], key=lambda s: s.name):
         settings = list(of_noise)
@@ -317,16 +298,14 @@ def _compare_pair(grid: Grid, dual: SystemOf, cascade: SystemOf) -> list[dict[st
             second = mean_estimate([kept[cascade, s] for s in over])
             lines.append(
                 {
-                    "dual": dual[0][0],
-                    "dual_encoder": dual[1],
-                    "cascade": cascade[0][0],
-                    "cascade_encoder": cascade[1],
+                    "encoder": encoder,
+                    "dual": dual[0],
+                    "cascade": cascade[0],
                     "condition": name,
                     "snr_db": snr,
-                    "mean_over": [s.snr_db for s in over],
                     "dual_relative": describe_value(first),
                     "cascade_relative": describe_value(second),
-                    "difference": describe_test(combine_estimates(np.subtract, first, second)),
+                    "difference": describe_value(combine_estimates(np.subtract, first, second)),
                 }
             )
     return lines
@@ -414,13 +393,12 @@ def _loss_table(values: Mapping[str, Any]) -> Table:
     for a in values["averages"]:
         if a["encoder"] != values["baseline"]:
             place = a["group"], a["snr_db"]
-            intervals = [base[place], a["loss"], a["removed"], a["recovered"], a["pooled"]]
+            intervals = [base[place], a["loss"], a["removed"], a["recovered"]]
             texts = (interval_text(n, missing="-") for n in intervals)
             rows.append((a["encoder"], condition_name(*place), *texts))
     note = (
         "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
-        "speech; recovered: both against the baseline's clean speech; pooled: removed, of the "
-        f"losses in points added up. {values['drawn']}"
+        f"speech; recovered: both against the baseline's clean speech. {values['drawn']}"
     ).strip()
     unhurt = sorted({task for a in values["averages"] for task in a["unhurt"]})
     if unhurt:
@@ -428,7 +406,7 @@ def _loss_table(values: Mapping[str, Any]) -> Table:
             " Somewhere the baseline loses nothing, so that mean shares are not defined: "
             f"{', '.join(unhurt)}."
         )
-    losses = ("baseline loses", "it loses", "removed %", "recovered %", "pooled %")
+    losses = ("baseline loses", "it loses", "removed %", "recovered %")
     columns = ("encoder", "noise", *losses)
     return Table("Loss in noise, averaged over tasks (points)", columns, tuple(rows), note)
 
@@ -446,26 +424,16 @@ def _clean_table(values: Mapping[str, Any]) -> Table:
 
 
 def _cascade_table(values: Mapping[str, Any]) -> Table:
-    """Make a table: a line a pair in one noise, a column an SNR."""
-    lines = values["dual_against_cascade"]
-    pairs: dict[tuple[str, ...], dict[float | None, str]] = {}
-    for x in lines:
-        dual, cascade = (system_label(x[s], x[f"{s}_encoder"]) for s in ("dual", "cascade"))
-        text = "-"
-        if x["dual_relative"] and x["cascade_relative"]:
-            star = "*" * (x["difference"]["p_value"] < 1 - LEVEL)
-            kept = f"{x['dual_relative']['value']:.1f} - {x['cascade_relative']['value']:.1f}"
-            text = f"{kept} = {interval_text(x['difference'], '+')}{star}"
-        pairs.setdefault((dual, cascade, x["condition"]), {})[x["snr_db"]] = text
-    ratios = sorted({x["snr_db"] for x in lines if x["snr_db"] is not None}, reverse=True)
+    """Make a table: a line a pair in one condition."""
     rows = []
-    for place, by_snr in pairs.items():
-        rows.append((*place, *(by_snr.get(snr, "-") for snr in (*ratios, None))))
-    snrs = (f"{snr:g} dB" for snr in ratios)
-    columns = ("DUAL", "cascade", "noise", *snrs, "mean, or without SNR")
+    for x in values["dual_against_cascade"]:
+        where = condition_name(x["condition"], x["snr_db"])
+        texts = [interval_text(x[name]) for name in ("dual_relative", "cascade_relative")]
+        difference = interval_text(x["difference"], "+")
+        rows.append((x["encoder"], x["dual"], x["cascade"], where, *texts, difference))
     note = (
-        "FF1 in percent of the system's own FF1 in clean speech: DUAL's - the cascade's = "
-        "difference in points with its interval; the questions are drawn together. * p < 0.05, "
-        "not corrected."
+        "FF1 in percent of the system's own FF1 in clean speech, and the difference in points; the "
+        "questions are drawn together. A noise without an SNR is the mean over its SNRs."
     )
+    columns = ("encoder", "DUAL", "cascade", "noise", "DUAL keeps", "cascade keeps", "difference")
     return Table("What DUAL and the cascade keep of their clean FF1", columns, tuple(rows), note)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, hold_output
 from speechssl.augment import parse_condition
@@ -91,13 +89,10 @@ def import_predictions(o: Predictions) -> str:
     append_rows(o.out / "results.jsonl", results, any_card=True)
     lines = question_lines(scored, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
-    timed = sum(answer["start"] is not None for answer in answers.values())
-    worded = sum(answer["text"] is not None for answer in answers.values())
-    forms = f"of the answers {timed:,} have times and {worded:,} text"
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
     said = (
         f"{o.name}: {parts}; scores are over all {len(corpus.answerable):,} questions, of which "
-        f"all but the answered count 0; {forms}"
+        "all but the answered count 0"
     )
     return f"{said}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
 
@@ -153,25 +148,18 @@ def _parse_answer(value: Any) -> dict[str, Any]:
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:
-    """Say on stderr how many answers end after their recordings, and in which unit they would not.
-
-    Raises InputError where that is most of them: they are no seconds.
-    """
-    seconds = {q.id: corpus.passages[q.passage].seconds for q in corpus.questions}
+    """Raise InputError where most timed answers end after their recordings: they are no seconds."""
     ends = {}
-    for name, answer in answers.items():
-        if answer["end"] is not None and seconds[name] > 0:
-            ends[name] = answer["end"]
-    beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
-    if not beyond:
-        return
-    first = beyond[0]
-    unit = guess_unit((end, seconds[name]) for name, end in ends.items())
-    advice = f"the times look like {unit}: give seconds" if unit else "give seconds"
-    sentence = (
-        f"{file}: {len(beyond):,} of {len(ends):,} timed answers end after their passages (that of "
-        f"{first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s); {advice}"
-    )
+    for question in corpus.questions:
+        seconds = corpus.passages[question.passage].seconds
+        end = answers.get(question.id, {}).get("end")
+        if end is not None and seconds > 0:
+            ends[question.id] = end, seconds
+    beyond = [name for name, (end, seconds) in ends.items() if end > seconds + TOLERANCE]
     if 2 * len(beyond) > len(ends):
-        raise InputError(f"{sentence} from where the recording begins")
-    tqdm.write(sentence, file=sys.stderr)
+        unit = guess_unit(ends.values())
+        looks = f"the times look like {unit}: " if unit else ""
+        raise InputError(
+            f"{file}: {len(beyond):,} of {len(ends):,} answers with times end after their "
+            f"passages, such as that of {beyond[0]}; {looks}give seconds of the recording"
+        )

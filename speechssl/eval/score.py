@@ -50,8 +50,6 @@ METRICS = ("ff1", "aos", "em", "f1")
 
 # ---- what kind of answer a question has: by the rules in answer_types.yaml
 
-TYPES = ("date", "number", "person", "place", "reason", "manner", "clause", "proper noun", "other")
-
 
 @cache
 def _rules() -> dict[str, Any]:
@@ -60,7 +58,8 @@ def _rules() -> dict[str, Any]:
 
 
 def answer_type(question: str, answer: str, language: str) -> str:
-    """Return one of TYPES. Raises InputError for a language without text rules."""
+    """Return the kind of an answer, as answer_types.yaml names it. Raises InputError for a language
+    without text rules."""
     language = language_of(language)
     rules = _rules()[language]
     for kind, text in (("asked", question.lower()), ("form", answer.lower())):
@@ -307,24 +306,17 @@ def question_lines(
     scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without
     any.
     error: one of ERRORS, "" where neither times nor words can tell.
-    position: of the middle of the answer in its passage, 0 to 1, by time or else by the text.
     """
     questions = {q.id: q for q in corpus.questions}
     facts = _passage_facts(scored, corpus, transcripts)
     lines = []
     for score in scored:
         question = questions[score.id]
-        passage, answer = corpus.passages[question.passage], question.answers[0]
-        seconds, position = None, None
+        answer, seconds = question.answers[0], None
         if answer.start is not None and answer.end is not None:
             seconds = answer.end - answer.start
-            if passage.seconds > 0:
-                position = min(1.0, (answer.start + answer.end) / 2 / passage.seconds)
-        elif answer.char_start is not None:
-            position = (answer.char_start + len(answer.text) / 2) / len(passage.written)
         about = {
             "answer_seconds": seconds,
-            "position": position,
             "type": answer_type(question.written, answer.text, question.language),
         }
         scores = {metric: getattr(score, metric) for metric in metrics}
@@ -335,18 +327,10 @@ def question_lines(
 def choice_lines(
     scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> Rows:
-    """Make the lines of multiple choice: the scores, what there is to say of the right option (the
-    first), and the errors in the passage. transcripts: of the passages by id; none for a system
-    without any."""
-    questions = {q.id: q for q in corpus.choices}
+    """Make the lines of multiple choice: the scores, and the errors in the passage. transcripts: of
+    the passages by id; none for a system without any."""
     facts = _passage_facts(scored, corpus, transcripts)
-    lines = []
-    for score in scored:
-        question = questions[score.id]
-        right = question.options[question.correct[0]]
-        kind = answer_type(question.written, right, question.language)
-        lines.append(asdict(score) | facts[score.id] | {"type": kind})
-    return lines
+    return [asdict(score) | facts[score.id] for score in scored]
 
 
 def _passage_facts(

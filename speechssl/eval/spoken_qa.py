@@ -302,7 +302,7 @@ def name_models(folder: Path) -> str:
 
 def append_results(out: Path, rows: Sequence[Row]) -> None:
     """Add rows to `out`/results.jsonl; one model under two names is one row."""
-    append_rows(out / "results.jsonl", rows, any_card=True, by_content=True)
+    append_rows(out / "results.jsonl", rows, any_card=True)
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
@@ -322,8 +322,7 @@ def evaluate(
     InputError without questions."""
     task = SpokenQa(corpus)
     rounds = list_rounds(systems, corpus, conditions, setup.distorter)
-    if any(s.needs_audio for s in systems):
-        task.warn_of_gaps(systems)
+    task.check_times(systems)
     return evaluate_task(task, rounds, setup)
 
 
@@ -360,23 +359,16 @@ class SpokenQa(Task):
         scored, transcripts = score_questions(predictions, self.corpus), predictions["transcripts"]
         return scored, question_lines(scored, self.corpus, transcripts), transcripts
 
-    def warn_of_gaps(self, systems: Sequence[System]) -> None:
-        """Say on stderr that questions are only written, and that no answer has times. Raises
-        InputError for the latter where all systems need times."""
+    def check_times(self, systems: Sequence[System]) -> None:
+        """Raise InputError where all systems need times, and no answer has any."""
         corpus = self.corpus
-        if self.written:
-            print(
-                f"{len(self.written)} of the questions have no recording: cascades read what is "
-                "written, other systems cannot be asked",
-                file=sys.stderr,
-            )
-        if any(a.start is not None for q in corpus.answerable for a in q.answers):
-            return
-        untimed = "no answer has times, which FF1 and AOS need; `speechssl align` finds them"
+        timed = any(a.start is not None for q in corpus.answerable for a in q.answers)
         reading = [s for s in systems if isinstance(s, CascadeSystem) or not s.needs_audio]
-        if not reading and any(r.audio for r in self.records):
-            raise InputError(f"{corpus.root / corpus.split}: {untimed}")
-        print(untimed, file=sys.stderr)
+        if not (timed or reading) and any(r.audio for r in self.records):
+            raise InputError(
+                f"{corpus.root / corpus.split}: no answer has times, which FF1 and AOS need; "
+                "`speechssl align` finds them"
+            )
 
 
 def _listens(system: System) -> bool:

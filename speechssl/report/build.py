@@ -6,7 +6,7 @@ from __future__ import annotations
 import platform
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -54,19 +54,18 @@ from speechssl.report.listening import (
     tabulate_errors,
 )
 from speechssl.report.options import Report
-from speechssl.report.page import Section, text_grid, write_page
+from speechssl.report.page import Section, write_page
 from speechssl.report.robustness import robustness_section, split_grid
 from speechssl.report.scores import (
     SYSTEMS,
     arrange,
     assign_slots,
     condition_label,
-    decibels,
-    family_name,
     rank_name,
+    sort_rows,
 )
 from speechssl.report.spoken_qa import qa_section
-from speechssl.report.superb import arrange_superb, is_shown, is_superb, superb_section
+from speechssl.report.superb import superb_section
 from speechssl.report.superb_figures import Artefacts, read_artefacts
 from speechssl.results import (
     DEFAULT,
@@ -75,12 +74,13 @@ from speechssl.results import (
     describe_range,
     full_condition,
     order_conditions,
-    published_table,
+    published_tables,
     read_rows,
     seen_sentence,
     table_of,
 )
 from speechssl.signal import ACTIVE
+from speechssl.superb.tasks import ORDER
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of
 
@@ -94,16 +94,15 @@ POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
 class Results:
     """Everything that a page is made of.
 
-    predictions: lines of `list_predictions`. listening: which questions the examples are. tables:
-    others to be added. provenance: how it was made. synthetic: what a synthesiser spoke of the
-    data.
+    predictions: lines of `list_predictions`. grid: tables of a robustness grid; tables: others to
+    be added. provenance: how it was made. synthetic: what a synthesiser spoke of the data.
     """
 
     rows: Sequence[Row]
     artefacts: Artefacts = Artefacts()
     examples: Sequence[ListeningExample] = ()
-    listening: str = ""
     predictions: Sequence[Mapping[str, Any]] = ()
+    grid: Sequence[Table] = ()
     tables: Sequence[Table] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     synthetic: str = ""
@@ -111,53 +110,53 @@ class Results:
 
 def build_report(out: Path | str, results: Results) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is
-    left out. Raises InputError when there is nothing to show."""
-    rows, artefacts = results.rows, results.artefacts
-    if not (rows or artefacts or results.examples or results.tables):
-        raise InputError(
-            f"there is nothing to report in {out}; give at least one result, example or table"
-        )
-    superb = is_superb(rows, artefacts)
-    of_superb = [row for row in rows if superb and is_shown(row)]
-    grid, others = split_grid(row for row in rows if not (superb and is_shown(row)))
-    sections = superb_sections(of_superb, artefacts) if superb else []
+    left out."""
+    rows, artefacts = sort_rows(results.rows), results.artefacts
+    of_superb: list[Row] = []
+    if artefacts:
+        of_superb = [row for row in rows if row.task in ORDER]
+        rows = [row for row in rows if row.task not in ORDER]
+    grid, others = split_grid(rows)
     answering, *listening = qa_sections(others, results)
-    scores = arrange(grid, by="encoder")
-    noise = robustness_section(scores, assign_slots(scores.label), ROBUSTNESS)
-    further = Section("Further tables", grids=[text_grid(t) for t in results.tables])
-    sections += [answering, noise, further, *listening]
+    sections = superb_sections(of_superb, artefacts) if artefacts else []
+    sections += [
+        answering,
+        robustness_section(grid, ROBUSTNESS, results.grid),
+        Section("Further tables", tables=results.tables),
+        *listening,
+    ]
     title = TITLE
-    if superb and not others:
+    if artefacts and not others:
         title = SUPERB
     elif grid and not others:
         title = ROBUSTNESS
-    models = dict.fromkeys(row.encoder for row in rows if row.encoder)
+    models = dict.fromkeys(row.encoder for row in results.rows if row.encoder)
     facts = {"Models and encoders": ", ".join(models)} if models else {}
-    write_page(out, title, sections, {**results.provenance, **facts}, results.synthetic, rows)
+    write_page(
+        out, title, sections, {**results.provenance, **facts}, results.synthetic, results.rows
+    )
 
 
 def superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
     """Make the section of SUPERB, and one of its tasks in noise."""
     noisy, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
-    slots = assign_slots(arrange_superb(rows).label)
-    noise = robustness_section(arrange_superb(noisy), slots, "In noise, task by task")
+    noise = robustness_section(noisy, "In noise, task by task")
     return [superb_section(rows, artefacts), noise]
 
 
 def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
     """Make the sections of question answering: scores, questions to listen to, predictions."""
-    scores = arrange(rows)
     systems = [lane.system for example in results.examples for lane in example.lanes]
     systems += [line["system"] for line in results.predictions]
-    slots = assign_slots([*scores.label, *filter(None, systems)])
-    explorer, errors = None, None
+    labels = arrange(rows).label if rows else []
+    slots = assign_slots([*labels, *filter(None, systems)])
+    explorer, errors = None, []
     if results.predictions:
         explorer = make_explorer(results.predictions, slots)
         errors = tabulate_errors(explorer, results.synthetic)
-    grids = [text_grid(errors)] if errors else []
     return [
-        qa_section(scores, slots, results.synthetic, grids),
-        Section("Listen", examples=results.examples, listening=results.listening, slots=slots),
+        qa_section(rows, slots, results.synthetic, errors),
+        Section("Listen", examples=results.examples, slots=slots),
         Section("All predictions", explorer=explorer),
     ]
 
@@ -184,10 +183,13 @@ def write_report(o: Report) -> None:
     there or were made on other data.
     """
     rows = read_rows(o.out / "results.jsonl")
+    file = o.out / "degradation.json"
+    grid = list(map(table_of, read_json(file)["tables"])) if file.is_file() else []
     results = Results(
         rows,
         read_artefacts(o.out),
-        tables=read_tables(o),
+        grid=grid,
+        tables=read_tables(o.tables),
         provenance=describe_machine(),
         synthetic=seen_sentence((row.name, row.seen) for row in rows),
     )
@@ -209,10 +211,10 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
         "Manifest": hashed,
         "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
-    published = published_table([f"{card.get('corpus')} {split}"])
+    published = published_tables([f"{card.get('corpus')} {split}"])
     results = replace(
         results,
-        tables=[*results.tables, *([published] if published else [])],
+        tables=[*results.tables, *published],
         provenance={**facts, **results.provenance},
         synthetic=f"{synthetic_note(corpus)} {results.synthetic}".strip(),
     )
@@ -225,10 +227,10 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
                 f"{score.path} and its answers were not made on {corpus / split}; name the corpus "
                 "and split of `speechssl evaluate`"
             )
-    examples, listening = draw_examples(o, data, scored, results.rows)
+    examples = draw_examples(o, data, scored, results.rows)
     anchors = {(e.id, e.condition): f"example-{i}" for i, e in enumerate(examples, 1)}
     predictions = list_predictions(scored, data, anchors)
-    return replace(results, examples=examples, listening=listening, predictions=predictions)
+    return replace(results, examples=examples, predictions=predictions)
 
 
 def describe_questions(data: Corpus) -> str:
@@ -259,12 +261,10 @@ def describe_machine() -> dict[str, str]:
     }
 
 
-def read_tables(o: Report) -> list[Table]:
-    """Read the tables of the robustness grid in the folder, and those that are given. Raises
-    InputError for what is no table."""
-    grid = o.out / "degradation.json"
-    tables = list(map(table_of, read_json(grid)["tables"])) if grid.is_file() else []
-    for path in o.tables:
+def read_tables(paths: Iterable[Path]) -> list[Table]:
+    """Read tables that are given. Raises InputError for what is no table."""
+    tables = []
+    for path in paths:
         try:
             tables.append(table_of(read_json(path)))
         except (KeyError, TypeError, ValueError) as error:
@@ -297,12 +297,10 @@ def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
 
 def draw_examples(
     o: Report, data: Corpus, scored: Sequence[tuple[Scores, Answers]], rows: Sequence[Row]
-) -> tuple[list[ListeningExample], str]:
-    """Draw questions to listen to, as many in every condition, and return by which rule the
-    conditions were chosen. Raises InputError where there are no answers in a given condition."""
-    conditions, listening = choose_conditions(rows)
-    if o.conditions:
-        conditions, listening = [parse_condition(text) for text in o.conditions], ""
+) -> list[ListeningExample]:
+    """Draw questions to listen to, as many in every condition. Raises InputError where there are no
+    answers in a given condition."""
+    conditions = [parse_condition(text) for text in o.conditions] or choose_conditions(rows)
     by_condition: dict[Condition, list[tuple[Scores, Answers]]] = {}
     for condition in conditions:
         place = (condition.short, condition.snr_db)
@@ -317,15 +315,14 @@ def draw_examples(
     examples: list[ListeningExample] = []
     for (condition, found), size in zip(by_condition.items(), sizes, strict=True):
         examples += ExampleMaker(data, condition, found, extractor).draw(size, o.seed)
-    return examples, listening
+    return examples
 
 
-def choose_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
-    """Choose clean speech, and the noisiest condition in which something is still understood, as
-    far as they were evaluated; and return the rule, to be printed.
+def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
+    """Choose clean speech, and the noisiest condition in which the best FF1 is at least half of
+    that in clean speech; without clean speech the first condition.
 
-    That is where the best FF1 is at least half of the best in clean speech, or, where none is, the
-    quietest noise. Noise that cannot be made again from its name (recordings) is left out.
+    Noise that cannot be made again from its name (recordings) is left out.
     """
     best: dict[Condition, float] = {}
     for row in rows:
@@ -338,20 +335,10 @@ def choose_conditions(rows: Sequence[Row]) -> tuple[list[Condition], str]:
         if row.metric == "ff1":
             best[condition] = max(best.get(condition, 0.0), row.value)
     clean = parse_condition("clean")
-    noisy = sorted((c.snr_db, best[c], c) for c in best if c.snr_db is not None)
-    if clean not in best or not noisy:
-        return [clean] if clean in best else [*best, clean][:1], ""
-    usable = [c for _, ff1, c in noisy if ff1 >= best[clean] / 2]
-    chosen, why = noisy[-1][-1], "the quietest noise"
-    if usable:
-        chosen, why = (
-            usable[0],
-            "the noisiest in which the best FF1 is at least half of that in clean speech",
-        )
-    where = f"{family_name(chosen.short).lower()} at {decibels(chosen.snr_db or 0.0)}"
-    return [clean, chosen], (
-        f"Two groups of questions, drawn at random: in clean speech, and in {where}, {why}."
-    )
+    if clean not in best:
+        return [*best, clean][:1]
+    usable = [c for c in best if c.snr_db is not None and best[c] >= best[clean] / 2]
+    return [clean, *sorted(usable, key=lambda c: c.snr_db or 0.0)[:1]]
 
 
 def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtractor | None:

@@ -1,12 +1,13 @@
 """`speechssl compare`: from folders that `evaluate` wrote to compare.json, tables.md and a page.
 
-The page has the scores, where the lines cross, paired differences, and which answers are missed.
+The page has the scores, where the lines cross, and paired differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -14,14 +15,22 @@ from speechssl import __version__
 from speechssl.artifacts import hold_output, read_json, write_json, write_text
 from speechssl.eval.compare import (
     CLEAN,
+    WER,
     Compared,
+    PairedTest,
     compare,
     paired_tests,
     read_results,
     reads_reference,
 )
-from speechssl.eval.compilation import Compilation, as_json, compile_corpus, tables_of
-from speechssl.eval.crossings import Crossing, crossing_text, family_name, fit_falling
+from speechssl.eval.crossings import (
+    NEAR,
+    Crossing,
+    crossing_text,
+    crossings,
+    family_name,
+    fit_falling,
+)
 from speechssl.report.figures import (
     Drawing,
     add_legend,
@@ -31,16 +40,19 @@ from speechssl.report.figures import (
     save_svg,
 )
 from speechssl.report.options import Compare
-from speechssl.report.page import Section, text_grid, write_page
+from speechssl.report.page import Section, write_page
 from speechssl.results import (
     MUTED,
+    UNITS_FROM,
+    Table,
     condition_name,
     describe_range,
+    interval_text,
     markdown,
     metric_name,
-    published_table,
+    published_tables,
 )
-from speechssl.stats import Estimate
+from speechssl.stats import Estimate, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,10 +63,16 @@ CAPTION = (
     "answer. Lines are fitted and never rise. Dotted: where a line falls below the system without "
     "a transcript."
 )
-FEW = 15  # paired tests that the terminal shows
 NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean speech"}
-SPOKEN = ("ff1", "f1", "em", "aos")  # metrics of question answering, whose predictions are listed
 APART = 8.0  # points of WER between conditions that are both named
+
+
+class Compilation(NamedTuple):
+    """A compilation has all results of one corpus."""
+
+    compared: Compared
+    tests: Sequence[PairedTest]
+    crossings: Sequence[Crossing]
 
 
 def compare_systems(o: Compare) -> dict[str, Any]:
@@ -66,19 +84,18 @@ def compare_systems(o: Compare) -> dict[str, Any]:
 
 
 def run_comparison(o: Compare) -> str:
-    """Compare, write everything into `o.out`, and return the tables of scores and crossings, and
-    those of few paired tests.
+    """Compare, write everything into `o.out`, and return the tables.
 
     Raises InputError as `read_results`, `compare` and `paired_tests` do.
     """
     pairs = [(first, second) for first, second in (text.split(",") for text in o.pairs)]
     compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
     tests = paired_tests(compared, pairs)
-    corpora = [compile_corpus(c, t) for c, t in zip(compared, tests, strict=True)]
-    tables = {c.compared.corpus: tables_of(c) for c in corpora}
-    every = [table for of_corpus in tables.values() for table in of_corpus]
-    published = published_table(list(tables))
-    further, version = [published] if published else [], f"speechssl {__version__}"
+    corpora = []
+    for c, its_tests in zip(compared, tests, strict=True):
+        corpora.append(Compilation(c, its_tests, crossings(c)))
+    tables = [table for c in corpora for table in tables_of(c)]
+    published, version = published_tables([c.corpus for c in compared]), f"speechssl {__version__}"
     settings = {
         "results": [str(r) for r in o.results],
         "seed": o.seed,
@@ -86,20 +103,166 @@ def run_comparison(o: Compare) -> str:
         "made_by": version,
     }
     write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in corpora]})
-    write_text(o.out / "tables.md", markdown([*every, *further]))
+    write_text(o.out / "tables.md", markdown([*tables, *published]))
     details = {"Results": ", ".join(map(str, o.results)), "Made by": version}
     details |= {f"Corpus {c.corpus}": describe_corpus(c) for c in compared}
     sections = [corpus_section(c) for c in corpora]
-    sections.append(Section("Further tables", grids=[text_grid(t) for t in further]))
+    sections.append(Section("Further tables", tables=published))
     synthetic = " ".join(dict.fromkeys(c.synthetic for c in compared if c.synthetic))
     write_page(o.out / "compare.html", TITLE, sections, details, synthetic)
-    few = [t for t in every if ": paired differences" in t.title and len(t.rows) <= FEW]
-    crossing = [t for t in every if t.title.endswith("where the lines cross")]
-    printed = markdown([*(of_corpus[0] for of_corpus in tables.values()), *few, *crossing])
-    return (
-        f"{printed}\n{o.out / 'compare.html'}: open it in a browser; {o.out / 'tables.md'} "
-        "has every table"
+    return f"{markdown(tables)}\n{o.out / 'compare.html'}: open it in a browser"
+
+
+# ---- tables
+
+
+def tables_of(compilation: Compilation) -> list[Table]:
+    """Make the tables: scores, word errors, paired differences, crossings; none without rows."""
+    compared = compilation.compared
+    tables = [
+        score_table(compared, compared.metric),
+        score_table(compared, WER),
+        paired_table(compilation),
+        crossing_table(compilation),
+    ]
+    about = " ".join(filter(None, [compared.synthetic, compared.seen]))
+    return [
+        replace(t, title=f"{compared.corpus}: {t.title}", note=f"{t.note} {about}".strip())
+        for t in tables
+        if t.rows
+    ]
+
+
+def score_table(compared: Compared, metric: str) -> Table:
+    """Make a table: a line a system, a column a condition. metric: that of the comparison, or
+    WER."""
+    found = [key for key in compared.estimates if key[2] == metric]
+    systems = [s for s in compared.systems if s in {system for system, _, _ in found}]
+    conditions = [c for c in compared.conditions if c in {where for _, where, _ in found}]
+    rows = []
+    for system in systems:
+        row = [system]
+        for condition in conditions:
+            estimate = compared.get(system, condition, metric)
+            row.append(interval_text(estimate.interval.percent if estimate else None))
+        rows.append(tuple(row))
+    n = next(iter(compared.estimates.values())).n
+    items, name, aside = f"{n} questions", metric_name(metric), ""
+    if metric == WER:
+        items, name = f"the passages of {n} questions", compared.errors
+    elif compared.aside:
+        aside = f" Left out, for they have none: {', '.join(compared.aside)}."
+    note = f"Percent with 95 % intervals, which draw {_drawn(compared, metric)}; {items}.{aside}"
+    return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
+
+
+def paired_table(compilation: Compilation) -> Table:
+    """Make a table: a line a test."""
+    tests, drawn = compilation.tests, _drawn(compilation.compared)
+    rows = []
+    for test in tests:
+        difference = interval_text(test.difference.interval, "+")
+        p_values = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
+        rows.append(
+            (test.first, test.second, condition_name(*test.condition), difference, *p_values)
+        )
+    note = (
+        "Points of the first over the second on the same questions, with 95 % intervals; paired "
+        f"bootstrap that draws {drawn}; p by changing their signs, two-sided; p (Holm) is adjusted "
+        "over all tests of this comparison."
     )
+    if tests:  # so few groups may be drawn that nothing could be significant
+        family, least = tests[0].family, 2.0 ** (1 - tests[0].difference.groups)
+        if family * least > 0.05:
+            after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests"
+            note += f" With {drawn} no p can be below {least:.2g}{after if family > 1 else ''}."
+    columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
+    title = f"paired differences, {metric_name(compilation.compared.metric)}"
+    return Table(title, columns, tuple(rows), note)
+
+
+def crossing_table(compilation: Compilation) -> Table:
+    """Make a table: a line a family of points."""
+    errors, rows = compilation.compared.errors, []
+    for x in compilation.crossings:
+        measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
+        rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x)))
+    note = (
+        f"The {errors} at which the cascade falls to the system without a transcript, on a "
+        "fitted curve that never rises, with the middle 95 % of the resamples; given where points "
+        f"were measured within {100 * NEAR:.0f} points of {errors} on both sides. Who is ahead is "
+        f"told from the points. Without a transcript: of what is asked about; {UNITS_FROM}."
+    )
+    varied = (f"{errors} is varied by", "points", f"{errors} measured")
+    columns = ("without a transcript", *varied, "they cross at")
+    return Table("where the lines cross", columns, tuple(rows), note)
+
+
+def _drawn(compared: Compared, metric: str = "") -> str:
+    """ "8 voices × askers": what the intervals of a metric draw."""
+    for (_, _, name), estimate in compared.estimates.items():
+        if name == (metric or compared.metric):
+            return describe_range([estimate.groups], estimate.unit)
+    return ""
+
+
+# ---- compare.json
+
+
+def as_json(compilation: Compilation) -> dict[str, Any]:
+    """Return JSON. Numbers are fractions, not percent; differences in points. low and high are null
+    where too few voices or passages are drawn."""
+    compared = compilation.compared
+    cells = []
+    for (system, condition, metric), estimate in compared.estimates.items():
+        cell = {"system": system, "condition": condition_name(*condition), "metric": metric}
+        cells.append(cell | _plain(estimate.interval))
+    facts = ("corpus", "split", "data", "synthetic", "languages")
+    return {name: compared.card.get(name) for name in facts} | {
+        "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
+        "metric": compared.metric,
+        "error_rate": compared.errors,
+        "drawn": compared.drawn.text,
+        "cells": cells,
+        "tests": list(map(_test_as_json, compilation.tests)),
+        "crossings": list(map(_crossing_as_json, compilation.crossings)),
+    }
+
+
+def _test_as_json(test: PairedTest) -> dict[str, Any]:
+    return {
+        "first": test.first,
+        "second": test.second,
+        "condition": condition_name(*test.condition),
+        **_plain(test.difference.interval),
+        "p_value": test.difference.p_value,
+        "p_holm": test.p_holm,
+    }
+
+
+def _crossing_as_json(x: Crossing) -> dict[str, Any]:
+    points = []
+    for p in x.points:
+        rates = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
+        points.append({"system": p.system, "condition": condition_name(*p.condition)} | rates)
+    return {
+        "textless": x.textless,
+        "family": x.family,
+        "at": x.at,
+        "low": None if x.share is None else x.low,
+        "high": None if x.share is None else x.high,
+        "share": x.share,
+        "between": x.between,
+        "text": crossing_text(x),
+        "wer_measured": [x.low_wer, x.high_wer],
+        "points": points,
+    }
+
+
+def _plain(interval: Interval) -> dict[str, Any]:
+    values: Mapping[str, Any] = asdict(interval)
+    low, high = interval.ends
+    return {k: x for k, x in values.items() if k != "estimated"} | {"low": low, "high": high}
 
 
 def describe_corpus(c: Compared) -> str:
@@ -120,8 +283,7 @@ def corpus_section(c: Compilation) -> Section:
     for textless in compared.textless:
         crossings = [x for x in c.crossings if x.textless == textless and x.family != "all"]
         drawings.append(draw_crossings(compared, textless, crossings))
-    grids = [text_grid(table) for table in tables_of(c)]
-    return Section(compared.corpus, summarise(c), grids, drawings, leading=1)
+    return Section(compared.corpus, summarise(c), tables_of(c), drawings, leading=1)
 
 
 def summarise(c: Compilation) -> str:

@@ -235,20 +235,20 @@ def make_explorer(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -
     }
 
 
-def tabulate_errors(explorer: Mapping[str, Any], note: str = "") -> Table | None:
-    """Say how the answers of a system err in a condition, in percent of its questions; None where
-    no score says so."""
+def tabulate_errors(explorer: Mapping[str, Any], note: str = "") -> list[Table]:
+    """Make a table of how the answers of a system err in a condition, in percent of its questions;
+    none where no score says so."""
     frame = pd.DataFrame(explorer["rows"], columns=explorer["fields"])
     frame = frame[frame.error != ""]
     if frame.empty:
-        return None
+        return []
     lines = []
     for place, errors in frame.groupby(["condition", "system"], sort=False).error:
         shares = 100 * errors.value_counts(normalize=True).reindex(ERRORS, fill_value=0.0)
         lines.append((*place, len(errors), *shares.round().astype(int)))
     columns = ("condition", "system", "n", *ERRORS)
     notes = f"Percent of the questions. {KINDS} {note}".strip()
-    return Table("How answers err", columns, tuple(lines), notes)
+    return [Table("How answers err", columns, tuple(lines), notes)]
 
 
 def _round(value: float | None, times: int = 1) -> float | None:

@@ -47,8 +47,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """compare systems: paired tests, F1 against WER and where systems cross, which answers are
-    missed
+    """compare systems: paired tests, F1 against WER and where systems cross
 
     Reads folders that `evaluate` wrote, and pairs results on the same questions. Where several have
     one system, its models or else the folder stand beside it: "dual (exp/models)". Without --pairs

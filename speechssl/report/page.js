@@ -11,16 +11,13 @@ const make = (parent, name, attributes = {}, text = "") => {
 
 // Lines of a table as texts. A cell with an interval has it in a second line, or below as `small`.
 const linesOf = (table) => {
-  const rows = [...table.tHead.rows], names = rows.at(-1);
-  const above = rows.length > 1 ? [...rows[0].cells].flatMap((cell) => Array(cell.colSpan).fill(cell.textContent.trim())) : [];
   const lines = [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => {
     const [text, small = ""] = cell.textContent.trim().split("\n");
-    return { text: text === "–" ? "" : text, small, best: cell.classList.contains("best") };
+    return { text: text === "–" ? "" : text, small };
   }));
-  const heads = [...names.cells].map((cell, i) => {
-    const name = cell.textContent.trim().replace("\n", " "), group = above[i] || "";
+  const heads = [...table.tHead.rows[0].cells].map((cell, i) => {
     const number = lines.every((line) => /^[-−+]?[\d.,]*( %)?$/.test(line[i].text));
-    return { group: name ? group : "", name: name || group, number };
+    return { name: cell.textContent.trim(), number };
   });
   return { heads, lines };
 };
@@ -28,11 +25,10 @@ const linesOf = (table) => {
 const csvOf = ({ heads, lines }) => {
   const quoted = (text) => (/[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text);
   const plain = (text) => text.replaceAll("\u00a0", " ").replaceAll("−", "-");
-  const name = ({ group, name }) => plain([group, name].filter(Boolean).join(" "));
   const interval = (i) => lines.some((line) => /^\[.*, .*\]$/.test(line[i].small));
-  const below = heads.map((h, i) => h.below || (interval(i) ? [`${name(h)} low`, `${name(h)} high`] : []));
+  const below = heads.map((h, i) => h.below || (interval(i) ? [`${plain(h.name)} low`, `${plain(h.name)} high`] : []));
   const numeric = (text) => plain(text).replace(/^(\d{1,3}(,\d{3})+)$/, (digits) => digits.replaceAll(",", ""));
-  const head = heads.flatMap((h, i) => [name(h), ...below[i]]);
+  const head = heads.flatMap((h, i) => [plain(h.name), ...below[i]]);
   const body = lines.map((line) => line.flatMap(({ text, small }, i) => {
     if (!below[i].length) return [numeric(text) + (small ? " " + plain(small) : "")];
     const found = below[i].length > 1 ? plain(small).replace(/ s$|[[\]]/g, "").split(/–|, /) : [small];
@@ -44,17 +40,8 @@ const csvOf = ({ heads, lines }) => {
 const latexOf = ({ heads, lines }) => {
   const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "−": "$-$", "–": "--", "×": "$\\times$", "↑": "$\\uparrow$", "↓": "$\\downarrow$", "\u00a0": "~" };
   const tex = (text) => text.replace(/[\\~^−–×↑↓\u00a0]|[&%$#_{}]/g, (c) => special[c] || "\\" + c);
-  const cell = ({ text, small, best }) => {
-    const value = text ? tex(text) : "--";
-    return (best ? `\\textbf{${value}}` : value) + (small ? ` {\\scriptsize ${tex(small)}}` : "");
-  };
+  const cell = ({ text, small }) => (text ? tex(text) : "--") + (small ? ` {\\scriptsize ${tex(small)}}` : "");
   const out = ["% \\usepackage{booktabs}", `\\begin{tabular}{${heads.map((h) => (h.number ? "r" : "l")).join("")}}`, "\\toprule"];
-  if (heads.some((h) => h.group)) {
-    const spans = [];
-    heads.forEach((h, i) => (i && h.group && h.group === heads[i - 1].group ? spans.at(-1).width++ : spans.push({ name: h.group, first: i + 1, width: 1 })));
-    out.push(spans.map((s) => (s.name ? `\\multicolumn{${s.width}}{c}{${tex(s.name)}}` : "")).join(" & ") + " \\\\");
-    out.push(spans.filter((s) => s.name).map((s) => `\\cmidrule(lr){${s.first}-${s.first + s.width - 1}}`).join(" "));
-  }
   out.push(heads.map((h) => tex(h.name)).join(" & ") + " \\\\", "\\midrule");
   lines.forEach((line) => out.push(line.map(cell).join(" & ") + " \\\\"));
   return [...out, "\\bottomrule", "\\end{tabular}", ""].join("\n");
@@ -173,8 +160,8 @@ document.querySelectorAll(".predictions").forEach((section) => {
   };
 
   table.allLines = () => ({
-    heads: columns.map((column) => ({ group: "", name: column.name, number: Boolean(column.numeric), below: column.below })),
-    lines: shown.map((row) => columns.map((column) => ({ text: column.text(row), small: (column.small && column.small(row)) || "", best: false }))),
+    heads: columns.map((column) => ({ name: column.name, number: Boolean(column.numeric), below: column.below })),
+    lines: shown.map((row) => columns.map((column) => ({ text: column.text(row), small: (column.small && column.small(row)) || "" }))),
   });
   more.addEventListener("click", () => { const from = count; count += STEP; draw(from); });
   form.addEventListener("input", update);

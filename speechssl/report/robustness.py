@@ -1,26 +1,26 @@
-"""Make the sections of a robustness grid on a page: what noise costs, tables, a heat map of
-encoders and conditions, and curves; a panel a task and metric."""
+"""Make the section of a robustness grid on a page: a heat map of encoders and conditions, and
+curves; a panel a task and metric."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from speechssl.report.figures import Drawing, draw_over_snr, new_axes, save_svg, shade, shorten
-from speechssl.report.page import Section, pivot_scores
+from speechssl.report.page import Section
 from speechssl.report.scores import (
     SYSTEMS,
+    arrange,
+    assign_slots,
     condition_label,
     conditions_of,
-    describe_scores,
     print_value,
 )
-from speechssl.results import LOWER_IS_BETTER, Row, interval_note, metric_name, unit
+from speechssl.results import LOWER_IS_BETTER, Row, Table, interval_note, metric_name, unit
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
-AT = 5.0  # dB, the SNR that the summary speaks of
 LEAST = {"%": 10.0, "dB": 4.0, "": 1.0}  # the colour scale reaches at least to this loss
 LOSSES = {  # a decibel is no point
     "%": "What noise costs, task by task",
@@ -50,24 +50,16 @@ def add_losses(scores: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(loss=signs * (joined.value - joined.clean))
 
 
-def robustness_section(
-    scores: pd.DataFrame,
-    slots: Mapping[str, int],
-    title: str,
-) -> Section:
-    """Make the section. scores: arranged by encoder."""
-    if not len(scores):
-        return Section(title)
-    scores = add_losses(scores)
+def robustness_section(rows: Sequence[Row], title: str, tables: Sequence[Table] = ()) -> Section:
+    """Make the section. tables: of the grid, the first before the figures."""
+    if not rows:
+        return Section(title, tables=tables)
+    scores = add_losses(arrange(rows, by="encoder"))
+    slots = assign_slots(scores.label)
     panels = {
         f"{SYSTEMS.get(task, task)}, {metric_name(metric)}": panel
         for (task, metric), panel in scores.groupby(["system", "metric"], sort=False)
     }
-    grids = []
-    for name, panel in panels.items():
-        ordered = panel.sort_values("place", kind="stable")
-        note, columns = describe_scores(panel), ["family", "level"]
-        grids.append(pivot_scores(name, ordered, columns, "Encoder", note, True))
     bars = interval_note("Error bars", zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
     for scale, what in LOSSES.items():
@@ -75,16 +67,7 @@ def robustness_section(
         drawings.append(draw_losses(what, of_scale, scale))
     title_over = "Scores against the signal-to-noise ratio (SNR)"
     drawings.append(draw_over_snr(title_over, bars, panels, slots))
-    return Section(title, "", grids, drawings, leading=1)
-
-
-def choose_nearest(noisy: pd.DataFrame) -> pd.DataFrame:
-    """Choose the scores at the SNR nearest to AT (of two as near, the quieter noise); all where
-    none has an SNR."""
-    ratios = noisy.snr_db.dropna().unique()
-    if not len(ratios):
-        return noisy
-    return noisy[noisy.snr_db == min(ratios, key=lambda snr: (abs(snr - AT), -snr))]
+    return Section(title, "", tables, drawings, leading=1)
 
 
 def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], scale: str) -> Drawing | None:
@@ -100,9 +83,10 @@ def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], scale: str) -> D
     with new_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
         for ax, (name, panel) in zip(axes[:, 0], panels.items(), strict=True):
             places = zip(panel.condition, panel.snr_db, strict=True)
+            values = zip(panel.metric, panel.value, strict=True)
             panel = panel.assign(
                 where=[condition_label(*place) for place in places],
-                number=panel.text.str.partition("\n")[0],
+                number=[print_value(*value) for value in values],
             )
             pivot = panel.pivot(index="label", columns="where", values=["loss", "number"])
             pivot = pivot.loc[panel.label.unique()]

@@ -38,15 +38,13 @@ def test_errors_of_the_passage_are_counted_as_the_word_error_rate_does(tmp_path)
     assert (line["passage_errors"], line["passage_words"]) == (12, 12)
 
 
-def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
+def test_what_is_not_known_is_none(tmp_path):
     (silent,) = question_lines([scored()], corpus(tmp_path, [question("dogs")]), {})
-    names = ("passage_errors", "passage_words", "position", "answer_seconds")
+    names = ("passage_errors", "passage_words", "answer_seconds")
     assert {silent[name] for name in names} == {None}
-    (written,) = question_lines([scored()], corpus(tmp_path, [question("red", char_start=2)]), {})
-    assert written["position"] == 3.5 / len(TEXT)
     timed = question("two cats", start=4.0, end=6.0)
     (line,) = question_lines([scored()], corpus(tmp_path, [timed], seconds=20.0), {})
-    assert [line[name] for name in ("answer_seconds", "position", "type")] == [2, 0.25, "person"]
+    assert [line[name] for name in ("answer_seconds", "type")] == [2, "person"]
 
 
 # ---- kinds of answers, by rule: question words in English and Chinese, then the form of the answer

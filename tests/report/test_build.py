@@ -79,7 +79,7 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
         ("q0", "cascade-x"),
         ("q1", "dual"),
     ]
-    table = tabulate_errors(data)
+    (table,) = tabulate_errors(data)
     assert table.columns == ("condition", "system", "n", *ERRORS)
     assert table.rows == (
         ("Clean", "dual", 3, 33, 33, 0, 0, 33, 0),
@@ -121,27 +121,19 @@ CLEAN = ("clean", None)
 
 
 @pytest.mark.parametrize(
-    ("scores", "chosen", "why"),
+    ("scores", "chosen"),
     [
         (
             # the recording of the kitchen is not there
             {CLEAN: 60.0, ("pink", 20.0): 58.0, ("pink", 5.0): 31.0, ("kitchen.wav", 0.0): 50.0},
             ["clean", "pink@5"],
-            "pink noise at 5\u00a0dB, the noisiest",
         ),
-        (
-            {CLEAN: 60.0, ("pink", 20.0): 20.0, ("pink", 5.0): 10.0},
-            ["clean", "pink@20"],
-            "the quietest noise",
-        ),
-        ({CLEAN: 60.0}, ["clean"], ""),
-        ({("reverb", None): 60.0}, ["reverb@0.5"], ""),
+        ({CLEAN: 60.0, ("pink", 20.0): 20.0}, ["clean"]),
+        ({("reverb", None): 60.0}, ["reverb@0.5"]),
     ],
 )
-def test_the_second_group_of_examples_is_the_noisiest_that_is_still_understood(scores, chosen, why):
-    conditions, text = choose_conditions(rows(scores))
-    assert [c.text for c in conditions] == chosen
-    assert why in text
+def test_the_second_group_of_examples_is_the_noisiest_that_is_still_understood(scores, chosen):
+    assert [c.text for c in choose_conditions(rows(scores))] == chosen
 
 
 @pytest.mark.slow
