@@ -36,13 +36,12 @@ KEPT = 2**28
 class Engine(Protocol):
     """An engine computes layers of one utterance, by itself."""
 
-    @property
-    def place(self) -> str:
-        """Say where it computes: cpu, cuda, or openvino."""
+    place: str = "cpu"  # where it computes: cpu, cuda, or openvino
 
     def statistics(self, wave: torch.Tensor) -> Any:
         """Return what must be known of the whole utterance, (N,) float32, before a piece of it is
-        encoded."""
+        encoded; None where a piece is encoded as if it were the utterance."""
+        return None
 
     def states(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]

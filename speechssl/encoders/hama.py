@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.checkpoints import dequantise
-from speechssl.encoders.encoder import Chunking, SpeechEncoder
+from speechssl.encoders.encoder import Chunking, Engine, SpeechEncoder
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
 
@@ -279,16 +279,13 @@ class Conformer(nn.Module):
         return torch.where(writes.any(1, keepdim=True), best.gather(1, place), 0)
 
 
-class HamaEngine:
+class HamaEngine(Engine):
     """Give the layers of one utterance at a time."""
 
     def __init__(self, model: Conformer, device: str) -> None:
         self.device = torch.device(device)
         self.place = self.device.type
         self.model = model.to(device)
-
-    def statistics(self, wave: torch.Tensor) -> None:
-        """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
     def states(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -25,7 +25,6 @@ from speechssl.encoders.checkpoints import (
     BUNDLE,
     MASK,
     NO_MASK,
-    Architecture,
     is_extra,
     list_first,
     read_weights,
@@ -50,9 +49,6 @@ from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.timing import FrameGrid
-
-if TYPE_CHECKING:  # transformers takes seconds to import, and what ships is read without it
-    from transformers import HubertConfig
 
 ONE_FILE = "1000GB"  # of weights, as `max_shard_size` of transformers, which divides larger ones
 WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is a window
@@ -87,7 +83,7 @@ def load_encoder(
                                 wav2vec 2.0, WavLM or data2vec-audio, whatever head it has, and
                                 Whisper, whose encoder is taken
       a Hugging Face hub id     facebook/hubert-base-ls960, in $SPEECHSSL_MODELS first
-      a torchaudio bundle       torchaudio:HUBERT_BASE, any of torchaudio.pipelines that encodes
+      a torchaudio bundle       torchaudio:HUBERT_BASE, any HuBERT or wav2vec 2.0 of its pipelines
       a torchaudio state dict   .pt or .pth of wav2vec2_model, HuBERTPretrainModel or a bundle
       a fairseq checkpoint      .pt of HuBERT or wav2vec 2.0, pre-trained or fine-tuned
       an s3prl upstream         s3prl:NAME or s3prl:NAME@PATH (needs speechssl[s3prl])
@@ -233,21 +229,15 @@ class Checkpoint:
     guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
 
 
-def load_checkpoint(
-    name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False
-) -> Checkpoint:
-    """Load the model itself, to train it further. overrides: what is known of a file that does not
-    say it; wins over what it says. weights_alone: for our forward pass the modules of `modules_of`
-    will do.
-
-    Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
-    says all itself.
+def load_checkpoint(name: str | Path, weights_alone: bool = False) -> Checkpoint:
+    """Load the model itself, to train it further. weights_alone: for our forward pass the modules
+    of `modules_of` will do. Raises InputError as `load_encoder` does.
     """
     name = models_encoder(name)
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)
-        model, normalise, guesses = translate(weights, overrides)
+        model, normalise, guesses = translate(weights)
         loaded = Checkpoint(
             name=weights.name,
             model=model,
@@ -256,11 +246,6 @@ def load_checkpoint(
             kind=weights.kind,
             left_out=tuple(weights.left_out),
             guesses=tuple(guesses),
-        )
-    elif overrides != Architecture():
-        raise InputError(
-            f"{name} is a Hugging Face model, whose config.json states strides, heads and "
-            "norms; leave these options out"
         )
     else:
         local = SHIPPED / str(name) if shipped else Path(name)
@@ -271,11 +256,6 @@ def load_checkpoint(
         tqdm.write(f"{loaded.name}: {note}", file=sys.stderr)
     if loaded.guesses:
         note = f"does not state all settings; assumed: {', '.join(loaded.guesses)}"
-        if any(guess.endswith("normalised") for guess in loaded.guesses):
-            note += (
-                '; if its authors say otherwise, state "do_normalize" in a '
-                "preprocessor_config.json beside it (`speechssl convert --to huggingface`)"
-            )
         tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
 
@@ -475,30 +455,3 @@ def file_hashes(folder: Path) -> dict[str, str]:
     for pattern in ("*.safetensors", "*config.json", "tokenizer*.json"):
         paths.update(folder.glob(pattern))
     return {path.name: hash_files([path]) for path in sorted(paths)}
-
-
-def small_config() -> HubertConfig:
-    """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256,
-    4.7 M parameters. No dropout: it is slow on CPUs."""
-    from transformers import HubertConfig
-
-    return HubertConfig(
-        hidden_size=256,
-        num_hidden_layers=5,
-        num_attention_heads=4,
-        intermediate_size=1024,
-        conv_dim=(64, 128, 128, 256),
-        conv_kernel=SMALL_KERNELS,
-        conv_stride=SMALL_STRIDES,
-        num_feat_extract_layers=4,
-        # no statistics over the utterance: padding and chunking leave the features alone
-        feat_extract_norm="layer",
-        num_conv_pos_embeddings=64,
-        num_conv_pos_embedding_groups=16,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        feat_proj_dropout=0.0,
-        layerdrop=0.0,
-        vocab_size=32,
-    )

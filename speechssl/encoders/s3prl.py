@@ -51,7 +51,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
-from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.encoder import Engine, SpeechEncoder
 from speechssl.encoders.load import hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
@@ -101,12 +101,11 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
 
 
 @dataclass(frozen=True)
-class UpstreamEngine:
+class UpstreamEngine(Engine):
     """Run an upstream on one utterance at a time."""
 
     upstream: nn.Module
     grid: FrameGrid
-    place: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> torch.Tensor:
         """Return the utterance itself, with the samples at its end that give no frame: what
