@@ -123,10 +123,7 @@ def fitted(kind=MiniBatchKMeans, dtype=np.float32, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        *(
-            {"compress": kind}
-            for kind in (0, 3, ("zlib", 9), ("gzip", 3))
-        ),
+        *({"compress": kind} for kind in (0, 3, ("zlib", 9), ("gzip", 3))),
         *({"protocol": number} for number in range(6)),
     ],
 )
