@@ -360,15 +360,11 @@ def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
         return False, []  # its log-mel has its own scale
     # a processor of transformers 5 keeps it in the second
     names = ("preprocessor_config.json", "processor_config.json")
-    files = [folder / name for name in names if (folder / name).is_file()]
-    if not files:
+    if not any((folder / name).is_file() for name in names):
         # data2vec has no other norm
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         return normalise, [f"input {'' if normalise else 'not '}normalised"]
-    try:
-        extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read {files[0]} ({first_line(error)}); correct it") from error
+    extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
     if extractor.sampling_rate != SAMPLE_RATE:
         raise InputError(
             f"{folder} expects audio at {extractor.sampling_rate} Hz; give an "

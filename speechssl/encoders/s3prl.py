@@ -317,11 +317,6 @@ def register() -> None:
 def main(arguments: Sequence[str]) -> None:
     """Run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with its arguments, the
     upstream registered."""
-    if not arguments:
-        raise InputError(
-            "give a program of s3prl and its arguments, e.g. s3prl.run_downstream "
-            "-m train -u speechssl -k FOLDER ..."
-        )
     register()
     stand_in_for_programs()
     sys.argv = list(arguments)

@@ -512,7 +512,5 @@ class Phones:
     )
 
     def __post_init__(self) -> None:
-        if self.distortion.distort is None:
-            raise InputError("without a distortion there is nothing to learn; leave out --distort")
         if self.training.bf16:
             raise InputError("hama is trained in fp32 only; leave out --precision")

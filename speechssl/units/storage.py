@@ -123,11 +123,10 @@ def units_card(folder: Path) -> dict[str, Any]:
     """Read the card of a finished unit corpus. Raises InputError where there is none."""
     path = folder / CARD
     if not path.is_file():
-        others = sorted(other.parent.name for other in folder.parent.glob(f"*/{CARD}"))
-        remedy = "run `speechssl units extract`"
-        if others:
-            remedy = f"{folder.parent} has those of {', '.join(others)}: give --split, or {remedy}"
-        raise InputError(f"{folder} has no finished units (no {CARD}); {remedy}")
+        raise InputError(
+            f"{folder} has no finished units (no {CARD}); run `speechssl units extract`, or give "
+            "the --split"
+        )
     card: dict[str, Any] = read_json(path)
     return card
 

@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from sklearn.cluster import DBSCAN, KMeans, MiniBatchKMeans
+from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from speechssl.encoders.unpickle import Inert, plain, read_centroids, read_pt
 
@@ -168,23 +168,3 @@ def test_hand_made_pickles_are_refused_in_one_sentence(tmp_path, monkeypatch, co
     (tmp_path / "km.bin").write_bytes(content)
     refused(r"^.*km\.bin [^\n]*$", read_centroids, tmp_path / "km.bin")
     assert not (tmp_path / "boom").exists()
-
-
-def with_centres(centres):
-    model = fitted()
-    model.cluster_centers_ = centres
-    return model
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (KMeans(3), "KeyError: 'cluster_centers_'"),
-        (DBSCAN(), "it holds DBSCAN, not a KMeans"),
-        (with_centres(np.full((3, 2), np.nan)), "its cluster_centers_ are not finite"),
-        (with_centres(np.zeros(4)), "its cluster_centers_ are not finite"),
-    ],
-)
-def test_what_is_no_codebook_is_named(tmp_path, value, message):
-    joblib.dump(value, tmp_path / "km.bin")
-    refused(message, read_centroids, tmp_path / "km.bin")

@@ -113,32 +113,6 @@ def test_architectures_are_the_published(kind, name):
     assert config.conv_bias is (large and kind == "wav2vec2")
 
 
-def test_the_iterations_of_hubert():
-    first, second, large = hubert_of("base", "mfcc"), hubert_of("base"), hubert_of("large")
-    assert (first.targets.clusters, first.training.steps) == (100, 250_000)
-    for o, layer in ((second, 6), (large, 9)):
-        assert (o.targets.layer, o.targets.clusters, o.training.steps) == (layer, 500, 400_000)
-    # of each iteration's own steps
-    for o in (first, second, large):
-        assert o.training.warmup_steps == 0.08 * o.training.steps
-    assert first.training.learning_rate == 5e-4
-
-
-def test_the_quantisers_of_wav2vec_2():
-    for name, floor in (("base", 0.5), ("large", 0.1)):
-        made = wav2vec2_of(name).contrast
-        assert (made.temperature_start, made.temperature_decay) == (2.0, 0.999995)
-        assert made.temperature_floor == floor
-        assert (made.codebooks, made.entries, made.kappa) == (2, 320, 0.1)
-        assert (made.diversity, made.negatives) == (0.1, 100)
-    for name in ("small", "base", "large"):
-        config, made = wav2vec2_config(name), wav2vec2_of(name).contrast
-        assert config.num_codevector_groups == made.codebooks
-        assert config.num_codevectors_per_group == made.entries
-        assert (config.codevector_dim, config.proj_codevector_dim) == (made.width,) * 2
-        assert config.feat_quantizer_dropout == made.dropout
-
-
 def test_the_schedule_rises_and_falls_to_nothing_in_a_line():
     """fairseq's polynomial decay: transformers' polynomial of power 1 is the same but for an end of
     1e-7."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
 from sklearn.cluster import MiniBatchKMeans
 
 from speechssl.checkpoints import SHIPPED
@@ -141,16 +140,6 @@ def test_a_codebook_comes_back_as_it_was(saved):
     assert np.array_equal(load_codebook(path).centroids, book.centroids[:, ::2])
 
 
-def test_changed_and_missing_files_are_named(saved):
-    _, path = saved
-    centroids = load_file(path)["centroids"]
-    centroids[2, 1] += 1e-4
-    save_file({"centroids": centroids}, path)
-    refused("book.safetensors does not match its card; fit it again", load_codebook, path)
-    path.unlink()
-    refused(r"book\.", load_codebook, path)
-
-
 def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one():
     name = "people-en/units.safetensors"
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
@@ -241,10 +230,3 @@ def test_what_features_may_be():
     for bad in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="not finite"):
             book.assign(torch.full((3, 8), bad))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_gives_the_same():
-    centroids, features = normal(0, 500, 768), torch.from_numpy(normal(1, 4_000, 768))
-    book = Codebook(centroids, {})
-    assert np.array_equal(book.assign(features.cuda()), book.assign(features))

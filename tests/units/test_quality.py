@@ -5,7 +5,6 @@ topline and MFCC as the floor; the picture.
 import itertools
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -320,15 +319,3 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
 def test_a_bad_list_is_named(folder, tmp_path, name, text):
     (tmp_path / "list.csv").write_text(text)
     refused(name, measured, tmp_path / "list.csv", conditions=())
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"conditions": ("babble@5",)}, "babble@5"),
-        ({"violins": Path("v.svg")}, "--violins"),
-        ({"split": "dev"}, "dev"),
-    ],
-)
-def test_what_cannot_be_measured_here_is_named(folder, options, named):
-    refused(named, measured, folder, **options)

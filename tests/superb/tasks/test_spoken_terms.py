@@ -25,8 +25,6 @@ from speechssl.superb.tasks.spoken_terms import (
     values_at,
 )
 
-from ...files import refused
-
 
 def utterance(name, **fields):
     return Utterance(name, f"{name}.flac", 1.0, **fields)
@@ -141,14 +139,6 @@ def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
     after = task.evaluate(states.__getitem__, "test", 1, 1).measures[0]
     assert after.n == before.n
     assert after.value < before.value
-
-
-def test_a_query_that_matches_an_unknown_document_is_named(tmp_path):
-    task, _ = made(tmp_path)
-    splits = task.data.splits
-    wrong = utterance("dev9", matches=("d0", "d99"))
-    data = UtteranceSet(tmp_path, "qbe", splits | {"dev": (*splits["dev"], wrong)}, "hash")
-    refused(r"dev\.jsonl, query dev9, matches 'd99'", SpokenTerms, data)
 
 
 def frames(count, seed, width=5):
