@@ -105,7 +105,7 @@ class SpeechEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
         memory."""
-        self._check(layer)
+        self.check(layer)
         for states in self._pieces(samples, [layer]):
             yield states[0]
 
@@ -122,7 +122,7 @@ class SpeechEncoder:
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """Return `features` of many recordings. Where it `batches` they stay on the GPU."""
-        self._check(layer)
+        self.check(layer)
         features: dict[int, torch.Tensor] = {}
         if self.batches:
             longest = self.chunking.seconds * self.grid.sample_rate
@@ -136,10 +136,11 @@ class SpeechEncoder:
                 features[n] = torch.cat(list(self.stream(samples, layer)))
         return [features[n] for n in range(len(recordings))]
 
-    def _check(self, layer: int) -> None:
-        if not 0 <= operator.index(layer) <= self.layers:
+    def check(self, layer: int | None) -> None:
+        """Raise InputError for a layer that the encoder does not have, or None."""
+        if layer is None or not 0 <= operator.index(layer) <= self.layers:
             raise InputError(
-                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
+                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one (--layer)"
             )
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:

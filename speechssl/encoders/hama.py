@@ -39,14 +39,10 @@ GRID = FrameGrid(SAMPLE_RATE, hop=2 * HOP, receptive=1)  # the centre of frame t
 CHUNKING = Chunking(26.0, 2.0)  # its own library reads no more than 30 s
 
 
-def load_hama(
-    name: str | Path = NAME, precision: str = "fp32", device: str = "cpu"
-) -> SpeechEncoder:
+def load_hama(name: str | Path = NAME, device: str = "cpu") -> SpeechEncoder:
     """Load `hama`, `hama:phones` or a folder of `save_hama`, in fp32. Raises MissingExtra, and
-    InputError for another name or precision."""
+    InputError for another name."""
     as_phones = str(name) == PHONES
-    if precision != "fp32":
-        raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
     if (Path(name) / "config.json").is_file():
         model, title = read_folder(Path(name)), Path(name).name
     elif str(name) in (NAME, PHONES):

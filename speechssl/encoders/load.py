@@ -100,17 +100,18 @@ def load_encoder(
     Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is
     missing, damaged or left over.
     """
-    if str(name).startswith("s3prl:"):
+    is_s3prl, folder = str(name).startswith("s3prl:"), models_encoder(name)
+    if (is_s3prl or is_hama(folder)) and precision not in ("auto", "fp32"):
+        raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
+    if is_s3prl:
         from speechssl.encoders.s3prl import load_s3prl
 
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
-        return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
-    folder = models_encoder(name)
+        return load_s3prl(str(name))
     if is_hama(folder):
         _read_card(Path(folder))
-        device, _ = _find_device(device)
-        return load_hama(folder, "fp32" if precision == "auto" else precision, device)
+        return load_hama(folder, _find_device(device)[0])
     return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
 

@@ -60,19 +60,15 @@ PREFIX = "s3prl:"
 _ONE_AT_A_TIME = threading.Lock()  # an upstream's hooks gather the layers in a list of the upstream
 
 
-def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
+def load_s3prl(name: str) -> SpeechEncoder:
     """Load `s3prl:NAME` or `s3prl:NAME@PATH`. The upstream normalises, or not, as s3prl has it.
 
     Hop and receptive field are found from the number of frames it gives (`_find_grid`), for s3prl
     says 320 whatever a checkpoint has. Audio longer than a chunk is encoded in pieces, each as if
     it were the utterance. The random generators are left alone.
     Raises MissingExtra without s3prl, InputError for an unknown name, a checkpoint that cannot be
-    had, a precision other than fp32, or an upstream whose layers have no one width and frame rate.
+    had, or an upstream whose layers have no one width and frame rate.
     """
-    if precision != "fp32":
-        raise InputError(
-            f"{name} runs s3prl's own code, in fp32 only; leave out the precision {precision}"
-        )
     entry, _, path = name.removeprefix(PREFIX).partition("@")
     python, legacy = random.getstate(), np.random.get_state()
     try:

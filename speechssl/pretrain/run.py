@@ -139,14 +139,21 @@ def pretrain_wav2vec2(o: Wav2Vec2 | Continue) -> None:
 def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
     """Load or make the model to train, in float32, and say whether its input is normalised. Raises
     InputError for a start that is not a HuBERT."""
-    if isinstance(o, Hubert) and o.start is None:
-        normalise = PRESETS["hubert"][o.size]["normalise"]
-        return HubertModel(hubert_config(o.size)).train(), normalise
-    start = str(o.start)
+    model, normalise = load_start(o.start, o.size if isinstance(o, Hubert) else None)
+    if not isinstance(model, HubertModel):
+        kind = model.config.model_type
+        raise InputError(f"{o.start} is a {kind} encoder; start this training from a HuBERT")
+    return model, normalise
+
+
+def load_start(start: str | None, size: str | None) -> tuple[Any, bool]:
+    """Load a HuBERT or wav2vec 2.0 to go on from, or make a HuBERT of a size with random weights;
+    all of it is to be trained. Say whether its input is normalised. Raises InputError for a start
+    that cannot be trained."""
+    if start is None:
+        config = hubert_config(str(size))
+        return HubertModel(config).train(), PRESETS["hubert"][size]["normalise"]
     checkpoint = load_checkpoint(start)
-    if not isinstance(checkpoint.model, HubertModel):
-        kind = checkpoint.model.config.model_type
-        raise InputError(f"{start} is a {kind} encoder; start this training from a HuBERT")
     check_known(checkpoint.model, start)
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
@@ -156,10 +163,7 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
         normalise = PRESETS["wav2vec2"][o.size]["normalise"]
         encoder = Wav2Vec2Model(wav2vec2_config(o.size))
         return Wav2Vec2Pretraining(encoder, o.contrast, o.convolutions, normalise)
-    start = str(o.start)
-    model = load_pretraining(start, o.contrast, o.convolutions)
-    check_known(model.encoder, start)
-    return model
+    return load_pretraining(str(o.start), o.contrast, o.convolutions)
 
 
 # ---- options that are not given are those of presets.yaml

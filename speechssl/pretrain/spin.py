@@ -27,17 +27,15 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import HubertModel
 
 from speechssl.augment.training import parse_distortions
-from speechssl.encoders.hubert import check_known, training_states
-from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
+from speechssl.encoders.hubert import training_states
+from speechssl.encoders.load import load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
 from speechssl.pretrain.run import (
-    PRESETS,
     frame_grid,
-    hubert_config,
+    load_start,
     load_unlabelled,
     make_cropper,
     make_targets,
@@ -204,7 +202,10 @@ def spin(o: Spin) -> None:
     with pretraining(o, labels.reference, voices=voices.card) as run:
         if run.done:
             return
-        encoder, normalise = _load_start(o)
+        torch.manual_seed(seed)
+        encoder, normalise = load_start(o.start, o.size)
+        if (o.learned.layer or 0) > encoder.config.num_hidden_layers:
+            raise InputError(f"{o.start or o.size} has no layer {o.learned.layer}; change --layer")
         grid = frame_grid(encoder)
         codebook = None
         if labels.teacher:
@@ -213,7 +214,7 @@ def spin(o: Spin) -> None:
         else:
             audio = load_unlabelled(o, run.data, grid)
         torch.manual_seed(seed)
-        model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
+        model = SpinPretraining(encoder, o, codebook.size if codebook else 0)
         batches = make_cropper(o, audio, grid, normalise, run.distort, second=voices)
         metrics = fit(model, batches, o.training, o.out / "checkpoints")
 
@@ -246,22 +247,6 @@ def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -
     # readers of the codebook's units read what it predicts
     head = Codebook(weights, facts | codebook.lineage, offsets=offsets)
     head.save(o.out / "labels.safetensors")
-
-
-def _load_start(o: Spin) -> tuple[Any, bool]:
-    """Load or make the model to train, and say whether its input is normalised. Raises InputError
-    for a layer that it has not."""
-    if o.size:
-        torch.manual_seed(o.training.seed)
-        encoder: Any = HubertModel(hubert_config(o.size))
-        normalise = PRESETS["hubert"][o.size]["normalise"]
-    else:
-        checkpoint = load_checkpoint(str(o.start))
-        check_known(checkpoint.model, str(o.start))
-        encoder, normalise = checkpoint.model, checkpoint.normalise
-    if (o.learned.layer or 0) > encoder.config.num_hidden_layers:
-        raise InputError(f"{o.start or o.size} has no layer {o.learned.layer}; change --layer")
-    return encoder, normalise
 
 
 def _label_targets(labels: PseudoLabels) -> Targets:

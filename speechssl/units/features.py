@@ -130,16 +130,10 @@ def load_features(
     return encoder_features(load_encoder(encoder, precision, device), layer, smooth, margin)
 
 
-def encoder_features(
-    encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0
-) -> Features:
+def encoder_features(encoder: SpeechEncoder, layer: Any, smooth: int, margin: int = 0) -> Features:
     """Return a layer of an encoder that is at hand. Raises InputError for a layer it does not have,
     or None."""
-    if layer is None or not 0 <= layer <= encoder.layers:
-        given = "" if layer is None else f", not {layer}"
-        raise InputError(
-            f"{encoder.name} has the layers 0 to {encoder.layers}{given}; choose one with --layer"
-        )
+    encoder.check(layer)
     return Features(
         encoder=encoder.hash,
         grid=encoder.grid,

@@ -22,14 +22,6 @@ CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 # ---- smoothing
 
 
-@given(st.integers(1, 15), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
-def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed):
-    features, half = normal(seed, frames, 3), width // 2
-    expected = np.stack([features[max(t - half, 0) : t + half + 1].mean(0) for t in range(frames)])
-    found = smooth(torch.from_numpy(features), width).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
 def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
     whole = torch.from_numpy(normal(seed, sum(sizes), 3))

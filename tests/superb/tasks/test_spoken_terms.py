@@ -22,7 +22,6 @@ from speechssl.superb.tasks.spoken_terms import (
     side_by_side,
     subsequence_costs,
     term_values,
-    values_at,
 )
 
 
@@ -195,16 +194,3 @@ SHAPES, INFORMED = (st.integers(1, 6), st.integers(1, 25)), st.sampled_from([0.0
 def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
     scores, truth = drawn(queries, documents, seed, ties, informed)
     assert max_term_value(term_values(scores, truth)) == pytest.approx(brute_force(scores, truth))
-
-
-def test_values_by_hand():
-    # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
-    assert BETA == pytest.approx(12.49)
-    truth = np.array([[True, False, False], [False, True, True]])
-    assert max_term_value(term_values(truth * 2.0, truth)) == 1
-    assert max_term_value(term_values(-1.0 * truth, truth)) == 0  # no detection is best
-    scores = np.array([[3.0, 0.0, 0.0], [-np.inf] * 3])
-    truth = np.array([[True, False, False], [True, True, False]])
-    assert max_term_value(term_values(scores, truth)) == 0.5
-    # a score of minus infinity is missed even at the lowest threshold
-    assert values_at(scores, truth, -1e9)[1] == 0
