@@ -438,16 +438,3 @@ def test_weights_that_do_not_fit_are_named(copied):
 )
 def test_what_is_no_encoder_is_named(name, message):
     refused(message, load_encoder, name)
-
-
-@pytest.mark.parametrize(
-    "samples",
-    [
-        np.zeros((9_000, 2), np.float32),
-        np.full(9_000, np.nan, np.float32),
-        np.zeros(399, np.float32),
-    ],
-)
-def test_what_is_not_samples_is_refused(encoder, samples):
-    with pytest.raises(ValueError, match="samples"):
-        encoder.features(samples, 1)

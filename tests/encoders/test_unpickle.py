@@ -138,17 +138,6 @@ def test_what_joblib_writes_is_read(tmp_path, kind, dtype, seed, options):
     assert card["scikit-learn"].count(".") == 2
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4])
-@pytest.mark.parametrize("hidden", [False, True])
-def test_no_function_of_the_file_is_called(tmp_path, monkeypatch, protocol, hidden):
-    monkeypatch.chdir(tmp_path)
-    model, call = fitted(), Runs(os.mkdir, "boom")
-    model.verbose = call
-    joblib.dump(model if hidden else call, "km.bin", protocol=protocol)
-    refused(r"it would execute (posix|nt)\.mkdir", read_centroids, tmp_path / "km.bin")
-    assert not (tmp_path / "boom").exists()
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -91,14 +91,6 @@ def test_a_student_writes_its_units_and_can_teach(trained, tmp_path):
     assert (written.numpy() == units).all()
 
 
-def test_a_student_is_taught_by_the_last_one(recordings, trained, tmp_path):
-    start = str(trained / "encoder")
-    phones(options(recordings, tmp_path, start=start, training=replace(TRAINING, steps=2)))
-    first, second = load_encoder(start), load_encoder(tmp_path / "encoder")
-    assert second.hash != first.hash
-    assert load_codebook(tmp_path / "units.safetensors").card["encoder"] == second.hash
-
-
 def test_a_killed_run_goes_on_to_the_same_encoder(recordings, trained, tmp_path):
     o = options(recordings, tmp_path)
     phones(replace(o, training=replace(TRAINING, steps=3, horizon=6)))

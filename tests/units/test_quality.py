@@ -8,8 +8,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units import measures
@@ -20,23 +18,9 @@ from speechssl.units.quality import evaluate_units, format_measures
 
 from ..data.test_textgrid import SHORT
 from ..files import refused
-from ..test_metrics import edit_distance
 
 GRID = FrameGrid(16_000, 320, 400)
-sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np.int64))
-
-
 # ---- the same text by two voices
-
-
-@given(sequences, sequences)
-def test_distance_is_edits_over_the_longer_length(a, b):
-    longer = max(len(a), len(b))
-    assert measures.normalised_distance(a, b) == pytest.approx(
-        edit_distance(list(a), list(b)) / longer if longer else 0
-    )
-    assert measures.normalised_distance(a, b) == measures.normalised_distance(b, a)
-    assert measures.normalised_distance(a, a) == 0
 
 
 # ---- purity
