@@ -20,7 +20,6 @@ from ..data.test_textgrid import SHORT
 from ..files import refused
 
 GRID = FrameGrid(16_000, 320, 400)
-# ---- the same text by two voices
 
 
 # ---- purity
