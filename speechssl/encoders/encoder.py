@@ -36,13 +36,12 @@ KEPT = 2**28
 class Engine(Protocol):
     """An engine computes layers of one utterance, by itself."""
 
-    @property
-    def place(self) -> str:
-        """Say where it computes: cpu, cuda, or openvino."""
+    place: str = "cpu"  # where it computes: cpu, cuda, or openvino
 
     def statistics(self, wave: torch.Tensor) -> Any:
         """Return what must be known of the whole utterance, (N,) float32, before a piece of it is
-        encoded."""
+        encoded; None where a piece is encoded as if it were the utterance."""
+        return None
 
     def states(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
@@ -106,7 +105,7 @@ class SpeechEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
         memory."""
-        self._check(layer)
+        self.check(layer)
         for states in self._pieces(samples, [layer]):
             yield states[0]
 
@@ -123,7 +122,7 @@ class SpeechEncoder:
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """Return `features` of many recordings. Where it `batches` they stay on the GPU."""
-        self._check(layer)
+        self.check(layer)
         features: dict[int, torch.Tensor] = {}
         if self.batches:
             longest = self.chunking.seconds * self.grid.sample_rate
@@ -137,10 +136,11 @@ class SpeechEncoder:
                 features[n] = torch.cat(list(self.stream(samples, layer)))
         return [features[n] for n in range(len(recordings))]
 
-    def _check(self, layer: int) -> None:
-        if not 0 <= operator.index(layer) <= self.layers:
+    def check(self, layer: int | None) -> None:
+        """Raise InputError for a layer that the encoder does not have, or None."""
+        if layer is None or not 0 <= operator.index(layer) <= self.layers:
             raise InputError(
-                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
+                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one (--layer)"
             )
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
