@@ -134,7 +134,7 @@ def train_and_answer(
         model.eval()
         by_id = {q.id: 0.0 for q in timed}
         # in fp32 scoring takes longer than training
-        spans = Reader(model, layout, bf16=qa.training.bf16).read(pairs)
+        spans = Reader(model, layout, bf16=bool(qa.training.bf16)).read(pairs)
         for q, span in zip(questions, spans, strict=True):
             answer = interval_of_units(grid, runs[q.passage], span.first, span.last)
             gold = [
