@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from scipy.spatial.distance import cdist
 
 from speechssl.artifacts import hash_bytes, read_json, replacing, say_what_differs, write_json
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
@@ -254,6 +253,8 @@ class Nearest:
 
     def _decide(self, features: torch.Tensor) -> np.ndarray:
         """Return the nearest in float64, the first of equals, of frames (T, D)."""
+        from scipy.spatial.distance import cdist  # slow to import, and few frames need it
+
         centroids = self.centroids.astype(np.float64)
         units = []
         for rows in features.cpu().double().split(max(EXACT // len(centroids), 1)):
