@@ -120,6 +120,7 @@ def list_first(names: Iterable[str]) -> str:
 KERNELS = (10, 3, 3, 3, 3, 2, 2)  # of every published model
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
 HEAD_WIDTH = 64
+MAX_DISTANCE = 800
 POSITIONS = "encoder.pos_conv_embed.conv.parametrizations.weight.original1"
 PROJECTION = "feature_projection.projection."
 
@@ -135,6 +136,7 @@ class Architecture:
     normalise: bool | None = None  # zero mean and unit variance over the utterance first
     model_type: str | None = None  # of transformers; HuBERT and wav2vec 2.0 compute the same
     norm: str | None = None  # of the front end: group or layer
+    max_distance: int | None = None  # of WavLM's relative positions
 
     def override(self, other: Architecture) -> Architecture:
         """Return this, and where it states nothing the other."""
@@ -182,12 +184,14 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
 
 @dataclass(frozen=True)
 class TorchaudioArguments:
-    """The arguments of `torchaudio.models.wav2vec2_model` that are not seen in the weights."""
+    """The arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) that are not seen in
+    the weights."""
 
     extractor_mode: str
     encoder_num_heads: int
     encoder_layer_norm_first: bool
     extractor_conv_layer_config: list[tuple[int, int, int]] | None = None
+    encoder_max_distance: int | None = None
 
     def architecture(self) -> Architecture:
         layers = self.extractor_conv_layer_config
@@ -196,6 +200,7 @@ class TorchaudioArguments:
             heads=self.encoder_num_heads,
             pre_norm=self.encoder_layer_norm_first,
             norm=self.extractor_mode.removesuffix("_norm"),
+            max_distance=self.encoder_max_distance,
         )
 
 
@@ -222,14 +227,18 @@ def config_of(
         strides = STRIDES
         guesses.append("strides 5 2 2 2 2 2 2")
     heads = stated.heads
+    constant = state.get("encoder.layers.0.attention.gru_rel_pos_const")
     if heads is None:
-        heads = width // HEAD_WIDTH if width % HEAD_WIDTH == 0 else 0
+        if constant is not None and constant.ndim == 4:  # WavLM's has an axis of heads
+            heads = constant.shape[1]
+        elif width % HEAD_WIDTH == 0:
+            heads = width // HEAD_WIDTH
         guesses.append(f"{heads} heads")
     if strides is None or len(strides) != len(shapes) or not heads or width % heads:
         raise InputError(
             f"{where} has {len(shapes)} convolutions of kernels {kernels} and the width {width}, "
-            f"with which strides {strides} and {heads} heads do not go; write the arguments of "
-            "torchaudio.models.wav2vec2_model into a .json beside it"
+            f"with which strides {strides} and {heads} heads do not go; give --strides and --heads "
+            "to `speechssl convert`"
         )
     pre_norm = stated.pre_norm
     if pre_norm is None:  # as in the published models: large ones have both
@@ -239,6 +248,15 @@ def config_of(
     if normalise is None:
         normalise = norm == "layer"
         guesses.append(f"input {'' if normalise else 'not '}normalised")
+    relative = {}
+    if stated.model_type == "wavlm":
+        if stated.max_distance is None:
+            guesses.append(f"relative positions up to {MAX_DISTANCE} frames")
+        buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
+        relative = {
+            "num_buckets": buckets,
+            "max_bucket_distance": stated.max_distance or MAX_DISTANCE,
+        }
     layers = {name.split(".")[2] for name in state if name.startswith("encoder.layers.")}
     from transformers import AutoConfig  # slow to import
 
@@ -256,6 +274,7 @@ def config_of(
         num_conv_pos_embeddings=positions,
         num_conv_pos_embedding_groups=width // max(grouped, 1),
         do_stable_layer_norm=pre_norm,
+        **relative,
     )
     return config, normalise, guesses
 
@@ -286,12 +305,16 @@ SETTINGS = (
     ("hidden_dropout", "encoder_dropout", "dropout"),
     ("do_stable_layer_norm", "encoder_layer_norm_first", "layer_norm_first"),
     ("layerdrop", "encoder_layer_drop", "encoder_layerdrop"),
+    ("num_buckets", "encoder_num_buckets", ""),  # of WavLM
+    ("max_bucket_distance", "encoder_max_distance", ""),
 )
 
 
 def torchaudio_arguments(config: Any) -> dict[str, Any]:
-    """Return the arguments of `torchaudio.models.wav2vec2_model`."""
-    return {name: getattr(config, ours) for ours, name, _ in SETTINGS} | {
+    """Return the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
+    wavlm = config.model_type == "wavlm"
+    rows = SETTINGS if wavlm else SETTINGS[:-2]
+    return {name: getattr(config, ours) for ours, name, _ in rows} | {
         "extractor_mode": f"{config.feat_extract_norm}_norm",
         "extractor_conv_layer_config": [
             list(x)
@@ -341,23 +364,26 @@ class Weights:
     card: dict[str, Any] = field(default_factory=dict)
 
 
-def translate(weights: Weights) -> tuple[torch.nn.Module, bool, list[str]]:
+def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
     """Make the model of transformers with these weights; say whether its input is normalised, and
     in words what was assumed.
 
+    overrides: what the user states, which wins.
     Raises InputError when a weight has no place, a place has no weight, or what must be known is
     not stated.
     """
     where = weights.where
-    norm = _norm_of(set(weights.state), weights.stated.norm)
-    state = rename(weights.state, weights.kind, norm or "group")
+    stated = overrides.override(weights.stated)
+    norm = _norm_of(set(weights.state), stated.norm)
+    state = _split_projections(weights.state)
+    state = rename(state, weights.kind, norm or "group")
     # fairseq has no projection between equal widths
     width = shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
     if weights.kind == "fairseq" and PROJECTION + "weight" not in state:
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     filled = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
-    config, normalise, guesses = config_of(replace(weights.stated, norm=norm), state, where)
+    config, normalise, guesses = config_of(replace(stated, norm=norm), state, where)
     # or the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
@@ -388,6 +414,19 @@ def _norm_of(names: set[str], stated: str | None) -> str | None:
     return stated
 
 
+def _split_projections(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Split what torchaudio's WavLM holds in one tensor: query, key and value, (3 D, ...)."""
+    state: dict[str, torch.Tensor] = {}
+    for name, tensor in weights.items():
+        stem, in_one, parameter = name.partition("attention.attention.in_proj_")
+        if in_one:
+            for letter, part in zip("qkv", tensor.chunk(3), strict=True):
+                state[f"{stem}attention.{letter}_proj.{parameter}"] = part
+        else:
+            state[name.replace("attention.attention.", "attention.")] = tensor
+    return state
+
+
 def read_weights(name: str | Path) -> Weights:
     """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged,
     or cannot be fetched."""
@@ -401,16 +440,14 @@ def read_bundle(name: str) -> Weights:
     and where it cannot be fetched."""
     import torchaudio
 
-    bundles = {}
-    for known, value in vars(torchaudio.pipelines).items():
-        # WavLM is read from Hugging Face's folders
-        if isinstance(value, torchaudio.pipelines.Wav2Vec2Bundle) and "WAVLM" not in known:
-            bundles[known] = value
-    if name not in bundles:
+    kind = torchaudio.pipelines.Wav2Vec2Bundle
+    bundle = getattr(torchaudio.pipelines, name, None)
+    if not isinstance(bundle, kind):
+        names = [n for n, x in vars(torchaudio.pipelines).items() if type(x) is kind]
         raise InputError(
-            f"torchaudio has no HuBERT or wav2vec 2.0 {name!r}; choose from {', '.join(bundles)}"
+            f"torchaudio has no encoder {name!r}; choose from {', '.join(names)}, "
+            "or one with a CTC head"
         )
-    bundle = bundles[name]
     where = BUNDLE + name
     try:
         state = bundle.get_model().state_dict()
@@ -418,7 +455,10 @@ def read_bundle(name: str) -> Weights:
         raise InputError(
             f"cannot fetch {where} ({first_line(error)}); try again with a network, or give a file"
         ) from error
-    model_type = "hubert" if name.startswith("HUBERT") else "wav2vec2"
+    model_type = "wav2vec2"
+    for other in ("wavlm", "hubert"):
+        if name.startswith(other.upper()):
+            model_type = other
     stated = convert(dict(bundle._params), TorchaudioArguments, where).architecture()
     stated = replace(stated, model_type=model_type, normalise=bundle._normalize_waveform)
     state, left_out = _without_extras(_without_prefix(state))
@@ -446,9 +486,10 @@ def read_file(path: Path) -> Weights:
         stated = architecture_of_fairseq(plain(settings), str(path))
         if "label_embs_concat" in left_out:
             stated = replace(stated, model_type=stated.model_type or "hubert")
-        stated = _read_arguments(path).override(stated)
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
     stated = convert(dict(card), Architecture, card_file).override(_read_arguments(path))
+    if any("attention.attention." in name for name in state):
+        stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:
         embedding = torch.tensor(card[MASK], dtype=torch.float32)
         state = state | {"mask_generator.mask_embedding": embedding}
@@ -468,8 +509,8 @@ def _unwrap(content: Any) -> tuple[Any, Any]:
 
 
 def _read_arguments(path: Path) -> Architecture:
-    """Read the arguments of torchaudio's factory beside weights, where `speechssl convert` writes
-    them."""
+    """Read the arguments of torchaudio's factory, which `speechssl convert` writes beside its
+    weights."""
     arguments = path.with_suffix(".json")
     if not arguments.is_file():
         return Architecture()

@@ -36,12 +36,13 @@ KEPT = 2**28
 class Engine(Protocol):
     """An engine computes layers of one utterance, by itself."""
 
-    place: str = "cpu"  # where it computes: cpu, cuda, or openvino
+    @property
+    def place(self) -> str:
+        """Say where it computes: cpu, cuda, or openvino."""
 
     def statistics(self, wave: torch.Tensor) -> Any:
         """Return what must be known of the whole utterance, (N,) float32, before a piece of it is
-        encoded; None where a piece is encoded as if it were the utterance."""
-        return None
+        encoded."""
 
     def states(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
@@ -105,7 +106,7 @@ class SpeechEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
         memory."""
-        self.check(layer)
+        self._check(layer)
         for states in self._pieces(samples, [layer]):
             yield states[0]
 
@@ -122,7 +123,7 @@ class SpeechEncoder:
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """Return `features` of many recordings. Where it `batches` they stay on the GPU."""
-        self.check(layer)
+        self._check(layer)
         features: dict[int, torch.Tensor] = {}
         if self.batches:
             longest = self.chunking.seconds * self.grid.sample_rate
@@ -136,11 +137,10 @@ class SpeechEncoder:
                 features[n] = torch.cat(list(self.stream(samples, layer)))
         return [features[n] for n in range(len(recordings))]
 
-    def check(self, layer: int | None) -> None:
-        """Raise InputError for a layer that the encoder does not have, or None."""
-        if layer is None or not 0 <= operator.index(layer) <= self.layers:
+    def _check(self, layer: int) -> None:
+        if not 0 <= operator.index(layer) <= self.layers:
             raise InputError(
-                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one (--layer)"
+                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
             )
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:

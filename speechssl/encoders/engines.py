@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,6 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.encoder import Engine
 from speechssl.encoders.hubert import (
     Statistics,
     convolution_dtype,
@@ -58,8 +58,10 @@ class OpenVinoEngine:
         self.precision = {"fp32": "f32", "bf16": "bf16"}[precision]
         self.first = model.feature_extractor.conv_layers[0]
         if not graph.is_file():
-            tqdm.write(f"converting for OpenVINO, once ({graph})", file=sys.stderr)
+            started = time.perf_counter()
             convert_to_openvino(model, graph)
+            seconds = time.perf_counter() - started
+            tqdm.write(f"converted for OpenVINO in {seconds:.1f} s ({graph})", file=sys.stderr)
         self.graph = openvino.Core().read_model(graph)
         self.threads = torch.get_num_threads()  # of the caller, and not of a pool's workers
         self.compiled: dict[tuple[int, ...], Any] = {}
@@ -85,6 +87,7 @@ class OpenVinoEngine:
 
         with self.lock:
             if layers not in self.compiled:
+                started = time.perf_counter()
                 outputs = [self.graph.outputs[layer] for layer in layers]
                 part = openvino.Model(outputs, self.graph.get_parameters())
                 settings = {
@@ -93,6 +96,8 @@ class OpenVinoEngine:
                     "NUM_STREAMS": 1,
                 }
                 self.compiled[layers] = openvino.compile_model(part, "CPU", settings)
+                seconds = time.perf_counter() - started
+                tqdm.write(f"compiled by OpenVINO in {seconds:.1f} s", file=sys.stderr)
             return self.compiled[layers]
 
 
@@ -135,7 +140,7 @@ def convert_to_openvino(model: Any, graph: Path) -> None:
             os.replace(Path(scratch) / name, graph.parent / name)
 
 
-class TransformersEngine(Engine):
+class TransformersEngine:
     """Run a model of transformers as it is, up to the layer that is asked for, in fp32 or bf16."""
 
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
@@ -150,6 +155,9 @@ class TransformersEngine(Engine):
             if convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
                 module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
                 module.register_forward_hook(lambda _, __, x: x.bfloat16())
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
     def states(
@@ -186,13 +194,12 @@ WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)
 WHISPER_WINDOW = 30.0
 
 
-class WhisperEngine(Engine):
+class WhisperEngine:
     """Run Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to
     the layer that is asked for.
 
     It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The
-    last layer is taken after the encoder's final norm, as transformers' `hidden_states` has it. The
-    loudest point of the log-mel, which scales it, is the window's.
+    last layer is taken after the encoder's final norm, as transformers' `hidden_states` has it.
     precision: fp32 or bf16.
     """
 
@@ -205,6 +212,9 @@ class WhisperEngine(Engine):
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
         # torch's layers are safe beside each other, the extractor's buffers are not known to be
         self.lock = threading.Lock()
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: the loudest point of the log-mel, which scales it, is the window's."""
 
     @torch.inference_mode()
     def states(

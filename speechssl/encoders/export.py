@@ -18,6 +18,7 @@ from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.checkpoints import (
     MASK,
+    Architecture,
     fairseq_settings,
     read_weights,
     rename,
@@ -49,18 +50,22 @@ Layers = list[torch.Tensor]  # 0 to L, (T, D) each
 
 def convert_encoder(o: Convert) -> None:
     """Write an encoder in another format, and print how far its layers are from the source's."""
-    card = convert(o.source, o.out, o.to)
+    pre_norm = o.pre_norm if o.pre_norm or o.post_norm else None
+    card = convert(o.source, o.out, o.to, Architecture(o.strides, o.heads, pre_norm))
     for layer, error in enumerate(card["largest_errors"]):
         print(f"layer {layer:>3}  relative error {error:.1e}")
     note = f", {card['note']}" if "note" in card else ""
     print(f"{o.out}: {card['what']}, {card['made_from']['hash']}{note}")
 
 
-def convert(source: str | Path, out: Path, kind: str) -> dict[str, Any]:
+def convert(
+    source: str | Path, out: Path, kind: str, overrides: Architecture = Architecture()
+) -> dict[str, Any]:
     """Write an encoder in another library's format, and return its card, with the largest relative
     error of every layer.
 
-    out: a folder for huggingface, a `.pt` for the others.
+    out: a folder for huggingface, a `.pt` for the others. overrides: what is known of a source that
+    does not say it.
     Where `out` is there already and was made from the same weights, nothing is done.
     Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is
     something else, or what was written is another encoder.
@@ -68,7 +73,7 @@ def convert(source: str | Path, out: Path, kind: str) -> dict[str, Any]:
     is_folder = kind == "huggingface"
     if not is_folder and out.suffix not in (".pt", ".pth"):
         raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
-    checkpoint = load_checkpoint(source)
+    checkpoint = load_checkpoint(source, overrides)
     if not is_folder:
         _check_plain(checkpoint, kind)
     card = _make_card(checkpoint, kind)
@@ -230,7 +235,10 @@ def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor)
 
     weights = read_weights(name).state
     weights.pop("mask_generator.mask_embedding", None)
-    model = torchaudio.models.wav2vec2_model(**torchaudio_arguments(config))
+    make = torchaudio.models.wav2vec2_model
+    if config.model_type == "wavlm":
+        make = torchaudio.models.wavlm_model
+    model = make(**torchaudio_arguments(config))
     model.load_state_dict(weights)
     first_layer: Layers = []
     model.encoder.transformer.layers[0].register_forward_pre_hook(

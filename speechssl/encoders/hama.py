@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
@@ -27,8 +28,8 @@ from torch.nn import functional as F
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.checkpoints import dequantise
-from speechssl.encoders.encoder import Chunking, Engine, SpeechEncoder
-from speechssl.errors import InputError, MissingExtra
+from speechssl.encoders.encoder import Chunking, SpeechEncoder
+from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
 
 NAME, PHONES = "hama", "hama:phones"
@@ -39,10 +40,14 @@ GRID = FrameGrid(SAMPLE_RATE, hop=2 * HOP, receptive=1)  # the centre of frame t
 CHUNKING = Chunking(26.0, 2.0)  # its own library reads no more than 30 s
 
 
-def load_hama(name: str | Path = NAME, device: str = "cpu") -> SpeechEncoder:
+def load_hama(
+    name: str | Path = NAME, precision: str = "fp32", device: str = "cpu"
+) -> SpeechEncoder:
     """Load `hama`, `hama:phones` or a folder of `save_hama`, in fp32. Raises MissingExtra, and
-    InputError for another name."""
+    InputError for another name or precision."""
     as_phones = str(name) == PHONES
+    if precision != "fp32":
+        raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
     if (Path(name) / "config.json").is_file():
         model, title = read_folder(Path(name)), Path(name).name
     elif str(name) in (NAME, PHONES):
@@ -82,9 +87,15 @@ def save_hama(model: Conformer, folder: Path) -> None:
 
 
 def read_folder(folder: Path) -> Conformer:
-    """Read what `save_hama` wrote."""
+    """Read what `save_hama` wrote. Raises InputError where it is damaged."""
     model = Conformer()
-    model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+    try:
+        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise InputError(
+            f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
+            "encoder again"
+        ) from error
     return model.eval().requires_grad_(False)
 
 
@@ -268,13 +279,16 @@ class Conformer(nn.Module):
         return torch.where(writes.any(1, keepdim=True), best.gather(1, place), 0)
 
 
-class HamaEngine(Engine):
+class HamaEngine:
     """Give the layers of one utterance at a time."""
 
     def __init__(self, model: Conformer, device: str) -> None:
         self.device = torch.device(device)
         self.place = self.device.type
         self.model = model.to(device)
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
     def states(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -25,6 +25,7 @@ from speechssl.encoders.checkpoints import (
     BUNDLE,
     MASK,
     NO_MASK,
+    Architecture,
     is_extra,
     list_first,
     read_weights,
@@ -49,6 +50,9 @@ from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.processes import cpu_capabilities, has_bf16
 from speechssl.timing import FrameGrid
+
+if TYPE_CHECKING:  # transformers takes seconds to import, and what ships is read without it
+    from transformers import HubertConfig
 
 ONE_FILE = "1000GB"  # of weights, as `max_shard_size` of transformers, which divides larger ones
 WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is a window
@@ -83,7 +87,7 @@ def load_encoder(
                                 wav2vec 2.0, WavLM or data2vec-audio, whatever head it has, and
                                 Whisper, whose encoder is taken
       a Hugging Face hub id     facebook/hubert-base-ls960, in $SPEECHSSL_MODELS first
-      a torchaudio bundle       torchaudio:HUBERT_BASE, any HuBERT or wav2vec 2.0 of its pipelines
+      a torchaudio bundle       torchaudio:HUBERT_BASE, any of torchaudio.pipelines that encodes
       a torchaudio state dict   .pt or .pth of wav2vec2_model, HuBERTPretrainModel or a bundle
       a fairseq checkpoint      .pt of HuBERT or wav2vec 2.0, pre-trained or fine-tuned
       an s3prl upstream         s3prl:NAME or s3prl:NAME@PATH (needs speechssl[s3prl])
@@ -100,18 +104,17 @@ def load_encoder(
     Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is
     missing, damaged or left over.
     """
-    is_s3prl, folder = str(name).startswith("s3prl:"), models_encoder(name)
-    if (is_s3prl or is_hama(folder)) and precision not in ("auto", "fp32"):
-        raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
-    if is_s3prl:
+    if str(name).startswith("s3prl:"):
         from speechssl.encoders.s3prl import load_s3prl
 
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
-        return load_s3prl(str(name))
+        return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
+    folder = models_encoder(name)
     if is_hama(folder):
         _read_card(Path(folder))
-        return load_hama(folder, _find_device(device)[0])
+        device, _ = _find_device(device)
+        return load_hama(folder, "fp32" if precision == "auto" else precision, device)
     return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
 
@@ -223,15 +226,21 @@ class Checkpoint:
     guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
 
 
-def load_checkpoint(name: str | Path, weights_alone: bool = False) -> Checkpoint:
-    """Load the model itself, to train it further. weights_alone: for our forward pass the modules
-    of `modules_of` will do. Raises InputError as `load_encoder` does.
+def load_checkpoint(
+    name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False
+) -> Checkpoint:
+    """Load the model itself, to train it further. overrides: what is known of a file that does not
+    say it; wins over what it says. weights_alone: for our forward pass the modules of `modules_of`
+    will do.
+
+    Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
+    says all itself.
     """
     name = models_encoder(name)
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)
-        model, normalise, guesses = translate(weights)
+        model, normalise, guesses = translate(weights, overrides)
         loaded = Checkpoint(
             name=weights.name,
             model=model,
@@ -240,6 +249,11 @@ def load_checkpoint(name: str | Path, weights_alone: bool = False) -> Checkpoint
             kind=weights.kind,
             left_out=tuple(weights.left_out),
             guesses=tuple(guesses),
+        )
+    elif overrides != Architecture():
+        raise InputError(
+            f"{name} is a Hugging Face model, whose config.json states strides, heads and "
+            "norms; leave these options out"
         )
     else:
         local = SHIPPED / str(name) if shipped else Path(name)
@@ -250,6 +264,11 @@ def load_checkpoint(name: str | Path, weights_alone: bool = False) -> Checkpoint
         tqdm.write(f"{loaded.name}: {note}", file=sys.stderr)
     if loaded.guesses:
         note = f"does not state all settings; assumed: {', '.join(loaded.guesses)}"
+        if any(guess.endswith("normalised") for guess in loaded.guesses):
+            note += (
+                '; if its authors say otherwise, state "do_normalize" in a '
+                "preprocessor_config.json beside it (`speechssl convert --to huggingface`)"
+            )
         tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
     return loaded
 
@@ -354,11 +373,15 @@ def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
         return False, []  # its log-mel has its own scale
     # a processor of transformers 5 keeps it in the second
     names = ("preprocessor_config.json", "processor_config.json")
-    if not any((folder / name).is_file() for name in names):
+    files = [folder / name for name in names if (folder / name).is_file()]
+    if not files:
         # data2vec has no other norm
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         return normalise, [f"input {'' if normalise else 'not '}normalised"]
-    extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
+    try:
+        extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot read {files[0]} ({first_line(error)}); correct it") from error
     if extractor.sampling_rate != SAMPLE_RATE:
         raise InputError(
             f"{folder} expects audio at {extractor.sampling_rate} Hz; give an "
@@ -445,3 +468,30 @@ def file_hashes(folder: Path) -> dict[str, str]:
     for pattern in ("*.safetensors", "*config.json", "tokenizer*.json"):
         paths.update(folder.glob(pattern))
     return {path.name: hash_files([path]) for path in sorted(paths)}
+
+
+def small_config() -> HubertConfig:
+    """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256,
+    4.7 M parameters. No dropout: it is slow on CPUs."""
+    from transformers import HubertConfig
+
+    return HubertConfig(
+        hidden_size=256,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        conv_dim=(64, 128, 128, 256),
+        conv_kernel=SMALL_KERNELS,
+        conv_stride=SMALL_STRIDES,
+        num_feat_extract_layers=4,
+        # no statistics over the utterance: padding and chunking leave the features alone
+        feat_extract_norm="layer",
+        num_conv_pos_embeddings=64,
+        num_conv_pos_embedding_groups=16,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        feat_proj_dropout=0.0,
+        layerdrop=0.0,
+        vocab_size=32,
+    )

@@ -6,7 +6,8 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.options import argument, option
+from speechssl.errors import InputError
+from speechssl.options import Count, argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,10 +15,8 @@ class Convert:
     """convert an encoder to the format of Hugging Face, torchaudio or fairseq, and verify all
     layers
 
-    SOURCE is a Hugging Face folder or hub id, torchaudio:HUBERT_BASE (any bundle of HuBERT or
-    wav2vec 2.0), a torchaudio state dict, or a fairseq .pt (fairseq is not needed, and no code in
-    the file is executed). Strides, heads and norms that a .pt does not record are read from a .json
-    beside it, the arguments of torchaudio.models.wav2vec2_model. OUT
+    SOURCE is a Hugging Face folder or hub id, torchaudio:HUBERT_BASE (any bundle), a torchaudio
+    state dict, or a fairseq .pt (fairseq is not needed, and no code in the file is executed). OUT
     is a folder for huggingface, else a .pt with a card beside it (for torchaudio with the arguments
     of torchaudio.models.wav2vec2_model). All layers are verified before it is written: the weights
     that are read back are bit for bit the source's, and every layer's output for two seconds of
@@ -26,8 +25,23 @@ class Convert:
 
       speechssl convert hubert_base_ls960.pt hubert-base --to huggingface
       speechssl convert facebook/hubert-base-ls960 hubert.pt --to torchaudio
+      speechssl convert odd.pt odd --to huggingface --strides 5 4 4 4 --heads 4 --post-norm
     """
 
     source: str = argument("folder, hub id, torchaudio:BUNDLE, or .pt file")
     out: Path = argument("folder (huggingface) or .pt file to write")
     to: Literal["huggingface", "torchaudio", "fairseq"] = option(MISSING, "format of OUT")
+    strides: tuple[Count, ...] | None = option(
+        None, "strides of the convolutions, if the source does not record them", least=1
+    )
+    heads: Count | None = option(
+        None, "number of attention heads, if the source does not record it (usual: width / 64)"
+    )
+    pre_norm: bool = option(False, "layer norm comes before attention, as in HuBERT large")
+    post_norm: bool = option(False, "layer norm comes after attention, as in HuBERT base")
+
+    def __post_init__(self) -> None:
+        if self.pre_norm and self.post_norm:
+            raise InputError(
+                "--pre-norm and --post-norm exclude each other; give one of them, or neither"
+            )

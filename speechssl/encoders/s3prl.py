@@ -51,7 +51,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
-from speechssl.encoders.encoder import Engine, SpeechEncoder
+from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
@@ -60,15 +60,19 @@ PREFIX = "s3prl:"
 _ONE_AT_A_TIME = threading.Lock()  # an upstream's hooks gather the layers in a list of the upstream
 
 
-def load_s3prl(name: str) -> SpeechEncoder:
+def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
     """Load `s3prl:NAME` or `s3prl:NAME@PATH`. The upstream normalises, or not, as s3prl has it.
 
     Hop and receptive field are found from the number of frames it gives (`_find_grid`), for s3prl
     says 320 whatever a checkpoint has. Audio longer than a chunk is encoded in pieces, each as if
     it were the utterance. The random generators are left alone.
     Raises MissingExtra without s3prl, InputError for an unknown name, a checkpoint that cannot be
-    had, or an upstream whose layers have no one width and frame rate.
+    had, a precision other than fp32, or an upstream whose layers have no one width and frame rate.
     """
+    if precision != "fp32":
+        raise InputError(
+            f"{name} runs s3prl's own code, in fp32 only; leave out the precision {precision}"
+        )
     entry, _, path = name.removeprefix(PREFIX).partition("@")
     python, legacy = random.getstate(), np.random.get_state()
     try:
@@ -97,11 +101,12 @@ def load_s3prl(name: str) -> SpeechEncoder:
 
 
 @dataclass(frozen=True)
-class UpstreamEngine(Engine):
+class UpstreamEngine:
     """Run an upstream on one utterance at a time."""
 
     upstream: nn.Module
     grid: FrameGrid
+    place: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> torch.Tensor:
         """Return the utterance itself, with the samples at its end that give no frame: what
@@ -313,6 +318,11 @@ def register() -> None:
 def main(arguments: Sequence[str]) -> None:
     """Run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with its arguments, the
     upstream registered."""
+    if not arguments:
+        raise InputError(
+            "give a program of s3prl and its arguments, e.g. s3prl.run_downstream "
+            "-m train -u speechssl -k FOLDER ..."
+        )
     register()
     stand_in_for_programs()
     sys.argv = list(arguments)

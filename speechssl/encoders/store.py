@@ -127,6 +127,7 @@ def store_features(
     what: str,
     workers: int | None = None,
     shard_mb: float = 64.0,
+    limit_gb: float = math.inf,
 ) -> FeatureStore:
     """Compute (once) the features of all recordings; of several processes, the first does. The size
     is reported before it begins.
@@ -135,7 +136,8 @@ def store_features(
     JSON can hold. Those for which it raises InputError or ValueError are set aside, listed, and
     tried again next time. sizes: id -> bytes of its rows, about, by its length alone, so that a run
     that was killed finds the same shards again. what: they are, or are for. workers: threads, None:
-    as many as torch has. shard_mb: a shard is closed when it is so large.
+    as many as torch has. shard_mb: a shard is closed when it is so large; limit_gb: more is refused
+    before it begins.
     Raises InputError where `folder` was made from other inputs, the disk has too little room, or no
     recording can be used.
     """
@@ -153,7 +155,7 @@ def store_features(
             todo = [name for ids in missing.values() for name in ids]
             if todo:
                 needed = sum(sizes[name] for name in todo) / 1e9
-                _check_room(folder, f"{what} of {len(todo)} recordings", needed)
+                _check_room(folder, f"{what} of {len(todo)} recordings", needed, limit_gb)
             bar = tqdm(todo, what, unit="file", disable=not todo)
             with bar, single_threaded(workers or torch.get_num_threads()) as pool:
                 for path, ids in missing.items():
@@ -192,15 +194,18 @@ def _plan_shards(
     return shards
 
 
-def _check_room(folder: Path, work: str, needed: float) -> None:
-    """Report the gigabytes that are needed on stderr. Raises InputError where fewer are free."""
+def _check_room(folder: Path, work: str, needed: float, limit: float) -> None:
+    """Report the gigabytes that are needed on stderr. Raises InputError where they are more than
+    are free or allowed."""
     free = shutil.disk_usage(folder).free / 1e9
     tqdm.write(f"{work}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
-    if needed > free:
-        raise InputError(
-            f"{work} in {folder} need {needed:.3g} GB and {free:.3g} GB are free; take fewer "
-            "recordings or another disk"
-        )
+    if needed <= min(free, limit):
+        return
+    short = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit:g} GB"
+    raise InputError(
+        f"{work} in {folder} need {needed:.3g} GB and {short}; take fewer recordings or another "
+        "disk"
+    )
 
 
 def _write_shard(

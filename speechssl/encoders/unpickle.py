@@ -8,8 +8,10 @@ else a pickle asks for is refused.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import pickle
 import re
 import tarfile
@@ -180,10 +182,13 @@ def plain(value: Any) -> Any:
 # ---- codebooks of joblib: a pickle of the estimator, in which every array is a small wrapper with
 # the array's bytes behind it
 
-UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
+UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {  # by the first bytes
     b"\x1f\x8b": gzip.decompress,
+    b"BZ": bz2.decompress,
+    b"\xfd7zXZ": lzma.decompress,
+    b"]\x00": lzma.decompress,
     b"\x78": zlib.decompress,
-}  # by the first bytes
+}
 ESTIMATORS = ("KMeans", "MiniBatchKMeans")
 
 

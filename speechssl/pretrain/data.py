@@ -129,13 +129,18 @@ class Reading:
 
 def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray]]:
     """Read the reference readings: id of a recording -> audio file below `root`, anchors (A, 2).
-    Raises InputError for a line that is none."""
+
+    Raises InputError for a line that is none, and for audio that does not exist.
+    """
     readings = {}
     for number, values in read_lines(path):
         place = f"{path}:{number}"
         reading = convert(values, Reading, place, "prepare the corpus again")
         check_inside(root, reading.audio, place)
-        readings[reading.id] = root / reading.audio, np.array(reading.anchors)
+        audio = root / reading.audio
+        if not audio.is_file():
+            raise InputError(f"{place}: {audio} does not exist; prepare the corpus again")
+        readings[reading.id] = audio, np.array(reading.anchors)
     return readings
 
 

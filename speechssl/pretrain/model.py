@@ -45,7 +45,7 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 from speechssl.artifacts import replacing
 from speechssl.augment.training import TrainingDistortions
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
-from speechssl.encoders.hubert import check_known, training_states
+from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.errors import InputError
 from speechssl.finetuning import added_modules
@@ -166,9 +166,12 @@ def save_label_head(model: Any, folder: Path, codebook: str) -> None:
         save_file(weights, temporary, {"codebook": codebook})
 
 
-def restore_label_head(model: Any, start: str, codebook: str) -> None:
+def restore_label_head(model: Any, start: str, codebook: str) -> bool:
     """Go on with the head beside the encoder `start` where it is for this codebook; else keep the
-    new one, and report it on stderr."""
+    new one, and report it on stderr.
+
+    Returns whether it was restored.
+    """
     folder = SHIPPED / start if (SHIPPED / start).is_dir() else Path(start)
     if (folder / LABEL_HEAD).is_file():
         with safe_open(folder / LABEL_HEAD, "pt") as file:
@@ -176,13 +179,14 @@ def restore_label_head(model: Any, start: str, codebook: str) -> None:
         state = load_file(folder / LABEL_HEAD)
         if before == codebook and state["labels"].shape == model.labels.shape:
             model.load_state_dict(state, strict=False)
-            return
+            return True
     if is_main():
         tqdm.write(
             f"{start} has no label head for the codebook {codebook}; one for {len(model.labels)} "
             "clusters was made",
             file=sys.stderr,
         )
+    return False
 
 
 @dataclass(frozen=True)
@@ -441,18 +445,20 @@ def load_pretraining(
     source: str | Path, contrast: Contrast, convolutions: Convolutions
 ) -> Wav2Vec2Pretraining:
     """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with
-    new ones.
+    new ones; reported on stderr.
 
     Where G, V or D are others than the folder's, what they change is made anew. Raises InputError
-    for an encoder that is not a plain wav2vec 2.0.
+    for an encoder that is not a wav2vec 2.0 or has adapters, and for heads of which a part is
+    missing.
     """
     checkpoint = load_checkpoint(source)
-    encoder: Any = checkpoint.model
-    check_known(encoder, str(source))
-    if not isinstance(encoder, Wav2Vec2Model) or added_modules(encoder):
+    encoder = checkpoint.model
+    is_plain = isinstance(encoder, Wav2Vec2Model) and encoder.adapter is None
+    if not is_plain or added_modules(encoder):
+        kind: Any = encoder.config
         raise InputError(
-            f"{source} is a {encoder.config.model_type} encoder, or has adapters; start "
-            "contrastive pre-training from a plain wav2vec 2.0"
+            f"{source} is a {kind.model_type} encoder, or has adapters; start contrastive "
+            "pre-training from a plain wav2vec 2.0"
         )
     heads, _ = load_heads(source, checkpoint)
     model = Wav2Vec2Pretraining(
@@ -462,11 +468,19 @@ def load_pretraining(
     def shapes(head: nn.Module) -> list[torch.Size]:
         return [weight.shape for weight in head.parameters()]
 
+    reused = []
     for name in HEADS:
         head = getattr(model, name)
         trained = getattr(heads, name, None)
         if trained is not None and shapes(head) == shapes(trained):
             head.load_state_dict(trained.state_dict())
+            reused.append(name)
+    if is_main():
+        tqdm.write(
+            f"{checkpoint.name}: {', '.join(reused) or 'no head'} of pre-training as trained, "
+            "the others made anew",
+            file=sys.stderr,
+        )
     return model
 
 

@@ -27,10 +27,18 @@ from speechssl.encoders.hama import (
 )
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.pretrain.data import training_data
 from speechssl.pretrain.options import Phones
-from speechssl.pretrain.run import load_unlabelled, make_cropper, pretraining
+from speechssl.pretrain.run import (
+    load_unlabelled,
+    make_cropper,
+    make_distortions,
+    pretraining_stage,
+    print_encoder,
+    save_pretrained,
+)
 from speechssl.pretrain.spin import label_loss
-from speechssl.training import Batch, fit
+from speechssl.training import Batch, check_share, fit
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 from speechssl.units.fit import phone_codebook
@@ -83,22 +91,26 @@ def phones(o: Phones) -> None:
     Raises InputError for a start that is not hama or one of its students, and where OUT was made
     from other inputs.
     """
-    with pretraining(o) as run:
-        if run.done:
-            return
-        book = phone_codebook()  # before the training: it needs the package
-        audio = load_unlabelled(o, run.data, GRID)
-        torch.manual_seed(o.training.seed)
-        model = NoisyStudent(load_start(o.start))
-        batches = make_cropper(o, audio, GRID, False, run.distort, clean=True)
-        metrics = fit(model, batches, o.training, o.out / "checkpoints")
+    check_share(o.batches.crops)
+    seed = o.training.seed
+    distort = make_distortions(o.distortion, seed, o.out)
+    data = training_data(o.source, o.recordings, reference=False, seed=seed)
+    with pretraining_stage(o, data, distort) as step:
+        if not step.done:
+            book = phone_codebook()  # before the training: it needs the package
+            audio = load_unlabelled(o, data, GRID)
+            torch.manual_seed(seed)
+            model = NoisyStudent(load_start(o.start))
+            batches = make_cropper(o, audio, GRID, False, distort, clean=True)
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
 
-        def save(folder: Path) -> None:
-            save_hama(model.finish(), folder)
-            save_units(model.head, book, o.out)
+            def save(folder: Path) -> None:
+                save_hama(model.finish(), folder)
+                save_units(model.head, book, o.out)
 
-        facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}
-        run.save(save, facts)
+            facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}
+            save_pretrained(o, data, distort, save, facts)
+    print_encoder(o)
 
 
 def load_start(start: str) -> Conformer:

@@ -8,9 +8,9 @@ against a domain classifier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 import yaml
 from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
-from speechssl.artifacts import hash_json, stage, write_json
+from speechssl.artifacts import Stage, hash_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.encoders.hubert import check_known
@@ -29,6 +29,7 @@ from speechssl.encoders.load import (
     load_checkpoint,
     load_encoder,
     save_encoder,
+    small_config,
 )
 from speechssl.errors import InputError
 from speechssl.options import changed_options, noise_folders, refuse_given, settings
@@ -71,7 +72,7 @@ from speechssl.units.features import Features, features_of, load_features
 from speechssl.units.spectral import spectral_stream
 
 Run = Hubert | Wav2Vec2 | Continue | Spin | Phones
-Verb = TypeVar("Verb", bound=Hubert | Wav2Vec2 | Continue)
+Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
 STEPS = "options.training.steps"  # a finished run with fewer goes on
 CARD = "encoder/card.json"
 # the published models and settings, by method and size
@@ -80,80 +81,90 @@ PRESETS: dict[str, Any] = yaml.safe_load(
 )
 
 
-def continue_pretraining(o: Continue) -> None:
-    """Train a HuBERT or wav2vec 2.0 further, each with its own loss."""
-    if isinstance(load_checkpoint(o.start).model, Wav2Vec2Model):
-        pretrain_wav2vec2(o)
-    else:
-        pretrain_hubert(o)
-
-
-def pretrain_hubert(o: Hubert | Continue) -> None:
+def pretrain_hubert(o: Hubert) -> None:
     """Train one iteration of HuBERT. Finished work is not done again.
 
     Raises InputError where OUT was made from other inputs, and as `apply_size` does.
     """
-    o = apply_size(o)
-    with pretraining(o, o.targets.reference) as run:
-        if run.done:
-            return
-        torch.manual_seed(o.training.seed)
-        encoder, normalise = _load_hubert(o)
-        auxiliary = auxiliary_losses(encoder, o, o.start, run.distort)
-        grid = frame_grid(encoder)
-        codebook, audio = make_targets(o, run.data, grid, str(o.teacher), o.targets)
-        model = HubertPretraining(encoder, codebook.size, o.prediction, o.convolutions, auxiliary)
-        if o.start:
-            restore_label_head(model, o.start, codebook.hash)
-        distil = bool(o.distillation.distil)
-        batches = make_cropper(o, audio, grid, normalise, run.distort, clean=distil)
-        metrics = fit(model, batches, o.training, o.out / "checkpoints")
-
-        def save(folder: Path) -> None:
-            save_encoder(encoder, folder, normalise, o.targets.save_bf16)
-            save_label_head(model, folder, codebook.hash)
-
-        facts = {"what": "HuBERT encoder", "targets": codebook.card, "training": metrics}
-        run.save(save, facts | batches.card)
+    _train_hubert(apply_size(o))
 
 
-def pretrain_wav2vec2(o: Wav2Vec2 | Continue) -> None:
+def pretrain_wav2vec2(o: Wav2Vec2) -> None:
     """Train a wav2vec 2.0, as `pretrain_hubert`."""
-    o = apply_size(o)
-    with pretraining(o) as run:
-        if run.done:
-            return
-        torch.manual_seed(o.training.seed)
-        model = _load_wav2vec2(o)
-        model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, run.distort))
-        grid = frame_grid(model.encoder)
-        audio = load_unlabelled(o, run.data, grid)
-        distorted = bool(run.distort)
-        cropper = make_cropper(o, audio, grid, model.normalise, run.distort, clean=distorted)
-        batches = ContrastiveBatches(cropper, o.contrast, o.training.seed, o.training.accumulation)
-        metrics = fit(model, batches, o.training, o.out / "checkpoints")
-        facts = {"what": "wav2vec 2.0 with its heads", "training": metrics}
-        run.save(partial(save_pretraining, model), facts | cropper.card)
+    _train_wav2vec2(apply_size(o))
+
+
+def continue_pretraining(o: Continue) -> None:
+    """Train a HuBERT or wav2vec 2.0 further, each with its own loss, as `pretrain_hubert`."""
+    complete = apply_size(o)
+    if isinstance(load_checkpoint(o.start).model, HubertModel):
+        _train_hubert(complete)
+    else:
+        _train_wav2vec2(complete)
+
+
+def _train_hubert(o: Hubert | Continue) -> None:
+    check_share(o.batches.crops)
+    distort = make_distortions(o.distortion, o.training.seed, o.out)
+    data = training_data(o.source, o.recordings, o.targets.reference, o.training.seed)
+    with pretraining_stage(o, data, distort) as step:
+        if not step.done:
+            torch.manual_seed(o.training.seed)
+            encoder, normalise = _load_hubert(o)
+            auxiliary = auxiliary_losses(encoder, o, o.start, distort)
+            grid = frame_grid(encoder)
+            codebook, audio = make_targets(o, data, grid, str(o.teacher), o.targets)
+            model = HubertPretraining(
+                encoder, codebook.size, o.prediction, o.convolutions, auxiliary
+            )
+            if o.start:
+                restore_label_head(model, o.start, codebook.hash)
+            distil = bool(o.distillation.distil)
+            batches = make_cropper(o, audio, grid, normalise, distort, clean=distil)
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
+
+            def save(folder: Path) -> None:
+                save_encoder(encoder, folder, normalise, o.targets.save_bf16)
+                save_label_head(model, folder, codebook.hash)
+
+            facts = {"what": "HuBERT encoder", "targets": codebook.card, "training": metrics}
+            save_pretrained(o, data, distort, save, facts | batches.card)
+    print_encoder(o)
+
+
+def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
+    check_share(o.batches.crops)
+    distort = make_distortions(o.distortion, o.training.seed, o.out)
+    data = training_data(o.source, o.recordings, reference=False, seed=o.training.seed)
+    with pretraining_stage(o, data, distort) as step:
+        if not step.done:
+            torch.manual_seed(o.training.seed)
+            model = _load_wav2vec2(o)
+            model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, distort))
+            grid = frame_grid(model.encoder)
+            audio = load_unlabelled(o, data, grid)
+            cropper = make_cropper(o, audio, grid, model.normalise, distort, clean=bool(distort))
+            batches = ContrastiveBatches(
+                cropper, o.contrast, o.training.seed, o.training.accumulation
+            )
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
+            facts = {"what": "wav2vec 2.0 with its heads", "training": metrics}
+            save = partial(save_pretraining, model)
+            save_pretrained(o, data, distort, save, facts | cropper.card)
+    print_encoder(o)
 
 
 def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
     """Load or make the model to train, in float32, and say whether its input is normalised. Raises
     InputError for a start that is not a HuBERT."""
-    model, normalise = load_start(o.start, o.size if isinstance(o, Hubert) else None)
-    if not isinstance(model, HubertModel):
-        kind = model.config.model_type
-        raise InputError(f"{o.start} is a {kind} encoder; start this training from a HuBERT")
-    return model, normalise
-
-
-def load_start(start: str | None, size: str | None) -> tuple[Any, bool]:
-    """Load a HuBERT or wav2vec 2.0 to go on from, or make a HuBERT of a size with random weights;
-    all of it is to be trained. Say whether its input is normalised. Raises InputError for a start
-    that cannot be trained."""
-    if start is None:
-        config = hubert_config(str(size))
-        return HubertModel(config).train(), PRESETS["hubert"][size]["normalise"]
+    if isinstance(o, Hubert) and o.start is None:
+        normalise = PRESETS["hubert"][o.size]["normalise"]
+        return HubertModel(hubert_config(o.size)).train(), normalise
+    start = str(o.start)
     checkpoint = load_checkpoint(start)
+    if not isinstance(checkpoint.model, HubertModel):
+        kind = checkpoint.model.config.model_type
+        raise InputError(f"{start} is a {kind} encoder; start this training from a HuBERT")
     check_known(checkpoint.model, start)
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
@@ -163,7 +174,10 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
         normalise = PRESETS["wav2vec2"][o.size]["normalise"]
         encoder = Wav2Vec2Model(wav2vec2_config(o.size))
         return Wav2Vec2Pretraining(encoder, o.contrast, o.convolutions, normalise)
-    return load_pretraining(str(o.start), o.contrast, o.convolutions)
+    start = str(o.start)
+    model = load_pretraining(start, o.contrast, o.convolutions)
+    check_known(model.encoder, start)
+    return model
 
 
 # ---- options that are not given are those of presets.yaml
@@ -171,12 +185,22 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
 
 def hubert_config(size: str) -> HubertConfig:
     """Return the architecture of a HuBERT from scratch."""
-    return HubertConfig(**PRESETS["hubert"][size]["architecture"])
+    return HubertConfig(**_architecture("hubert", size))
 
 
 def wav2vec2_config(size: str) -> Wav2Vec2Config:
     """Return the architecture of a wav2vec 2.0 from scratch, with its heads."""
-    return Wav2Vec2Config(**PRESETS["wav2vec2"][size]["architecture"])
+    return Wav2Vec2Config(**_architecture("wav2vec2", size))
+
+
+def _architecture(kind: str, size: str) -> dict[str, Any]:
+    values: dict[str, Any] = PRESETS[kind][size]["architecture"]
+    if size != "small":
+        return values
+    small = small_config().to_diff_dict()
+    for name in ("model_type", "transformers_version"):
+        del small[name]
+    return small | values
 
 
 def apply_size(o: Verb) -> Verb:
@@ -261,64 +285,6 @@ def _head_settings(start: str) -> dict[str, Any]:
 
 
 # ---- steps that the methods share
-
-
-@dataclass(frozen=True)
-class PretrainingRun:
-    """A run has its recordings and distortions at hand. more: what decides it beside the options;
-    done: OUT/encoder is there."""
-
-    o: Run
-    data: TrainingData
-    distort: TrainingDistortions | None
-    more: Mapping[str, Any]
-    done: bool = False
-
-    def options(self, identify: Callable[[str, str], str]) -> dict[str, Any]:
-        """Return what decides the result, as JSON holds it: the options, with the distortions'
-        card, and `more`.
-
-        identify: option and its value, an encoder or a codebook -> what stands for it
-        (`hash_model` or `name_model`).
-        """
-        values = {name: value for name, value in settings(self.o).items() if name not in PLACES}
-        for options in (values, *(value for value in values.values() if isinstance(value, dict))):
-            for name in MODELS:
-                if options.get(name):
-                    options[name] = identify(name, options[name])
-        values["distort"] = None if self.distort is None else self.distort.card
-        values["silence"] = self.o.distortion.silence
-        return values | dict(self.more)
-
-    def save(self, save: Callable[[Path], None], facts: Mapping[str, Any]) -> None:
-        """Write OUT/encoder: what `save` writes into this folder, and last its card, which says
-        that the run is done. facts: of the training."""
-        folder = self.o.out / "encoder"
-
-        def write() -> None:
-            save(folder)
-            card = {"options": self.options(name_model), "corpus": self.data.card, **facts}
-            write_json(folder / "card.json", card | {"files": file_hashes(folder)})
-
-        write_by_main(write)
-
-
-@contextmanager
-def pretraining(o: Run, reference: bool = False, **more: Any) -> Iterator[PretrainingRun]:
-    """Begin or resume a run, and say at the end what was made. reference: targets are read off
-    reference readings; more: what decides the run beside the options."""
-    check_share(o.batches.crops)
-    distort = make_distortions(o.distortion, o.training.seed, o.out)
-    data = training_data(o.source, o.recordings, reference, o.training.seed)
-    run = PretrainingRun(o, data, distort, more)
-    inputs = {"data": data.hash, "options": run.options(hash_model)}
-    with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
-        yield replace(run, done=step.done)
-    encoder = load_encoder(o.out / "encoder")
-    print(
-        f"{o.out / 'encoder'}: {encoder.card['what']}, {encoder.layers} layers of {encoder.width}; "
-        f"{describe_steps(encoder.card['training'])}; {encoder.hash}"
-    )
 
 
 def make_distortions(o: Distortion, seed: int, out: Path) -> TrainingDistortions | None:
@@ -415,10 +381,66 @@ def make_targets(
         return codebook, LabelledAudio.load(packed, folder)
 
 
+def pretraining_stage(
+    o: Run, data: TrainingData, distort: TrainingDistortions | None, **more: Any
+) -> AbstractContextManager[Stage]:
+    """Begin or resume a run. more: what decides it beside the options."""
+    inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model) | more}
+    return stage(o.out, inputs, grows=STEPS, card=CARD)
+
+
+def save_pretrained(
+    o: Run,
+    data: TrainingData,
+    distort: TrainingDistortions | None,
+    save: Callable[[Path], None],
+    facts: Mapping[str, Any],
+    **more: Any,
+) -> None:
+    """Write OUT/encoder: what `save` writes into this folder, and last its card, which says that
+    the run is done. facts: of the training; more: as of `pretraining_stage`."""
+    folder = o.out / "encoder"
+
+    def write() -> None:
+        save(folder)
+        options = decisive_options(o, distort, name_model) | more
+        card = {"options": options, "corpus": data.card, "files": file_hashes(folder), **facts}
+        write_json(folder / "card.json", card)
+
+    write_by_main(write)
+
+
+def print_encoder(o: Run) -> None:
+    """Say what was made."""
+    encoder = load_encoder(o.out / "encoder")
+    print(
+        f"{o.out / 'encoder'}: {encoder.card['what']}, {encoder.layers} layers of {encoder.width}; "
+        f"{describe_steps(encoder.card['training'])}; {encoder.hash}"
+    )
+
+
 # ---- cards
 
 PLACES = ("source", "out", "device", "distortion")  # do not decide the result, or are in a hash
 MODELS = ("start", "teacher", "codebook")
+
+
+def decisive_options(
+    o: Run, distort: TrainingDistortions | None, identify: Callable[[str, str], str]
+) -> dict[str, Any]:
+    """Return the options that decide the result, as JSON holds them, with the distortions' card.
+
+    identify: option and its value, an encoder or a codebook -> what stands for it (`hash_model` or
+    `name_model`).
+    """
+    values = {name: value for name, value in settings(o).items() if name not in PLACES}
+    for options in (values, *(value for value in values.values() if isinstance(value, dict))):
+        for name in MODELS:
+            if options.get(name):
+                options[name] = identify(name, options[name])
+    values["distort"] = None if distort is None else distort.card
+    values["silence"] = o.distortion.silence
+    return values
 
 
 def hash_model(name: str, value: str) -> str:

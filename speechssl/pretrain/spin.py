@@ -27,22 +27,28 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers import HubertModel
 
 from speechssl.augment.training import parse_distortions
-from speechssl.encoders.hubert import training_states
-from speechssl.encoders.load import load_encoder, save_encoder
+from speechssl.encoders.hubert import check_known, training_states
+from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
+from speechssl.pretrain.data import training_data
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
 from speechssl.pretrain.run import (
+    PRESETS,
     frame_grid,
-    load_start,
+    hubert_config,
     load_unlabelled,
     make_cropper,
+    make_distortions,
     make_targets,
-    pretraining,
+    pretraining_stage,
+    print_encoder,
+    save_pretrained,
 )
 from speechssl.processes import mean_of_processes, processes
-from speechssl.training import Batch, fit
+from speechssl.training import Batch, check_share, fit
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 
@@ -197,37 +203,38 @@ def spin(o: Spin) -> None:
     Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where OUT was made from
     other inputs.
     """
-    seed, labels = o.training.seed, o.labels
+    check_share(o.batches.crops)
+    seed = o.training.seed
+    labels = o.labels
+    distort = make_distortions(o.distortion, seed, o.out)
     voices = parse_distortions("v", seed=seed, probability=(1.0, 1.0))
-    with pretraining(o, labels.reference, voices=voices.card) as run:
-        if run.done:
-            return
-        torch.manual_seed(seed)
-        encoder, normalise = load_start(o.start, o.size)
-        if (o.learned.layer or 0) > encoder.config.num_hidden_layers:
-            raise InputError(f"{o.start or o.size} has no layer {o.learned.layer}; change --layer")
-        grid = frame_grid(encoder)
-        codebook = None
-        if labels.teacher:
-            targets = _label_targets(labels)
-            codebook, audio = make_targets(o, run.data, grid, labels.teacher, targets)
-        else:
-            audio = load_unlabelled(o, run.data, grid)
-        torch.manual_seed(seed)
-        model = SpinPretraining(encoder, o, codebook.size if codebook else 0)
-        batches = make_cropper(o, audio, grid, normalise, run.distort, second=voices)
-        metrics = fit(model, batches, o.training, o.out / "checkpoints")
+    data = training_data(o.source, o.recordings, labels.reference, seed)
+    with pretraining_stage(o, data, distort, voices=voices.card) as step:
+        if not step.done:
+            encoder, normalise = _load_start(o)
+            grid = frame_grid(encoder)
+            codebook = None
+            if labels.teacher:
+                targets = _label_targets(labels)
+                codebook, audio = make_targets(o, data, grid, labels.teacher, targets)
+            else:
+                audio = load_unlabelled(o, data, grid)
+            torch.manual_seed(seed)
+            model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
+            batches = make_cropper(o, audio, grid, normalise, distort, second=voices)
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
 
-        def save(folder: Path) -> None:
-            save_encoder(model.encoder, folder, normalise)
-            save_codebooks(model, o, codebook)
+            def save(folder: Path) -> None:
+                save_encoder(model.encoder, folder, normalise)
+                save_codebooks(model, o, codebook)
 
-        facts = {
-            "what": "encoder trained by Spin",
-            "targets": codebook and codebook.card,
-            "training": metrics,
-        }
-        run.save(save, facts | batches.card)
+            facts = {
+                "what": "encoder trained by Spin",
+                "targets": codebook and codebook.card,
+                "training": metrics,
+            }
+            save_pretrained(o, data, distort, save, facts | batches.card, voices=voices.card)
+    print_encoder(o)
 
 
 def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -> None:
@@ -247,6 +254,22 @@ def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -
     # readers of the codebook's units read what it predicts
     head = Codebook(weights, facts | codebook.lineage, offsets=offsets)
     head.save(o.out / "labels.safetensors")
+
+
+def _load_start(o: Spin) -> tuple[Any, bool]:
+    """Load or make the model to train, and say whether its input is normalised. Raises InputError
+    for a layer that it has not."""
+    if o.size:
+        torch.manual_seed(o.training.seed)
+        encoder: Any = HubertModel(hubert_config(o.size))
+        normalise = PRESETS["hubert"][o.size]["normalise"]
+    else:
+        checkpoint = load_checkpoint(str(o.start))
+        check_known(checkpoint.model, str(o.start))
+        encoder, normalise = checkpoint.model, checkpoint.normalise
+    if (o.learned.layer or 0) > encoder.config.num_hidden_layers:
+        raise InputError(f"{o.start or o.size} has no layer {o.learned.layer}; change --layer")
+    return encoder, normalise
 
 
 def _label_targets(labels: PseudoLabels) -> Targets:

@@ -203,6 +203,7 @@ def cache_states(
     recordings: Sequence[Recording],
     folder: Path,
     pooled: bool,
+    limit_gb: float = 50.0,
     workers: int = 2,
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings; errors are those of `store_features`.
@@ -232,6 +233,7 @@ def cache_states(
         made_from,
         "hidden states",
         workers,
+        limit_gb=limit_gb,
     )
 
 
@@ -313,7 +315,7 @@ class FeatureCache:
                 file=sys.stderr,
             )
             return None
-        return cache_states(self.encoder, recordings, folder, pooled, self.workers)
+        return cache_states(self.encoder, recordings, folder, pooled, self.limit_gb, self.workers)
 
     def folder(self, data: UtteranceSet, splits: Sequence[str], pooled: bool) -> Path:
         """Name a folder after encoder, recordings and kind."""
@@ -378,8 +380,8 @@ class CachedLoader:
         """Make a batch. Raises KeyError for an utterance that is not usable."""
         waves = tuple(read_audio(self.data.path(u)) for u in utterances) if self.waves else ()
         if self.pooled:
-            return make_batch(utterances, [self.means[u.id] for u in utterances], waves)
-        return make_batch(utterances, [self.states[u.id].float() for u in utterances], waves)
+            return mean_batch(utterances, [self.means[u.id] for u in utterances], waves)
+        return pad_batch(utterances, [self.states[u.id].float() for u in utterances], waves)
 
 
 @dataclass(frozen=True)
@@ -420,18 +422,22 @@ class OnlineLoader:
         if not usable:
             return None
         waves, states = zip(*filter(None, encoded), strict=True)
-        return make_batch(usable, states, waves if task.wants_waves else ())
+        make = mean_batch if task.pooled else pad_batch
+        return make(usable, states, waves if task.wants_waves else ())
 
 
-def make_batch(
+def mean_batch(
+    utterances: Sequence[Utterance], means: Sequence[Tensor], waves: tuple[np.ndarray, ...]
+) -> Batch:
+    """Make a batch of B means over time (S, D) float32."""
+    return Batch(tuple(utterances), torch.stack(list(means)), torch.ones(len(means)).long(), waves)
+
+
+def pad_batch(
     utterances: Sequence[Utterance], states: Sequence[Tensor], waves: tuple[np.ndarray, ...]
 ) -> Batch:
-    """Make a batch of B states (T, S, D) float32, with zeros beyond their lengths, or of B means
-    over time (S, D)."""
-    states = list(states)
-    if states[0].dim() == 2:
-        return Batch(tuple(utterances), torch.stack(states), torch.ones(len(states)).long(), waves)
-    padded = pad_sequence(states, batch_first=True).transpose(1, 2)
+    """Make a batch of B states (T, S, D) float32, with zeros beyond their lengths."""
+    padded = pad_sequence(list(states), batch_first=True).transpose(1, 2)
     return Batch(tuple(utterances), padded, torch.tensor([len(s) for s in states]), waves)
 
 

@@ -48,6 +48,7 @@ from speechssl.encoders.hubert import (
     training_states,
 )
 from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
+from speechssl.errors import InputError
 from speechssl.finetuning import merge_lora, train_only
 from speechssl.options import noise_folders
 from speechssl.pretrain.model import DomainAdversary
@@ -176,6 +177,10 @@ class TuningTrainer(Trainer):
         start = tuning.training.start
         if start:
             path = start / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors"
+            if not path.is_file():
+                raise InputError(
+                    f"{path} is no head to start from; train it first, or leave out --start"
+                )
             models["head"].load_state_dict(load_file(path))
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
@@ -254,10 +259,17 @@ class TuningTrainer(Trainer):
         """Read in threads. keys: what each distortion depends on, beside its seed."""
 
         def read_one(utterance: Utterance, key: Any) -> tuple[Tensor, int]:
-            samples, domain = read_audio(self.run.task.data.path(utterance)), 0
+            path = self.run.task.data.path(utterance)
+            samples = read_audio(path)
+            domain = 0
             if distort:
                 samples, domain = distort.apply(samples, key, progress)
-            return self.loader.encoder.wave(samples), domain
+            try:
+                return self.loader.encoder.wave(samples), domain
+            except ValueError as error:
+                raise InputError(
+                    f"{path} cannot be trained on ({error}); correct it or remove its line"
+                ) from error
 
         pairs = zip(utterances, keys, strict=True)
         return Waves(utterances, [self.loader.pool.submit(read_one, *pair) for pair in pairs])

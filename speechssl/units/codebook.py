@@ -3,7 +3,7 @@
 `units fit` and `units import` write one (`kmeans.py`, `fit.py`); `load_codebook` reads it, and
 `Codebook.assign` maps features to units: to the nearest centroids, which `Nearest` finds.
 
-Letters: T frames, D dimensions, K units.
+Letters: T frames, D dimensions, K units, C candidates (frame, unit that may be its nearest).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ SUFFIX = ".safetensors"
 # every utterance is encoded as it is, so that none depends on what it is batched with
 PADDING = "none"
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
-EXACT = 1 << 20  # distances in float64 that are held at a time
+EXACT = 1 << 20  # numbers that are taken to float64 at a time
 HALF = 2.0**-8  # what rounding to bf16 may do, relatively
 # the same, of a float32 product where torch is allowed that error
 LOOSE = {"tf32": 2.0**-11, "bf16": HALF}
+Candidates = tuple[np.ndarray, np.ndarray]  # frames, in order, and units: (C,) each
 
 
 @dataclass(frozen=True)
@@ -207,11 +208,11 @@ def versions() -> dict[str, str]:
 # ---- the nearest centroid of every frame, exactly, by matrix products
 #
 # |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest: a product and a bias. It is
-# known how far off a rounded score may be, and so whether another unit may be the nearest of a
-# frame. A product in bf16, where the processor has it, decides nine in ten frames of speech; one in
-# float32 most of the rest; true distances in float64 those that are left. So the answer is the
-# argmin of the distances, the same for any number of frames in a call and of threads, on any
-# machine.
+# known how far off a rounded score may be, and so which units may be the nearest of a frame: its
+# candidates. A product in bf16, where the processor has it, leaves nine in ten frames of speech
+# one candidate; one in float32 decides most of the rest; true distances in float64 decide among
+# what is left. So the answer is the argmin of the distances, the same for any number of frames in
+# a call and of threads, on any machine.
 
 
 class Nearest:
@@ -227,10 +228,10 @@ class Nearest:
         self.device = torch.device(device)
         self.centroids = np.ascontiguousarray(centroids, np.float32)
         self.offsets = offsets
-        types = [torch.float32]
+        self.products = [CentroidScores(self.centroids, self.device, torch.float32, offsets)]
         if self.device.type == "cpu" and cpu_capabilities().get("avx512_bf16"):
-            types.insert(0, torch.bfloat16)
-        self.products = [CentroidScores(self.centroids, self.device, x, offsets) for x in types]
+            half = CentroidScores(self.centroids, self.device, torch.bfloat16, offsets)
+            self.products.insert(0, half)
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
@@ -243,26 +244,40 @@ class Nearest:
         undecided = np.arange(len(features))  # numbers of the frames, whose features are:
         rest, rest_norms = features, norms
         for product in self.products:
-            nearest[undecided], is_close = product.find_nearest(rest, rest_norms)
-            undecided = undecided[is_close]
+            places, units = product.find_candidates(rest, rest_norms)
+            frames = undecided[places]
+            nearest[frames] = units  # of a frame with one candidate, this is its unit
+            counts = np.bincount(frames, minlength=len(features))
+            undecided = np.flatnonzero(counts > 1)
+            if not len(undecided):
+                return nearest
             rows = torch.from_numpy(undecided).to(self.device)
             rest, rest_norms = features[rows], norms[rows]
-        if len(undecided):
-            nearest[undecided] = self._decide(rest)
+        among_several = counts[frames] > 1
+        frames, units = frames[among_several], units[among_several]
+        nearest[undecided] = self._decide(features, frames, units)
         return nearest
 
-    def _decide(self, features: torch.Tensor) -> np.ndarray:
-        """Return the nearest in float64, the first of equals, of frames (T, D)."""
-        from scipy.spatial.distance import cdist  # slow to import, and few frames need it
+    def _decide(self, features: torch.Tensor, frames: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Choose among the candidates of each frame the nearest in float64, the first of equals.
 
-        centroids = self.centroids.astype(np.float64)
-        units = []
-        for rows in features.cpu().double().split(max(EXACT // len(centroids), 1)):
+        features: (T, D); frames, units: the candidates, (C,) each. Returns a unit for each
+        different frame, in order.
+        """
+        size = max(EXACT // features.shape[1], 1)
+        distances = np.zeros(len(frames))
+        for start in range(0, len(frames), size):
+            part = slice(start, start + size)
+            rows = torch.from_numpy(frames[part]).to(self.device)
+            x = features[rows].cpu().numpy().astype(np.float64)
+            c = self.centroids[units[part]].astype(np.float64)
             if self.offsets is None:
-                units.append(cdist(rows.numpy(), centroids, "sqeuclidean").argmin(1))
+                distances[part] = np.square(x - c).sum(1)
             else:
-                units.append((rows.numpy() @ centroids.T + self.offsets).argmax(1))
-        return np.concatenate(units)
+                distances[part] = -(x * c).sum(1) - self.offsets[units[part]]
+        nearest_first = np.lexsort((distances, frames))  # by frame, then by distance; it is stable
+        _, firsts = np.unique(frames[nearest_first], return_index=True)
+        return units[nearest_first[firsts]]
 
 
 class CentroidScores:
@@ -297,23 +312,26 @@ class CentroidScores:
         # what rounding may do to the biases
         self.bias_error = float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
 
-    def find_nearest(
-        self, features: torch.Tensor, norms: torch.Tensor
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the unit of the best score of every frame, (T,), and whether another unit may be
-        the nearest, (T,) bool. features: (T, D); norms: (T,), their lengths."""
+    def find_candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Candidates:
+        """Pair every frame with every unit that may be its nearest. features: (T, D); norms: (T,),
+        their lengths."""
         error = self._relative_error(features.shape[1]) * self.reach * norms + self.bias_error
         parts = zip(features.split(self.block), error.split(self.block), strict=True)
-        units, close = [], []
-        for rows, error_of_rows in parts:
-            scores: Any = self._score(rows)
-            # both scores may be off; a little more for this sum itself
-            least: Any = (scores.amax(1) - 2.1 * error_of_rows)[:, None]
-            if scores.is_cpu:  # numpy is five times as fast as torch at this
-                scores, least = scores.numpy(), least.numpy()
-            units.append(torch.as_tensor(scores.argmax(1)).cpu())
-            close.append(torch.as_tensor((scores >= least).sum(1) > 1).cpu())
-        return torch.cat(units).numpy(), torch.cat(close).numpy()
+        frames: list[np.ndarray] = []
+        units: list[np.ndarray] = []
+        for number, (rows, error_of_rows) in enumerate(parts):
+            scores = self._score(rows)
+            # the best score and a candidate's may both be off; a little more for this sum itself
+            least = scores.amax(1) - 2.1 * error_of_rows
+            if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
+                places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
+                found, of_units = np.divmod(places, scores.shape[1])
+            else:
+                pairs = (scores >= least[:, None]).nonzero().cpu().numpy()
+                found, of_units = pairs[:, 0], pairs[:, 1]
+            frames.append(number * self.block + found)
+            units.append(of_units)
+        return np.concatenate(frames), np.concatenate(units)
 
     def _score(self, features: torch.Tensor) -> torch.Tensor:
         """Return the scores (T, K) of features (T, D)."""

@@ -97,8 +97,10 @@ def extract_units(o: Extract) -> dict[str, Any]:
         print(f"{out}: the parts of shard {o.shard} are written; the last shard writes the card")
         return {"out": str(out), "card": None, "failed": failed}
     report_set_aside(failed, f"{out / FAILED}")
-    amount, length = card["recordings"], format_length(card["seconds"])
-    print(f"{out}: units of {amount} recordings ({length}); {len(failed)} set aside")
+    amount = count_noun(card["recordings"], "recording")
+    parts = count_noun(len(card["parts"]), "part")
+    length = format_length(card["seconds"])
+    print(f"{out}: units of {amount} ({length}) in {parts}; {len(failed)} set aside")
     return {"out": str(out), "card": card, "failed": failed}
 
 
@@ -109,6 +111,10 @@ def parse_shard(text: str) -> tuple[int, int]:
     if not whole or not 1 <= int(number) <= int(count):
         raise InputError(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8")
     return int(number), int(count)
+
+
+def count_noun(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 # ---- shards

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,9 +20,9 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
-from speechssl.audio import SAMPLE_RATE, collect, in_blocks, read_audio
-from speechssl.data.recordings import Recording
-from speechssl.encoders.encoder import Chunking, Engine, SpeechEncoder
+from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
+from speechssl.data.recordings import Item, Recording
+from speechssl.encoders.encoder import Chunking, SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import FrameGrid, RunLength
@@ -133,10 +133,16 @@ def load_features(
     return encoder_features(load_encoder(encoder, precision, device), layer, smooth, margin)
 
 
-def encoder_features(encoder: SpeechEncoder, layer: Any, smooth: int, margin: int = 0) -> Features:
+def encoder_features(
+    encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0
+) -> Features:
     """Return a layer of an encoder that is at hand. Raises InputError for a layer it does not have,
     or None."""
-    encoder.check(layer)
+    if layer is None or not 0 <= layer <= encoder.layers:
+        given = "" if layer is None else f", not {layer}"
+        raise InputError(
+            f"{encoder.name} has the layers 0 to {encoder.layers}{given}; choose one with --layer"
+        )
     return Features(
         encoder=encoder.hash,
         grid=encoder.grid,
@@ -262,11 +268,15 @@ def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
 
 
 @dataclass(frozen=True)
-class UnitEngine(Engine):
+class UnitEngine:
     """Gives one-hot vectors of units as the one layer of an encoder, so that heads show what units
     keep and what they lose."""
 
     extractor: UnitExtractor
+    place: str = "cpu"
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: the encoder behind the units normalises by itself."""
 
     def states(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
@@ -309,50 +319,50 @@ def check_finite(features: torch.Tensor) -> torch.Tensor:
 def stream_frames(
     recordings: Sequence[Recording], features: Features, pool: Executor, ahead: int
 ) -> Iterator[np.ndarray]:
-    """Yield pieces (T_i, D) of all recordings that can be used, as `encode_in_order`; those of a
-    recording of more than LONG seconds are encoded as they are taken."""
+    """Yield pieces (T_i, D) of all recordings that can be used, in order; the others are listed and
+    counted.
 
-    def encode(recording: Recording) -> Iterable[np.ndarray]:
-        samples = read_audio(recording.path)
-        pieces = (check_finite(piece).numpy() for piece in features.stream(samples))
-        return pieces if len(samples) > LONG * SAMPLE_RATE else list(pieces)
-
-    for _, pieces in encode_in_order(recordings, encode, pool, ahead, "features for k-means"):
-        yield from pieces
-
-
-def encode_in_order(
-    recordings: Sequence[Recording],
-    encode: Callable[[Recording], Result],
-    pool: Executor,
-    ahead: int,
-    what: str,
-) -> Iterator[tuple[Recording, Result]]:
-    """Yield recordings with what the pool makes of them, in order; no more than `ahead` results
-    wait beside the one that is being used.
-
-    Recordings for which `encode` raises InputError or ValueError are listed and counted. Raises
-    InputError where it does for all. what: the results are, for the progress bar.
+    pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is
+    used; longer ones are encoded here as their pieces are taken. Raises InputError where none can
+    be used.
     """
+    what = "features for k-means"
+
+    def encode(recording: Recording) -> Iterator[np.ndarray]:
+        for piece in features.stream(read_audio(recording.path)):
+            yield check_finite(piece).numpy()
+
+    def encode_ahead(recording: Recording) -> list[np.ndarray] | None:
+        """Return all features; None for a long recording."""
+        return None if duration(recording.path) > LONG else list(encode(recording))
+
     failed: dict[str, str] = {}
-    waiting: deque[tuple[Recording, Future[Result]]] = deque()
-    rest = iter(recordings)
-    for _ in tqdm(recordings, what, unit="file"):
-        for recording in islice(rest, ahead + 1 - len(waiting)):
-            waiting.append((recording, pool.submit(encode, recording)))
-        recording, future = waiting.popleft()
+    jobs = submit_in_order(pool, encode_ahead, recordings, ahead)
+    for recording, future in tqdm(jobs, what, total=len(recordings), unit="file"):
         try:
-            result = future.result()
+            pieces = future.result()
+            yield from (encode(recording) if pieces is None else pieces)
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
-        else:
-            yield recording, result
     report_set_aside(failed, what)
     if len(failed) == len(recordings):
         raise InputError(
             f"none of {len(failed)} recordings can be used "
             f"({next(iter(failed.values()))}); give others"
         )
+
+
+def submit_in_order(
+    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], ahead: int
+) -> Iterator[tuple[Item, Future[Result]]]:
+    """Yield items with what the pool makes of them, in order; no more than `ahead` results wait
+    beside the one that is being used."""
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    for item in items:
+        waiting.append((item, pool.submit(function, item)))
+        if len(waiting) > ahead:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:

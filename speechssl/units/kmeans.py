@@ -9,11 +9,13 @@ D dimensions, K clusters, S starts, C candidates.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from speechssl.errors import InputError
 from speechssl.units.codebook import PADDING, Codebook, Nearest, versions
@@ -68,6 +70,10 @@ def fit_kmeans(
     scale = np.maximum(sample.std(0, dtype=np.float64), 1e-8) if standardise else None
     if scale is not None:
         sample = (sample / scale).astype(np.float32)
+    tqdm.write(
+        f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)",
+        file=sys.stderr,
+    )
     facts: dict[str, Any] = {
         "frames": int(reservoir.seen),
         "budget": budget,

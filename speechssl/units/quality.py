@@ -14,10 +14,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from speechssl.artifacts import write_json
 from speechssl.audio import read_audio
@@ -26,9 +27,9 @@ from speechssl.data.files import detect_delimiter, number_of, read_csv, read_hea
 from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.encoder import single_threaded
-from speechssl.errors import InputError
+from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import RunLength
-from speechssl.units.features import UnitExtractor, encode_in_order, load_extractor
+from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.measures import (
     abx,
     bit_rate,
@@ -47,6 +48,21 @@ from speechssl.units.picture import draw_violins
 STRETCH = "stretch@"
 Phones = Mapping[str, Sequence[Phone]]  # by recording
 Units = Mapping[str, RunLength]
+Encoded = TypeVar("Encoded")
+
+
+LABELS = {  # of measures, on the terminal
+    "usage_entropy_bits": "entropy of the units' usage, bits",
+    "usage_entropy_share": "its share of log2 K",
+    "unused_units": "units that never occur",
+    "units_a_second": "runs of units a second",
+    "bits_a_second": "bits a second, of units",
+    "bits_a_second_timed": "bits a second, of units and their lengths",
+    "phone_purity": "phone purity",
+    "cluster_purity": "cluster purity",
+    "pnmi": "PNMI",
+    "oracle_ff1": "FF1 of the best span of units",
+}
 
 
 @dataclass(frozen=True)
@@ -87,12 +103,7 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     recordings = _list_recordings(corpus, labelled, o)
     phones = _read_phones(corpus, recordings, o)
     extractor = load_extractor(o.encoder, o.codebook, o.precision, price=o.price)
-
-    def extract(recording: Recording) -> RunLength:
-        return extractor.units(read_audio(recording.path))
-
-    jobs = encode_in_order(recordings, extract, pool, len(recordings), "units")
-    units = {recording.id: runs for recording, runs in jobs}
+    units = _encode_all(pool, lambda r: extractor.units(read_audio(r.path)), recordings)
     sequences = list(units.values())
     size = extractor.codebook.size
     measures = {"K": size, "precision": extractor.features.precision}
@@ -178,6 +189,29 @@ def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Eval
     return phones
 
 
+def _encode_all(
+    pool: Executor,
+    encode: Callable[[Recording], Encoded],
+    recordings: Sequence[Recording],
+    what: str = "units",
+) -> dict[str, Encoded]:
+    """Encode the recordings: results by id. Those that cannot be used are listed and counted.
+    Raises InputError where none can."""
+    encoded: dict[str, Encoded] = {}
+    failed: dict[str, str] = {}
+    futures = [pool.submit(encode, recording) for recording in recordings]
+    bar = tqdm(recordings, desc=what, unit="file")
+    for recording, future in zip(bar, futures, strict=True):
+        try:
+            encoded[recording.id] = future.result()
+        except (InputError, ValueError) as error:
+            failed[recording.id] = str(error)
+    report_set_aside(failed, "quality of units")
+    if not encoded:
+        raise InputError(f"no recording can be used ({next(iter(failed.values()))}); give others")
+    return encoded
+
+
 # ---- phones, and distorted speech
 
 
@@ -252,12 +286,11 @@ def _measure_stability(
         return [extractor.units(d.apply(clean, recording.id)) for d in distortions]
 
     what = f"units of distorted speech, {len(distortions)} times"
-    chosen = [recordings[i] for i in places]
-    encoded = list(encode_in_order(chosen, encode_distorted, pool, count, what))
-    clean_units = [units[recording.id] for recording, _ in encoded]
+    encoded = _encode_all(pool, encode_distorted, [recordings[i] for i in places], what)
+    clean_units = [units[name] for name in encoded]
     rows = []
     for number, distortion in enumerate(distortions):
-        distorted_units = [by_distortion[number] for _, by_distortion in encoded]
+        distorted_units = [by_distortion[number] for by_distortion in encoded.values()]
         distance = unit_edit_distance(clean_units, distorted_units)
         row = {"recordings": len(clean_units), "unit_edit_distance": distance}
         rows.append(row | distortion.card)
@@ -306,5 +339,5 @@ def format_measures(values: dict[str, Any]) -> list[str]:
     lines = []
     for name, value in flat.items():
         shown = f"{value:.3f}" if isinstance(value, float) else value
-        lines.append(f"{name.replace('_', ' '):>46}  {shown}")
+        lines.append(f"{LABELS.get(name, name):>46}  {shown}")
     return lines

@@ -1,27 +1,31 @@
-"""A corpus is extracted over a cluster: actors of Ray, each of which holds an encoder, write whole
-parts.
+"""A corpus is extracted over a cluster: the shards are the rows of a Ray Data pipeline, and actors,
+each of which holds an encoder, write whole parts.
 
 Every machine sees the same files under the same paths (a shared disk) and has speechssl installed.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections import deque
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import describe_refusal, list_differences, say_what_differs
+from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.corpus import Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
+# threads of Ray's: one sleeps after an error, one counts
+FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")
 
 
 @dataclass(frozen=True)
@@ -40,41 +44,35 @@ class RayEngine:
         encoder or write a part."""
         ray = _import_ray()
         with _cluster(self.workers):
+            # there is one progress bar, and it counts seconds of audio
+            context = ray.data.DataContext.get_current()
+            context.enable_progress_bars = context.print_on_execution_start = False
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
             resources = ray.cluster_resources()
             gpus = int(resources.get("GPU", 0))
             most = gpus or int(resources.get("CPU", 0))
             # one at least: a cluster that grows on demand may have a head without cores, and
             # nothing else yet
-            count = max(min(self.workers or most, most, len(shards)), 1)
-            # an actor sees no GPU that it did not ask for
-            make_actor = ray.remote(num_cpus=1, num_gpus=min(gpus, 1))(ShardActor).remote
-            idle = []
-            for _ in range(count):
-                idle.append(make_actor(self.load, maker.out, maker.size, maker.card, os.getcwd()))
-            waiting = deque(shards)
-            running: dict[Any, tuple[Any, Shard]] = {}  # by what Ray will answer
-            while waiting or running:
-                while idle and waiting:
-                    actor, shard = idle.pop(), waiting.popleft()
-                    running[actor.make.remote(shard)] = actor, shard
-                if not running:
-                    raise InputError("no machine of the cluster is left; mend it and try again")
-                (answer,), _ = ray.wait(list(running))
-                actor, shard = running.pop(answer)
-                try:
-                    made = ray.get(answer)
-                except ray.exceptions.RayActorError:  # its machine is lost
-                    waiting.append(shard)
-                    continue
-                if isinstance(made, str):
-                    raise InputError(made)
-                idle.append(actor)
-                yield made
+            actors = max(min(self.workers or most, most, len(shards)), 1)
+            rows = [_write_row(shard) for shard in shards]
+            pipeline = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+                ShardActor,
+                batch_size=1,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(size=actors),
+                num_cpus=1,
+                num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
+                fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
+            )
+            with _open_rows(pipeline) as answers:
+                for row in answers:
+                    yield _read_answer(row["answer"])
 
 
 def _import_ray() -> Any:
     try:
         import ray
+        import ray.data
     except ImportError:
         raise MissingExtra("extraction on a cluster", "ray") from None
     return ray
@@ -85,6 +83,8 @@ def _cluster(workers: int | None) -> Iterator[None]:
     """Connect to the cluster at RAY_ADDRESS, or start one on this machine that ends with the block;
     one that the program is connected to is used as it is."""
     ray = _import_ray()
+    # a thread that asks Ray for numbers as long as the program runs
+    os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")
     # else the driver prints what concerns Ray's own actors
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if ray.is_initialized():
@@ -114,8 +114,48 @@ def _cluster(workers: int | None) -> Iterator[None]:
         ray.shutdown()
 
 
+@contextmanager
+def _open_rows(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
+    """Open the rows of a pipeline. When the block is left, by an error too, its threads have ended:
+    one that turns to Ray after `ray.shutdown` would end the whole program, with exit code 1 and not
+    a word."""
+    before, rows = set(threading.enumerate()), iter(dataset.iter_rows())
+    try:
+        yield rows
+    finally:
+        rows.close()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name not in FOR_GOOD:
+                thread.join(timeout=10)
+
+
+# ---- what travels: a shard as a row of Ray's, and the answer of an actor as JSON
+
+
+def _write_row(shard: Shard) -> dict[str, Any]:
+    ids = [recording.id for recording in shard.recordings]
+    # bytes: not every name of a file is text
+    paths = [os.fsencode(recording.path) for recording in shard.recordings]
+    return {"index": shard.index, "ids": ids, "paths": paths}
+
+
+def _read_row(row: dict[str, Any]) -> Shard:
+    recordings = []
+    for name, path in zip(row["ids"], row["paths"], strict=True):
+        recordings.append(Recording(name, Path(os.fsdecode(path))))
+    return Shard(row["index"], recordings)
+
+
+def _read_answer(text: str) -> ShardResult:
+    answer = json.loads(text)
+    if "error" in answer:
+        raise InputError(answer["error"])
+    return ShardResult(**answer)
+
+
 class ShardActor:
-    """An actor holds an extractor on some machine, and makes one shard a call."""
+    """An actor holds an extractor on some machine, and makes one shard a call. Errors that the user
+    can mend travel back as a sentence, not as an exception of Ray's."""
 
     def __init__(
         self,
@@ -128,16 +168,20 @@ class ShardActor:
         self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 
-    def make(self, shard: Shard) -> ShardResult | str:
-        """Make a shard; return the sentence of an error that the user can mend."""
+    def __call__(self, batch: Any) -> dict[str, list[str]]:
+        """Make the shard of a table of one row."""
+        (row,) = batch.to_pylist()
+        shard = _read_row(row)
+        answer: dict[str, Any]
         try:
             with single_threaded(1) as pool:
                 maker = self._load_once()
-                return maker.finish(shard, maker.begin(shard, pool))
+                answer = asdict(maker.finish(shard, maker.begin(shard, pool)))
         except InputError as error:
-            return str(error)
+            answer = {"error": str(error)}
         except OSError as error:
-            return describe_refusal(error, self.out, f" on {os.uname().nodename}")
+            answer = {"error": describe_refusal(error, self.out, f" on {os.uname().nodename}")}
+        return {"answer": [json.dumps(answer)]}
 
     def _load_once(self) -> ShardMaker:
         """Load the extractor in the first call. Raises InputError where its units would not be

@@ -15,7 +15,7 @@ import torch
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.encoder import Engine, SpeechEncoder
+from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.timing import FrameGrid
 
@@ -85,11 +85,15 @@ SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {
 
 
 @dataclass(frozen=True)
-class SpectralEngine(Engine):
+class SpectralEngine:
     """Gives spectral features as the one layer of an encoder. They are not normalised over the
     utterance: mean pooling would give 0."""
 
     compute: Callable[[np.ndarray], torch.Tensor]
+    place: str = "cpu"
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: there is nothing to normalise."""
 
     def states(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,21 @@ def decode(content: bytes) -> Part:
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
     names, seconds, audio = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
-    units, lengths = table["units"].to_numpy(), table["lengths"].to_numpy()
+    units, lengths = _split_lists(table["units"]), _split_lists(table["lengths"])
     utterances = []
     for i in range(len(names)):
-        runs = RunLength(units[i].astype(np.int64), lengths[i].astype(np.int64), seconds[i])
+        runs = RunLength(units[i], lengths[i], seconds[i])
         utterances.append(UtteranceUnits(names[i], seconds[i], runs, audio[i]))
     return Part(utterances, card)
+
+
+def _split_lists(column: pa.ChunkedArray) -> list[np.ndarray]:
+    """Split a column of lists into an array (U,) int64 a row."""
+    arrays: list[np.ndarray] = []
+    for chunk in column.chunks:
+        values = chunk.values.to_numpy().astype(np.int64)
+        arrays += [values[a:b] for a, b in pairwise(chunk.offsets.to_numpy())]
+    return arrays
 
 
 def part_card(path: Path) -> dict[str, Any] | None:
@@ -123,10 +133,11 @@ def units_card(folder: Path) -> dict[str, Any]:
     """Read the card of a finished unit corpus. Raises InputError where there is none."""
     path = folder / CARD
     if not path.is_file():
-        raise InputError(
-            f"{folder} has no finished units (no {CARD}); run `speechssl units extract`, or give "
-            "the --split"
-        )
+        others = sorted(other.parent.name for other in folder.parent.glob(f"*/{CARD}"))
+        remedy = "run `speechssl units extract`"
+        if others:
+            remedy = f"{folder.parent} has those of {', '.join(others)}: give --split, or {remedy}"
+        raise InputError(f"{folder} has no finished units (no {CARD}); {remedy}")
     card: dict[str, Any] = read_json(path)
     return card
 

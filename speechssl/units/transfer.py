@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,9 +24,9 @@ from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import single_threaded
-from speechssl.errors import InputError
+from speechssl.errors import InputError, report_set_aside
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing
-from speechssl.units.features import Features, encode_in_order, features_of, load_features
+from speechssl.units.features import Features, features_of, load_features, submit_in_order
 from speechssl.units.fit import draw_recordings
 from speechssl.units.kmeans import Reservoir
 from speechssl.units.options import Transfer
@@ -57,8 +58,8 @@ def transfer_codebook(o: Transfer) -> None:
     if book is None:
         workers = o.workers or len(os.sched_getaffinity(0))
         with single_threaded(workers) as pool:
-            jobs = encode_in_order(recordings, pair.encode, pool, workers, "transferring units")
-            fitted, compared = fit_codebook((encoded for _, encoded in jobs), o, card)
+            encoded = encode_recordings(pair, recordings, pool, workers)
+            fitted, compared = fit_codebook(encoded, o, card)
 
             def keeps_unit(clean: Encoded) -> np.ndarray:
                 """Tell of every frame (T,) whether both codebooks give it one unit."""
@@ -124,6 +125,20 @@ def _load_pair(o: Transfer) -> Pair:
     if o.distort:
         distort = parse_distortions(o.distort, seed=o.seed, probability=(1, 1), snr=o.snr_range)
     return Pair(old, before, after, distort)
+
+
+def encode_recordings(
+    pair: Pair, recordings: Sequence[Recording], pool: Executor, ahead: int
+) -> Iterator[Encoded]:
+    """Encode the recordings in the pool, in order; those that cannot be used are listed."""
+    failed: dict[str, str] = {}
+    jobs = submit_in_order(pool, pair.encode, recordings, ahead)
+    for recording, future in tqdm(jobs, desc="transferring units", unit="file"):
+        try:
+            yield future.result()
+        except (InputError, ValueError) as error:
+            failed[recording.id] = str(error)
+    report_set_aside(failed, "transferring units")
 
 
 def fit_codebook(

@@ -220,6 +220,7 @@ def test_another_folder_than_that_of_a_corpus_is_one_sentence(verb, tmp_path, ca
         "prepare minisqa out --language xx --passages 1",
         "train dual c no-such-units out",
         "train ctc c e out --layer five",
+        "convert a out --to fairseq --pre-norm --post-norm",
         "answer --passage a.wav --question b.wav --systems speechbert",
         "evaluate qa c out --workers 0",
         "pretrain hubert c out --learning-rate 0",

@@ -119,12 +119,12 @@ def test_openvino_computes_the_same_layers(shape, tmp_path, capsys):
     graph = tmp_path / "cache/x.xml"
     engine = OpenVinoEngine(copy.deepcopy(model), "fp32", graph)
     assert worst(layers(engine, wave), exact) < 1e-5
-    assert "converting for OpenVINO" in capsys.readouterr().err
+    assert "converted for OpenVINO" in capsys.readouterr().err
     again = OpenVinoEngine(model, "fp32", graph)
     short = speech(5_000)
     found = again.states(short, again.statistics(short), [1, 3])
     assert worst(found, expected(model, short)[1::2]) < 1e-5
-    assert "converting" not in capsys.readouterr().err
+    assert "converted" not in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -158,6 +158,16 @@ def test_threads_that_share_an_engine_do_not_mix_its_layers(kind):
         together = list(pool.map(lambda wave: layers(engine, wave, 2)[2], waves))
     for a, b in zip(alone, together, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("fp32", 2e-5), ("bf16", 0.03)])
+def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes_it(
+    precision, bound
+):
+    model, wave = network(), 0.015 * speech(20_000) + 0.3
+    centred = (wave.double() - wave.double().mean()).float()
+    exact = expected(model, centred)[0]
+    assert error(layers(TorchEngine(model, precision), wave)[0], exact) < bound
 
 
 # ---- batches, as a GPU gets them
@@ -305,3 +315,14 @@ def test_bf16_is_as_near_as_autocast(shape):
     assert {g.dtype for g in sides[1].values()} == {torch.float32}
     rounded, ours, right = (torch.cat([g[n].flatten() for n in wanted]) for g in sides)
     assert error(ours, right) < 1.5 * error(rounded, right)
+
+
+def test_layers_above_get_no_gradient_nor_do_frozen_ones():
+    model = network()
+    samples, mask = batch(model)
+    model.feature_extractor.requires_grad_(False)
+    model.encoder.layers[0].attention.q_proj.requires_grad_(False)
+    found = gradients(model, *training_states(model, samples, mask, last=1))
+    frozen = ("feature_extractor", "encoder.layers.0.attention.q_proj")
+    assert not any(name.startswith(frozen) for name in found)
+    assert {name.split(".")[2] for name in found if name.startswith("encoder.layers")} == {"0"}

@@ -18,6 +18,7 @@ from speechssl.artifacts import write_json
 from speechssl.checkpoints import SHIPPED
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import (
+    Architecture,
     fairseq_settings,
     rename,
     torchaudio_arguments,
@@ -150,8 +151,16 @@ def test_guesses_are_reported(request, tmp_path, capsys, kind, size):
 # ---- torchaudio
 
 
-@pytest.mark.parametrize(("size", "prefix"), [("base", ""), ("large", "model.wav2vec2.")])
-def test_torchaudios_own_state_dict_gives_torchaudios_layers(request, tmp_path, size, prefix):
+@pytest.mark.parametrize(
+    ("size", "prefix", "stated"),
+    [
+        ("base", "", Architecture(heads=2, pre_norm=False, normalise=False)),
+        ("large", "model.wav2vec2.", Architecture(heads=4, pre_norm=True, normalise=False)),
+    ],
+)
+def test_torchaudios_own_state_dict_gives_torchaudios_layers(
+    request, tmp_path, size, prefix, stated
+):
     """Made by torchaudio's factory, not by us: HuBERT base normalises after attention, wav2vec 2.0
     large before."""
     config = request.getfixturevalue(size).config
@@ -162,15 +171,35 @@ def test_torchaudios_own_state_dict_gives_torchaudios_layers(request, tmp_path, 
     for name, tensor in model.state_dict().items():
         state[name if name.startswith("aux") else prefix + name] = tensor
     torch.save(state, tmp_path / "x.pth")
-    write_json(tmp_path / "x.json", arguments)
-    write_json(tmp_path / "x.card.json", {"normalise": False})
-    checkpoint = load_checkpoint(tmp_path / "x.pth")
+    checkpoint = load_checkpoint(tmp_path / "x.pth", stated)
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
     assert config.do_stable_layer_norm == (size == "large")
     with torch.inference_mode():
         expected = model.extract_features(torch.from_numpy(noise())[None])[0]
     found = list(as_encoder(checkpoint).hidden_states(noise()))[1:]
     assert max(relative_errors(found, [x[0] for x in expected])) < 1e-5
+
+
+@pytest.mark.parametrize("norm", ["group", "layer"])
+def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
+    norms = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
+    model = family_of("WavLM", **norms, num_buckets=32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    original = torchaudio.models.wavlm_model(**torchaudio_arguments(model.config)).eval()
+    imported = torchaudio.models.wav2vec2.utils.import_huggingface_model(model)
+    original.load_state_dict(imported.state_dict())
+    torch.save(original.state_dict(), tmp_path / "x.pt")
+    encoder = load_encoder(tmp_path / "x.pt")
+    assert "relative positions up to 800 frames" in capsys.readouterr().err
+    samples = noise(400 + 48 * 320)
+    wave = torch.from_numpy(samples)
+    if encoder.normalise:
+        wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7)
+    with torch.inference_mode():
+        expected = [x[0] for x in original.extract_features(wave[None])[0]]
+    assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -275,7 +304,8 @@ def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     """A processor (transformers 5) keeps it in processor_config.json."""
     base.save_pretrained(tmp_path)
     load_checkpoint(tmp_path)
-    assert "assumed: input not normalised" in capsys.readouterr().err
+    noted = capsys.readouterr().err
+    assert "assumed: input not normalised; if its authors say otherwise, state" in noted
     extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True}
     extractor["sampling_rate"] = 16_000
     processor, own = (tmp_path / f"{name}_config.json" for name in ("processor", "preprocessor"))
@@ -285,6 +315,8 @@ def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     processor.unlink()
     write_json(own, extractor | {"sampling_rate": 8_000})
     refused("expects audio at 8000 Hz", load_checkpoint, tmp_path)
+    own.write_text("{")
+    refused("preprocessor_config.json", load_checkpoint, tmp_path)
 
 
 @pytest.fixture
@@ -438,3 +470,31 @@ def test_weights_that_do_not_fit_are_named(copied):
 )
 def test_what_is_no_encoder_is_named(name, message):
     refused(message, load_encoder, name)
+
+
+@pytest.mark.parametrize("content", [[1], {"a": torch.ones(2)}, {"model": {"w": torch.ones(1)}}])
+def test_a_file_of_something_else_is_named(tmp_path, content):
+    torch.save(content, tmp_path / "x.pt")
+    refused("x.pt holds no encoder", load_encoder, tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        np.zeros((9_000, 2), np.float32),
+        np.full(9_000, np.nan, np.float32),
+        np.zeros(399, np.float32),
+    ],
+)
+def test_what_is_not_samples_is_refused(encoder, samples):
+    with pytest.raises(ValueError, match="samples"):
+        encoder.features(samples, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [(("int8",), "int8"), (("fp32", "nowhere"), "nowhere"), (("fp32", "cpu", "openvino"), "Open")],
+)
+def test_what_an_encoder_cannot_run_in_is_named(whisper, settings, message):
+    refused(message, load_encoder, whisper[0], *settings)
+    refused("has the layers 0 to 2, not 3", load_encoder(whisper[0]).features, noise(), 3)

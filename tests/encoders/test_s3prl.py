@@ -16,7 +16,7 @@ from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 from speechssl.encoders import s3prl as programs
 from speechssl.encoders.export import relative_errors
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.s3prl import import_hub, register, run, upstreams
+from speechssl.encoders.s3prl import import_hub, main, register, run, upstreams
 
 from ..conftest import SIZES
 from ..files import refused
@@ -248,3 +248,4 @@ def test_an_utterance_does_not_depend_on_its_batch_mates(hubert_folder, nn):
     assert not torch.stack(batch)[:, 1, 32:].any()
     wanted = "needs an encoder; give its folder or name as path_or_url"
     refused(wanted, nn.S3PRLUpstream, "speechssl")
+    refused("give a program of s3prl", main, [])

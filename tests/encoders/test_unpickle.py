@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.cluster import DBSCAN, KMeans, MiniBatchKMeans
 
 from speechssl.encoders.unpickle import Inert, plain, read_centroids, read_pt
 
@@ -123,7 +123,10 @@ def fitted(kind=MiniBatchKMeans, dtype=np.float32, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        *({"compress": kind} for kind in (0, 3, ("zlib", 9), ("gzip", 3))),
+        *(
+            {"compress": kind}
+            for kind in (0, 3, ("zlib", 9), ("gzip", 3), ("bz2", 3), ("lzma", 3), ("xz", 3))
+        ),
         *({"protocol": number} for number in range(6)),
     ],
 )
@@ -136,6 +139,17 @@ def test_what_joblib_writes_is_read(tmp_path, kind, dtype, seed, options):
     assert card["kind"] == kind.__name__
     assert card["file"] == "km.bin"
     assert card["scikit-learn"].count(".") == 2
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_no_function_of_the_file_is_called(tmp_path, monkeypatch, protocol, hidden):
+    monkeypatch.chdir(tmp_path)
+    model, call = fitted(), Runs(os.mkdir, "boom")
+    model.verbose = call
+    joblib.dump(model if hidden else call, "km.bin", protocol=protocol)
+    refused(r"it would execute (posix|nt)\.mkdir", read_centroids, tmp_path / "km.bin")
+    assert not (tmp_path / "boom").exists()
 
 
 @pytest.mark.parametrize(
@@ -157,3 +171,23 @@ def test_hand_made_pickles_are_refused_in_one_sentence(tmp_path, monkeypatch, co
     (tmp_path / "km.bin").write_bytes(content)
     refused(r"^.*km\.bin [^\n]*$", read_centroids, tmp_path / "km.bin")
     assert not (tmp_path / "boom").exists()
+
+
+def with_centres(centres):
+    model = fitted()
+    model.cluster_centers_ = centres
+    return model
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (KMeans(3), "KeyError: 'cluster_centers_'"),
+        (DBSCAN(), "it holds DBSCAN, not a KMeans"),
+        (with_centres(np.full((3, 2), np.nan)), "its cluster_centers_ are not finite"),
+        (with_centres(np.zeros(4)), "its cluster_centers_ are not finite"),
+    ],
+)
+def test_what_is_no_codebook_is_named(tmp_path, value, message):
+    joblib.dump(value, tmp_path / "km.bin")
+    refused(message, read_centroids, tmp_path / "km.bin")

@@ -24,7 +24,7 @@ SHARDS = 16
     util.find_spec("ray") is None, reason=("extraction on a cluster needs speechssl[ray]")
 )
 @pytest.mark.skipif(not THOROUGH, reason="a minute of two cores: make faults")
-def test_a_node_that_is_killed_costs_no_unit(tmp_path):
+def test_a_node_that_is_killed_costs_no_unit(tmp_path, monkeypatch):
     import ray
     from ray.cluster_utils import Cluster
 
@@ -35,6 +35,7 @@ def test_a_node_that_is_killed_costs_no_unit(tmp_path):
     load = partial(load_extractor, "people-en/encoder", "people-en/units.safetensors")
     extract_corpus(ShardMaker(load(), tmp_path / "one", 1), recordings, LocalEngine(1))
 
+    monkeypatch.setenv("RAY_DATA_USAGE_DISABLED", "1")
     node = {"num_cpus": 1, "object_store_memory": 100_000_000}
     cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
     second = cluster.add_node(**node)

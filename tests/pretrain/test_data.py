@@ -32,7 +32,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import Features
 
-from ..files import untouched, write_lines
+from ..files import refused, untouched, write_lines
 
 GRID = FrameGrid(16_000, 320, 400)
 LENGTHS = (16_000, 24_000)
@@ -238,6 +238,13 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
         assert np.array_equal(samples, data.samples[start:stop] / np.float32(32768))
 
 
+def test_the_last_start_of_a_recording_is_drawn_too():
+    samples = np.random.default_rng(0).integers(-3000, 3000, GRID.samples_for(152))
+    make = Cropper(labelled([len(samples)], samples), GRID, MASKS, Batches(4, 3.0), seed=1)
+    starts = {int(labels[0]) for step in range(10) for labels in make(step)["labels"]}
+    assert starts == {0, 1, 2}  # crops have 150 frames
+
+
 # ---- recordings and targets
 
 BOOK = Codebook(np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None], {"encoder": "toy"})
@@ -335,3 +342,17 @@ def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_pa
     other = Codebook(BOOK.centroids * 1.1, BOOK.card)
     targets(root, out, book=other)
     assert json.loads((out.parent / "targets/card.json").read_text())["codebook"] == other.hash
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{no json",
+        '{"id": "p0", "audio": "x.flac", "anchors": [[0, 0]]}',
+        '{"id": "p0", "audio": "../x.flac", "anchors": [[0, 0]]}',
+    ],
+)
+def test_a_damaged_reference_is_named(mini_corpus, line):
+    root = mini_corpus((16_000,))
+    (root / "train/reference.jsonl").write_text("\n" + line + "\n")
+    refused("reference.jsonl:2", training_data, root)

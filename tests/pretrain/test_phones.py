@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from speechssl.audio import write_flac
-from speechssl.encoders.hama import GRID, save_hama
+from speechssl.encoders.hama import GRID, load_hama, save_hama
 from speechssl.encoders.load import load_encoder
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Distortion, Phones
@@ -73,6 +73,13 @@ def test_the_teacher_stays_as_it_was(recordings):
     assert all(torch.equal(x, y) for x, y in zip(before, model.teacher.parameters(), strict=True))
 
 
+def test_the_encoder_changes_and_is_read_again(trained):
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    student, start = load_encoder(trained / "encoder"), load_hama()
+    assert student.hash != start.hash
+    assert not torch.equal(student.features(noise, 4), start.features(noise, 4))
+
+
 def test_the_codebook_has_the_symbols_of_hama(trained):
     codebook = load_codebook(trained / "units.safetensors")
     features = features_of(codebook, str(trained / "encoder"))
@@ -91,6 +98,14 @@ def test_a_student_writes_its_units_and_can_teach(trained, tmp_path):
     assert (written.numpy() == units).all()
 
 
+def test_a_student_is_taught_by_the_last_one(recordings, trained, tmp_path):
+    start = str(trained / "encoder")
+    phones(options(recordings, tmp_path, start=start, training=replace(TRAINING, steps=2)))
+    first, second = load_encoder(start), load_encoder(tmp_path / "encoder")
+    assert second.hash != first.hash
+    assert load_codebook(tmp_path / "units.safetensors").card["encoder"] == second.hash
+
+
 def test_a_killed_run_goes_on_to_the_same_encoder(recordings, trained, tmp_path):
     o = options(recordings, tmp_path)
     phones(replace(o, training=replace(TRAINING, steps=3, horizon=6)))
@@ -104,11 +119,26 @@ def test_another_encoder_is_refused(recordings, tmp_path):
     refused("start from hama", phones, o)
 
 
+def test_damaged_weights_are_named(trained, tmp_path):
+    folder = tmp_path / "encoder"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "hama"}')
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    refused(str(folder), load_encoder, folder)
+
+
 def test_weights_that_are_not_those_of_the_card_are_refused(trained, tmp_path):
     folder = shutil.copytree(trained / "encoder", tmp_path / "encoder")
     save_hama(load_start("hama"), folder)
     refused("is not the file that its card describes", load_encoder, folder)
 
 
-def test_it_has_no_bf16(recordings, tmp_path):
-    refused("--precision", options, recordings, tmp_path, training=replace(TRAINING, bf16=True))
+@pytest.mark.parametrize(
+    ("remedy", "changes"),
+    [
+        ("--distort", {"distortion": Distortion()}),
+        ("--precision", {"training": replace(TRAINING, bf16=True)}),
+    ],
+)
+def test_what_it_cannot_do_is_refused(remedy, changes, recordings, tmp_path):
+    refused(remedy, options, recordings, tmp_path, **changes)

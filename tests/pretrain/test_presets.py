@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
+from transformers.optimization import get_scheduler
 
 from speechssl.pretrain.model import Wav2Vec2Pretraining
 from speechssl.pretrain.options import (
@@ -96,6 +97,57 @@ def test_hyper_parameters_are_the_published(kind, name):
     assert o.masks == Masks(0.80 if kind == "hubert" else 0.65, 10, True)
     assert kind == "wav2vec2" or o.prediction.visible_weight == 0
     assert PRESETS[kind][name]["normalise"] is (name == "large")
+
+
+@pytest.mark.parametrize(("kind", "name"), PUBLISHED)
+def test_architectures_are_the_published(kind, name):
+    config, large = CONFIGS[kind](name), name == "large"
+    drops = {config.hidden_dropout, config.attention_dropout, config.feat_proj_dropout}
+    assert drops == {0.0 if large else 0.1}
+    assert config.activation_dropout == 0
+    assert config.layerdrop == (0.0 if large else 0.05)
+    assert config.feat_extract_norm == ("layer" if large else "group")
+    assert config.do_stable_layer_norm is large
+    assert (config.conv_dim, config.conv_kernel) == ((512,) * 7, (10, 3, 3, 3, 3, 2, 2))
+    assert config.num_conv_pos_embeddings == 128
+    assert config.conv_bias is (large and kind == "wav2vec2")
+
+
+def test_the_iterations_of_hubert():
+    first, second, large = hubert_of("base", "mfcc"), hubert_of("base"), hubert_of("large")
+    assert (first.targets.clusters, first.training.steps) == (100, 250_000)
+    for o, layer in ((second, 6), (large, 9)):
+        assert (o.targets.layer, o.targets.clusters, o.training.steps) == (layer, 500, 400_000)
+    # of each iteration's own steps
+    for o in (first, second, large):
+        assert o.training.warmup_steps == 0.08 * o.training.steps
+    assert first.training.learning_rate == 5e-4
+
+
+def test_the_quantisers_of_wav2vec_2():
+    for name, floor in (("base", 0.5), ("large", 0.1)):
+        made = wav2vec2_of(name).contrast
+        assert (made.temperature_start, made.temperature_decay) == (2.0, 0.999995)
+        assert made.temperature_floor == floor
+        assert (made.codebooks, made.entries, made.kappa) == (2, 320, 0.1)
+        assert (made.diversity, made.negatives) == (0.1, 100)
+    for name in ("small", "base", "large"):
+        config, made = wav2vec2_config(name), wav2vec2_of(name).contrast
+        assert config.num_codevector_groups == made.codebooks
+        assert config.num_codevectors_per_group == made.entries
+        assert (config.codevector_dim, config.proj_codevector_dim) == (made.width,) * 2
+        assert config.feat_quantizer_dropout == made.dropout
+
+
+def test_the_schedule_rises_and_falls_to_nothing_in_a_line():
+    """fairseq's polynomial decay: transformers' polynomial of power 1 is the same but for an end of
+    1e-7."""
+    options, weight = hubert_of("base").training, torch.nn.Parameter(torch.zeros(1))
+    for name, end in ((options.schedule, 0.0), ("polynomial", 1e-7)):
+        optimiser = torch.optim.AdamW([weight], lr=options.learning_rate)
+        at = get_scheduler(name, optimiser, options.warmup_steps, options.steps).lr_lambdas[0]
+        rates = [options.learning_rate * at(step) for step in (0, 16_000, 32_000, 216_000, 400_000)]
+        assert rates == pytest.approx([0, 2.5e-4, 5e-4, 2.5e-4, end], abs=1e-7)
 
 
 # ---- defaults

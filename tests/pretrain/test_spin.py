@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
@@ -161,6 +162,20 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
     assert trained(killed).hash == whole.hash
     one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_the_defaults_are_the_authors():
+    """config/spin.yaml of their repository: 4,096,000 samples a batch (to a multiple of 16 crops),
+    crops of at most 272,000."""
+    o = Spin(source=Path("s"), out=Path("o"), start="e")
+    assert o.batches.crop_seconds * SAMPLE_RATE == 272_000
+    assert o.batches.crops == 16 * round(4_096_000 / 272_000 / 16)
+    assert o.trained_layers == 2
+    assert o.learned == Codes(None, 2048, 256, 0.1, 0.02, 3)
+    assert (o.labels.teacher, o.labels.clusters, o.labels.label_weight) == (None, 200, 5.0)
+    t = o.training
+    found = (t.steps, t.learning_rate, t.warmup_steps, t.weight_decay)
+    assert found == (5000, 1e-4, 2500, 1e-6)
 
 
 def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_path):

@@ -11,6 +11,8 @@ from speechssl.encoders.load import load_encoder
 from speechssl.superb.export import TASKS, export_encoder
 from speechssl.superb.options import SuperbExport
 
+from ..files import refused
+
 
 def export(encoder, out):
     return export_encoder(SuperbExport(encoder=str(encoder), out=out))
@@ -68,3 +70,20 @@ def test_both_upstreams_give_our_states(exported, s3prl):
             states, _ = upstream(wave[None], torch.tensor([len(wave)]))
         for found, expected in zip(states, ours, strict=True):
             assert float((found[0, : len(expected)] - expected).norm() / expected.norm()) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ("fbank", "fbank"),
+        ("nowhere", "found no speech encoder at nowhere"),
+        (None, "already exists and is not an export of an encoder"),
+    ],
+)
+def test_bad_input_is_one_sentence(encoder, message, hubert_folder, tmp_path):
+    out = tmp_path / "out"
+    if encoder is None:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+    refused(message, export, encoder or hubert_folder("layer"), out)
+    assert [p.name for p in tmp_path.rglob("*.*")] == ([] if encoder else ["notes.txt"])

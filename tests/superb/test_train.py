@@ -22,7 +22,7 @@ from speechssl.superb.data import (
     Measure,
     cache_states,
     list_split_recordings,
-    make_batch,
+    pad_batch,
 )
 from speechssl.superb.tasks.classification import Classification
 from speechssl.timing import FrameGrid
@@ -87,7 +87,7 @@ class Invented:
                 int(u.id.split("-")[1]) + 100 * (u.id[0] == "d")
             )
             states.append(torch.randn(round(u.seconds * 50), 3, 4, generator=generator))
-        return make_batch(utterances, states, ())
+        return pad_batch(utterances, states, ())
 
 
 @pytest.fixture

@@ -45,6 +45,24 @@ def test_static_coefficients_are_kaldis_at_the_frames_centre():
     assert torch.equal(mel, wanted[rows])
 
 
+def differences(rows):
+    """Slope of a line through five rows: (R, 13) -> (R - 4, 13)."""
+    return (rows[3:-1] - rows[1:-3] + 2 * (rows[4:] - rows[:-4])) / 10
+
+
+def test_differences_are_slopes_at_100_hz():
+    samples = noise(8_000)
+    wave = torch.from_numpy(samples)[None] * 32768
+    first = differences(kaldi.mfcc(wave, sample_frequency=16_000, use_energy=False, dither=0.0))
+    rows, second = mfcc(samples, HUBERT), differences(first)
+    torch.testing.assert_close(
+        rows[2:-2, 13:26], first[2 : 2 * len(rows) - 6 : 2], atol=1e-3, rtol=1e-4
+    )
+    torch.testing.assert_close(
+        rows[2:-2, 26:], second[: 2 * len(rows) - 8 : 2], atol=1e-3, rtol=1e-4
+    )
+
+
 @pytest.mark.parametrize(
     "grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)]
 )

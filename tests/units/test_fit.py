@@ -255,7 +255,23 @@ def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(
     assert set(found.assign(torch.randn(5000, 32) * 3).tolist()) == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
+def test_what_cannot_be_transferred_is_refused(voices, old, changed, hubert_folder, tmp_path):
+    wide = str(hubert_folder("layer", conv_kernel=(10, 3, 3, 3, 3, 4, 4)))
+    wanted, out = "has other frames than .*`speechssl units fit`", tmp_path / "new.safetensors"
+    refused(wanted, transferred, voices, old, wide, out)
+    wanted = r"old\.safetensors was not fitted on .*, but on"
+    refused(wanted, transferred, voices, (changed, old[1]), old[0], out)
+    assert read_json(old[1].with_suffix(".card.json"))["K"] == 4
+    assert not list(tmp_path.glob("new*"))
+
+
 # ---- a published codebook
+
+
+def write_joblib(path, width=32):
+    frames = np.random.default_rng(0).standard_normal((200, width))
+    joblib.dump(MiniBatchKMeans(6, n_init=1).fit(frames), path)
 
 
 def imported(path, out, encoder, layer):
@@ -279,3 +295,23 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     assert (wanted | {"padding": "none"}).items() <= card.items()
     assert card["imported"]["file"] == "km.bin"
     assert len(card["imported"]["hash"]) == 16
+
+
+@pytest.mark.slow
+def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
+    path, out = tmp_path / "km.bin", tmp_path / "units.safetensors"
+    name = str(hubert_folder("layer"))
+    refused("does not fit mfcc, as fairseq", imported, path, out, "mfcc", 0)
+    write_joblib(path, width=7)
+    wanted = "have 7 dimensions, the layers of .* 32; give the encoder"
+    refused(wanted, imported, path, out, name, 1)
+    write_joblib(path)
+    refused("has the layers 0 to 2, not 22", imported, path, out, name, 22)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("encoder", ["mfcc", "fbank"])
+def test_spectral_features_have_no_layer(encoder, tmp_path):
+    given = {"source": tmp_path, "encoder": encoder, "out": tmp_path / "k.safetensors"}
+    assert Fit(**given).layer is None
+    refused(f"--layer would have no effect with {encoder}", Fit, **given, layer=3)

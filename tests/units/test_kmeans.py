@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from sklearn.cluster import MiniBatchKMeans
 
 from speechssl.checkpoints import SHIPPED
@@ -20,6 +21,14 @@ CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 
 
 # ---- smoothing
+
+
+@given(st.integers(1, 15), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
+def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed):
+    features, half = normal(seed, frames, 3), width // 2
+    expected = np.stack([features[max(t - half, 0) : t + half + 1].mean(0) for t in range(frames)])
+    found = smooth(torch.from_numpy(features), width).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
@@ -132,6 +141,16 @@ def test_a_codebook_comes_back_as_it_was(saved):
     assert np.array_equal(load_codebook(path).centroids, book.centroids[:, ::2])
 
 
+def test_changed_and_missing_files_are_named(saved):
+    _, path = saved
+    centroids = load_file(path)["centroids"]
+    centroids[2, 1] += 1e-4
+    save_file({"centroids": centroids}, path)
+    refused("book.safetensors does not match its card; fit it again", load_codebook, path)
+    path.unlink()
+    refused(r"book\.", load_codebook, path)
+
+
 def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one():
     name = "people-en/units.safetensors"
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
@@ -222,3 +241,10 @@ def test_what_features_may_be():
     for bad in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="not finite"):
             book.assign(torch.full((3, 8), bad))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_same():
+    centroids, features = normal(0, 500, 768), torch.from_numpy(normal(1, 4_000, 768))
+    book = Codebook(centroids, {})
+    assert np.array_equal(book.assign(features.cuda()), book.assign(features))

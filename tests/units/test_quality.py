@@ -5,9 +5,12 @@ topline and MFCC as the floor; the picture.
 import itertools
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units import measures
@@ -18,8 +21,23 @@ from speechssl.units.quality import evaluate_units, format_measures
 
 from ..data.test_textgrid import SHORT
 from ..files import refused
+from ..test_metrics import edit_distance
 
 GRID = FrameGrid(16_000, 320, 400)
+sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np.int64))
+
+
+# ---- the same text by two voices
+
+
+@given(sequences, sequences)
+def test_distance_is_edits_over_the_longer_length(a, b):
+    longer = max(len(a), len(b))
+    assert measures.normalised_distance(a, b) == pytest.approx(
+        edit_distance(list(a), list(b)) / longer if longer else 0
+    )
+    assert measures.normalised_distance(a, b) == measures.normalised_distance(b, a)
+    assert measures.normalised_distance(a, a) == 0
 
 
 # ---- purity
@@ -302,3 +320,15 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
 def test_a_bad_list_is_named(folder, tmp_path, name, text):
     (tmp_path / "list.csv").write_text(text)
     refused(name, measured, tmp_path / "list.csv", conditions=())
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"conditions": ("babble@5",)}, "babble@5"),
+        ({"violins": Path("v.svg")}, "--violins"),
+        ({"split": "dev"}, "dev"),
+    ],
+)
+def test_what_cannot_be_measured_here_is_named(folder, options, named):
+    refused(named, measured, folder, **options)

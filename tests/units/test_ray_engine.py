@@ -3,6 +3,7 @@ sentence, and nothing stays behind."""
 
 import os
 import sys
+import threading
 from importlib import util
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from speechssl import cli
 from speechssl.data.recordings import list_recordings
 from speechssl.errors import MissingExtra
+from speechssl.units import ray_engine
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.ray_engine import RayEngine
 
@@ -43,10 +45,14 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(
     (out / "part-00000.parquet").write_bytes(whole["part-00000.parquet"])
     (out / "part-00001.parquet").write_bytes(whole["part-00001.parquet"][:99])
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    threads = set(threading.enumerate())
     arguments = [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors", out]
     options = ["--shard-size", "2", "--engine", "ray", "--workers", "2"]
     assert cli.main(["units", "extract", *map(str, arguments), *options]) == 0
     assert not ray.is_initialized()  # it ends the cluster that it began
+    left = {t.name for t in set(threading.enumerate()) - threads}
+    # one that asks Ray for something after `ray.shutdown` ends the program
+    assert left <= set(ray_engine.FOR_GOOD)
     assert [line["id"] for line in read_lines(out / "_failed.jsonl")] == ["bad"]
     assert contents(out) == whole and len(whole) == 6
 

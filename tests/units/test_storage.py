@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from speechssl.artifacts import hash_bytes, write_json
 from speechssl.timing import RunLength
 from speechssl.units.storage import (
+    CARD,
     Part,
     UtteranceUnits,
     decode,
@@ -19,6 +20,7 @@ from speechssl.units.storage import (
     iterate_units,
     load_units,
     part_name,
+    units_card,
 )
 
 from ..files import refused
@@ -70,6 +72,13 @@ def test_the_folder_is_one_table_of_plain_columns_for_other_readers(tmp_path):
     types = ["string", "double", "int32", listed, listed, "string"]
     assert [str(t) for t in table.schema.types] == types
     assert json.loads(table.schema.metadata[b"speechssl"]) == {"K": 4}
+
+
+def test_units_of_another_split_are_named(tmp_path):
+    refused("run `speechssl units extract`", units_card, tmp_path / "units/train")
+    (tmp_path / "units/test").mkdir(parents=True)
+    write_json(tmp_path / "units/test" / CARD, {})
+    refused("has those of test: give --split", units_card, tmp_path / "units/train")
 
 
 def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):

@@ -142,9 +142,7 @@ class Diarisation(Task):
 
     def turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
         """Return the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
-        # nobody speaks beyond the ends
-        loud = probabilities > self.threshold
-        active: np.ndarray = ndimage.median_filter(loud, (self.median, 1), mode="constant")
+        active = median_filter(probabilities > self.threshold, self.median)
         turns = []
         for number, frames in enumerate(active.T, 1):
             for start, end in active_intervals(frames, self.grid, utterance.seconds):
@@ -170,6 +168,12 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
         first, last = np.searchsorted(middles, [grid.sample(turn.start), grid.sample(turn.end)])
         active[first:last, names.index(turn.speaker)] = 1
     return torch.from_numpy(active)
+
+
+def median_filter(active: np.ndarray, median: int) -> np.ndarray:
+    """Replace each frame of (T, K) bool by the median of so many around it; nobody speaks beyond
+    the ends."""
+    return np.asarray(ndimage.median_filter(active, (median, 1), mode="constant"))
 
 
 def active_intervals(

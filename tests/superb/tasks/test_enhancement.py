@@ -5,6 +5,7 @@ import types
 from collections import defaultdict
 from importlib import import_module
 
+import librosa
 import numpy as np
 import pytest
 import soundfile
@@ -17,6 +18,7 @@ from speechssl.superb.tasks.enhancement import (
     WORST_PESQ,
     Enhancement,
     Separation,
+    Stft,
     pesq_wideband,
     si_sdr,
     stoi_percent,
@@ -224,3 +226,20 @@ def test_bad_sets_and_grids(tmp_path):
     one = made(tmp_path)
     refused(r"has 1 sources; name 2", Separation, one.data, GRID)
     refused("hop", Enhancement, one.data, FrameGrid(16_000, 400, 400))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stft", [Stft(512, 400, 160), Stft(1024, 1024, 320)])
+@pytest.mark.parametrize("samples", [1, 1601])
+@pytest.mark.filterwarnings("ignore:n_fft")
+def test_spectra_are_librosas_and_go_back(stft, samples):
+    rng = np.random.default_rng(samples)
+    wave = torch.tensor(rng.standard_normal((2, samples)), dtype=torch.float32)
+    found = stft.spectrum(wave)
+    sizes = {"n_fft": stft.size, "hop_length": stft.hop, "win_length": stft.window}
+    theirs = librosa.stft(wave.numpy(), pad_mode="constant", **sizes)
+    assert found.shape == (2, stft.frames(samples), stft.bins)
+    assert np.allclose(found.numpy(), theirs.transpose(0, 2, 1), atol=1e-3)
+    assert torch.allclose(stft.wave(found, samples), wave, atol=1e-4)
+    behind = torch.nn.functional.pad(wave, (0, 700))
+    assert torch.allclose(stft.spectrum(behind)[:, : stft.frames(samples)], found, atol=1e-4)

@@ -22,7 +22,10 @@ from speechssl.superb.tasks.spoken_terms import (
     side_by_side,
     subsequence_costs,
     term_values,
+    values_at,
 )
+
+from ...files import refused
 
 
 def utterance(name, **fields):
@@ -140,6 +143,14 @@ def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
     assert after.value < before.value
 
 
+def test_a_query_that_matches_an_unknown_document_is_named(tmp_path):
+    task, _ = made(tmp_path)
+    splits = task.data.splits
+    wrong = utterance("dev9", matches=("d0", "d99"))
+    data = UtteranceSet(tmp_path, "qbe", splits | {"dev": (*splits["dev"], wrong)}, "hash")
+    refused(r"dev\.jsonl, query dev9, matches 'd99'", SpokenTerms, data)
+
+
 def frames(count, seed, width=5):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal((count, width))).float()
 
@@ -194,3 +205,16 @@ SHAPES, INFORMED = (st.integers(1, 6), st.integers(1, 25)), st.sampled_from([0.0
 def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
     scores, truth = drawn(queries, documents, seed, ties, informed)
     assert max_term_value(term_values(scores, truth)) == pytest.approx(brute_force(scores, truth))
+
+
+def test_values_by_hand():
+    # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
+    assert BETA == pytest.approx(12.49)
+    truth = np.array([[True, False, False], [False, True, True]])
+    assert max_term_value(term_values(truth * 2.0, truth)) == 1
+    assert max_term_value(term_values(-1.0 * truth, truth)) == 0  # no detection is best
+    scores = np.array([[3.0, 0.0, 0.0], [-np.inf] * 3])
+    truth = np.array([[True, False, False], [True, True, False]])
+    assert max_term_value(term_values(scores, truth)) == 0.5
+    # a score of minus infinity is missed even at the lowest threshold
+    assert values_at(scores, truth, -1e9)[1] == 0

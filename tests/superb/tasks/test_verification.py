@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import roc_curve
 
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.superb.tasks.verification import (
@@ -176,6 +177,16 @@ random_trials = st.builds(trials, *DRAWN, st.sampled_from([0, 1, 8]))
 
 @pytest.mark.slow
 @given(random_trials)
+def test_the_curve_is_sklearns(drawn):
+    scores, same = drawn
+    false_alarms, hits, _ = roc_curve(same, scores, drop_intermediate=False)
+    curve = ErrorCurve.of_scores(scores, same)
+    assert np.allclose(curve.false_alarms, false_alarms)
+    assert np.allclose(curve.misses, 1 - hits)
+
+
+@pytest.mark.slow
+@given(random_trials)
 def test_rates_are_s3prls(s3prl, drawn):
     """`downstream/sv_voxceleb1/utils.py` and `metric/common.py`."""
     from s3prl.downstream.sv_voxceleb1.utils import EER
@@ -193,6 +204,18 @@ def trials_of(persons, count, seed):
     first, same = rng.integers(0, persons, count), rng.random(count) < 0.5
     second = np.where(same, first, (first + rng.integers(1, persons, count)) % persons)
     return rng.normal(size=count) + 2 * same, same, first.astype(str), second.astype(str)
+
+
+def test_the_bootstrap_draws_speakers():
+    scores, same, *_ = trials = trials_of(8, 300, 0)
+    eer, cost = verification_intervals(*trials, 200)
+    assert eer.low < eer.value < eer.high
+    assert cost.low <= cost.value <= cost.high
+    assert (eer.n, eer.groups) == (300, 8)
+    assert eer.value == ErrorCurve.of_scores(scores, same).eer
+    assert verification_intervals(*trials, 200) == (eer, cost)
+    still = verification_intervals(*trials, 0)[0]
+    assert still.low == still.high == eer.value
 
 
 def test_a_resample_by_hand():
