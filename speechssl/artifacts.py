@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ def read_json(path: Path | str) -> Any:
     JSON, or a card is not an object."""
     path = Path(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}; check the path") from error
     except (OSError, ValueError) as error:
@@ -129,6 +130,25 @@ def read_json(path: Path | str) -> Any:
     if path.name.endswith(CARD) and not isinstance(value, dict):
         raise InputError(f"{path} is no card; make it again with the command that wrote it")
     return value
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON of others. Raises ValueError for what is none, is nested too deeply, or has an
+    object with the same name twice, of which a reader would lose one in silence."""
+    try:
+        return json.loads(text, object_pairs_hook=_make_object)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON of its names and values. Raises ValueError for a name that it has
+    twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"an object has the name {counts.most_common(1)[0][0]!r} twice")
+    return values
 
 
 def hash_bytes(*parts: bytes) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from speechssl.processes import is_main
 
 LONGEST = 1_000  # characters of a sentence
-FEW = 3  # items that are listed one by one
+FEW = 3  # items that are listed one by one although they have one reason
 _SET_ASIDE = [0]  # items of this process, which --strict asks for
 
 
@@ -69,17 +69,30 @@ def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recordin
     """List on stderr, and count, the items of a batch that could not be used.
 
     failed: id -> why; what: they were needed for; item: what one of them is, with an s for several.
-    The first FEW have a line each.
+    More than FEW for one reason are one line. Reasons that differ in the names of items alone are
+    one.
     """
     count_set_aside(len(failed))
-    if not failed or not is_main():
+    if not is_main():
         return
     from tqdm import tqdm  # whose intervals the command line sets before it is imported
 
-    for name in list(failed)[:FEW]:
-        tqdm.write(f"set aside {name}: {failed[name]}", file=sys.stderr)
-    several = "s" * (len(failed) > 1)
-    tqdm.write(f"{what}: {len(failed)} {item}{several} set aside", file=sys.stderr)
+    alike: dict[str, list[str]] = {}
+    # without the item, other items, files and numbers: words that hold a digit or a slash
+    for name, reason in failed.items():
+        alike.setdefault(re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*")), []).append(name)
+    for names in alike.values():
+        if len(names) > FEW:
+            tqdm.write(
+                f"set aside {len(names)}, such as {names[0]}: {failed[names[0]]}", file=sys.stderr
+            )
+        else:
+            for name in names:
+                tqdm.write(f"set aside {name}: {failed[name]}", file=sys.stderr)
+    if failed:
+        tqdm.write(
+            f"{what}: {len(failed)} {item}{'s' * (len(failed) > 1)} set aside", file=sys.stderr
+        )
 
 
 def first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ what a field may hold (`Annotated[float, msgspec.Meta(ge=0)]`), and a ValueError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,17 @@ import msgspec
 from speechssl.errors import InputError
 
 T = TypeVar("T")
+# JSON's kinds of values, as msgspec calls them
+_KINDS = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
+_FIELD = re.compile(r" - at `(?:\$\.?)?(.*)`$", re.DOTALL)
 
 
 def convert(
@@ -33,8 +45,8 @@ def convert(
     kind: a schema, or any other type that msgspec knows, such as list[str]. place: the file, or
     the file and its line ("FILE:12"). An integer is taken for a number, and nothing else for what
     it is not; without `strict` a text is taken for the number in it, as in cells of a CSV.
-    Raises InputError, which names the place and the field: "FILE:12: Expected `float | null`, got
-    `str` - at `$.answers[0].start`; correct the record".
+    Raises InputError, which names the place and the field: "FILE:12: `answers[0].start` is a
+    string, a number or null is expected; correct the record".
     """
     if only and isinstance(value, Mapping):
         names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
@@ -43,4 +55,22 @@ def convert(
     try:
         return msgspec.convert(value, type=kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise InputError(f"{place}: {error}; {remedy}") from error
+        raise InputError(f"{place}: {describe(error)}; {remedy}") from error
+
+
+def describe(error: msgspec.ValidationError) -> str:
+    """Say in one clause which field is wrong, and what is expected of it."""
+    message = str(error)
+    match = _FIELD.search(message)
+    field = f"`{match[1]}`" if match and match[1] else "the record"
+    what = _FIELD.sub("", message)
+    if lacking := re.fullmatch(r"Object missing required field `(.*)`", what):
+        return f"{field} has no `{lacking[1]}`"
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
+        return f"{field} has a `{unknown[1]}`, which nothing reads"
+    if kinds := re.fullmatch(r"Expected `([^`]*)`, got `(\w+)`", what):
+        expected = " or ".join(_KINDS.get(name, name) for name in kinds[1].split(" | "))
+        return f"{field} is {_KINDS.get(kinds[2], kinds[2])}, {expected} is expected"
+    if limit := re.fullmatch(r"Expected `\w+` (\D+) ([\d.e+-]+)", what):
+        return f"{field} is not {limit[1]} {limit[2]}"
+    return f"{field}: {what[:1].lower()}{what[1:]}"

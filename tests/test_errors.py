@@ -19,9 +19,17 @@ def test_an_extra_is_installed_by_its_packages():
         assert "".join(packages_of(extra)).replace(" ", "") == "".join(wanted).replace(" ", "")
 
 
-def test_the_first_are_listed_and_all_are_counted(capsys):
-    report_set_aside({f"q{i}": "it has no transcript" for i in range(5)}, "training")
+def test_many_for_one_reason_are_one_line(capsys):
+    many = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
+    files = {
+        f"Rome_{c}": (f"/data/{c}.flac: {n} samples are fewer than 400")
+        for c, n in zip("abcd", (1, 22, 3, 4), strict=True)
+    }
+    few = {f"u{i}": "silent" for i in range(3)}
+    report_set_aside(many | few | files, "training")
     assert capsys.readouterr().err.splitlines() == [
-        *(f"set aside q{i}: it has no transcript" for i in range(3)),
-        "training: 5 recordings set aside",
+        "set aside 4, such as q0: passage p0-x has no transcript",
+        *(f"set aside u{i}: silent" for i in range(3)),
+        "set aside 4, such as Rome_a: /data/a.flac: 1 samples are fewer than 400",
+        "training: 11 recordings set aside",
     ]

@@ -43,19 +43,25 @@ def test_a_record_is_converted_and_names_that_it_does_not_have_are_ignored():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": 3}, "Expected `str`, got `int` - at `$.id`"),
-        ({"seconds": math.nan}, "Expected `float` >= 0.0 - at `$.seconds`"),
+        ({"id": 3}, "`id` is a whole number, a string is expected"),
+        ({"seconds": math.nan}, "`seconds` is not >= 0.0"),
+        ({"seconds": math.inf}, "`seconds` is not <= 1000000000.0"),
+        ({"seconds": True}, "`seconds` is true or false, a number is expected"),
+        ({"answers": [{}]}, "`answers[0]` has no `text`"),
         (
             {"answers": [{"text": "a", "start": "1"}]},
-            "Expected `float | null`, got `str` - at `$.answers[0].start`",
+            "`answers[0].start` is a string, a number or null is expected",
         ),
-        (
-            {"answers": [{"text": "a", "end": 1}]},
-            "it has only one of start and end - at `$.answers[0]`",
-        ),
+        ({"answers": [{"text": "a", "end": 1}]}, "`answers[0]`: it has only one of start and end"),
+        ({"words": [["a"]]}, "`words[0]`: expected `array` of length 2, got 1"),
     ],
 )
 def test_the_sentence_names_place_and_field(change, said):
     with pytest.raises(InputError) as refusal:
         convert({"id": "q", **change}, Record, "m.jsonl:12")
     assert str(refusal.value) == f"m.jsonl:12: {said}; correct the record"
+
+
+def test_a_value_that_is_no_object():
+    with pytest.raises(InputError, match="^card.json: the record is a list, an object is"):
+        convert([], Record, "card.json")

@@ -13,7 +13,6 @@ times.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from msgspec import Meta
 
-from speechssl.artifacts import hash_files, read_json, write_lines
+from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
 from speechssl.audio import length
 from speechssl.errors import InputError
 from speechssl.schema import convert
@@ -448,7 +447,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _parse_record(line: str, place: str) -> dict[str, Any]:
     """Parse a line of a manifest. place: file and number of the line, for the InputError."""
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError as error:
         raise InputError(f"{place} is not JSON ({error}); correct or remove the line") from error
     if not isinstance(record, dict):

@@ -15,7 +15,6 @@ stay where they are.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import hash_files, stage
+from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
 from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
@@ -358,7 +357,7 @@ def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:
                 continue
             if name in ("words", "answers") and value.lstrip()[0] in "[{":
                 try:
-                    value = json.loads(value)
+                    value = parse_json(value)
                 except ValueError as error:
                     raise InputError(f"{place}: {name} is not whole JSON ({error})") from error
         elif isinstance(value, float) and value.is_integer():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, hold_output
 from speechssl.augment import parse_condition
@@ -148,18 +150,25 @@ def _parse_answer(value: Any) -> dict[str, Any]:
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:
-    """Raise InputError where most timed answers end after their recordings: they are no seconds."""
+    """Say on stderr how many answers end after their recordings, and in which unit they would not.
+
+    Raises InputError where that is most of them: they are no seconds.
+    """
+    seconds = {q.id: corpus.passages[q.passage].seconds for q in corpus.questions}
     ends = {}
-    for question in corpus.questions:
-        seconds = corpus.passages[question.passage].seconds
-        end = answers.get(question.id, {}).get("end")
-        if end is not None and seconds > 0:
-            ends[question.id] = end, seconds
-    beyond = [name for name, (end, seconds) in ends.items() if end > seconds + TOLERANCE]
+    for name, answer in answers.items():
+        if answer["end"] is not None and seconds[name] > 0:
+            ends[name] = answer["end"]
+    beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
+    if not beyond:
+        return
+    first = beyond[0]
+    unit = guess_unit((end, seconds[name]) for name, end in ends.items())
+    advice = f"the times look like {unit}: give seconds" if unit else "give seconds"
+    sentence = (
+        f"{file}: {len(beyond):,} of {len(ends):,} timed answers end after their passages (that of "
+        f"{first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s); {advice}"
+    )
     if 2 * len(beyond) > len(ends):
-        unit = guess_unit(ends.values())
-        looks = f"the times look like {unit}: " if unit else ""
-        raise InputError(
-            f"{file}: {len(beyond):,} of {len(ends):,} answers with times end after their "
-            f"passages, such as that of {beyond[0]}; {looks}give seconds of the recording"
-        )
+        raise InputError(f"{sentence} from where the recording begins")
+    tqdm.write(sentence, file=sys.stderr)

@@ -322,7 +322,8 @@ def evaluate(
     InputError without questions."""
     task = SpokenQa(corpus)
     rounds = list_rounds(systems, corpus, conditions, setup.distorter)
-    task.check_times(systems)
+    if any(s.needs_audio for s in systems):
+        task.warn_of_gaps(systems)
     return evaluate_task(task, rounds, setup)
 
 
@@ -359,16 +360,23 @@ class SpokenQa(Task):
         scored, transcripts = score_questions(predictions, self.corpus), predictions["transcripts"]
         return scored, question_lines(scored, self.corpus, transcripts), transcripts
 
-    def check_times(self, systems: Sequence[System]) -> None:
-        """Raise InputError where all systems need times, and no answer has any."""
+    def warn_of_gaps(self, systems: Sequence[System]) -> None:
+        """Say on stderr that questions are only written, and that no answer has times. Raises
+        InputError for the latter where all systems need times."""
         corpus = self.corpus
-        timed = any(a.start is not None for q in corpus.answerable for a in q.answers)
-        reading = [s for s in systems if isinstance(s, CascadeSystem) or not s.needs_audio]
-        if not (timed or reading) and any(r.audio for r in self.records):
-            raise InputError(
-                f"{corpus.root / corpus.split}: no answer has times, which FF1 and AOS need; "
-                "`speechssl align` finds them"
+        if self.written:
+            print(
+                f"{len(self.written)} of the questions have no recording: cascades read what is "
+                "written, other systems cannot be asked",
+                file=sys.stderr,
             )
+        if any(a.start is not None for q in corpus.answerable for a in q.answers):
+            return
+        untimed = "no answer has times, which FF1 and AOS need; `speechssl align` finds them"
+        reading = [s for s in systems if isinstance(s, CascadeSystem) or not s.needs_audio]
+        if not reading and any(r.audio for r in self.records):
+            raise InputError(f"{corpus.root / corpus.split}: {untimed}")
+        print(untimed, file=sys.stderr)
 
 
 def _listens(system: System) -> bool:

@@ -111,6 +111,4 @@ def test_another_folder_is_one_sentence(tmp_path, source, unmade):
     path.write_bytes(path.read_bytes()[:-7])
     refused(f"{path.name} is not a whole Parquet file", prepare, source, unmade)
     write_parquet(path, [{"id": "q", "text": "another table"}])
-    refused(
-        f"{path.name}, row 0: Object missing required field `question`", prepare, source, unmade
-    )
+    refused(f"{path.name}, row 0: the record has no `question`", prepare, source, unmade)

@@ -101,8 +101,8 @@ X = {"text": "x"}
         ("passages", {"id": "p1"}, "the id p1 occurs twice"),
         ("passages", {"audio": "audio/gone.flac"}, "which does not exist"),
         ("passages", {"audio": "../gone.flac"}, "which leads out of"),
-        ("passages", {"seconds": float("nan")}, "$.seconds`"),
-        ("passages", {"words": [["the", "early", 1.0]]}, "$.words[0][1]`"),
+        ("passages", {"seconds": float("nan")}, "`seconds`"),
+        ("passages", {"words": [["the", "early", 1.0]]}, "`words[0][1]`"),
         ("passages", {"colour": "red"}, "there is no `colour`"),
         ("passages", "{", "is not JSON"),
         ("passages", "[]", "is not a JSON object"),
@@ -113,11 +113,7 @@ X = {"text": "x"}
         ("questions", {"answers": [X | {"start": 1.0, "end": 1.0}]}, "does not lie in its passage"),
         ("questions", {"answers": [X | {"start": 900.0, "end": 1500.0}]}, "like milliseconds"),
         ("questions", {"answers": [X | {"start": 1.0}]}, "only one of start and end"),
-        (
-            "questions",
-            {"answers": [{"words": "x"}]},
-            "missing required field `text` - at `$.answers[0]`",
-        ),
+        ("questions", {"answers": [{"words": "x"}]}, "`answers[0]` has no `text`"),
         ("questions", {"correct": 2, "options": ["a", "b"]}, "there are 2 options"),
     ],
 )

@@ -115,13 +115,9 @@ TEXTS = st.sampled_from(["", "Rome", "x"])
     ("name", "content", "message"),
     [
         ("train-v1.1.json", '{"data": [', "train-v1.1.json is not whole JSON"),
-        (
-            "train-v1.1.json",
-            '{"data": [{"paragraphs": [{"qas": []}]}]}',
-            "missing required field `context`",
-        ),
+        ("train-v1.1.json", '{"data": [{"paragraphs": [{"qas": []}]}]}', "has no `context`"),
         ("train.json", '{"data": []}', "look like train"),
-        ("audio/0_0.words.json", '[["a", 1]]', r"0_0.words.json: .*\$\[0\]`"),
+        ("audio/0_0.words.json", '[["a", 1]]', r"0_0.words.json: `\[0\]`"),
         ("audio/ann/0_0.wav", "", "are both called 0_0"),
     ],
 )

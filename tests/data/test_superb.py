@@ -57,12 +57,8 @@ LAMP = {"object": "lamp"}
         ("dev", {"audio": "../../none.flac"}, "dev.jsonl:1 names .*none.flac, which leads out of"),
         # sets may share a folder
         ("dev", {"audio": "../none.flac"}, "dev.jsonl:1 names .*none.flac, which does not exist"),
-        ("dev", {"seconds": 0}, r"dev.jsonl:1: .*\$.seconds`"),
-        (
-            "train",
-            {"slots": [{"type": "city", "start": 1}]},
-            r"missing required field `value` - at `\$.slots\[0\]`",
-        ),
+        ("dev", {"seconds": 0}, "dev.jsonl:1: `seconds`"),
+        ("train", {"slots": [{"type": "city", "start": 1}]}, r"`slots\[0\]` has no `value`"),
         ("train", {"turns": [{"speaker": "a", "start": 2, "end": 1}]}, "a turn of a ends at 1.0 s"),
     ],
 )

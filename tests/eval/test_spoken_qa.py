@@ -119,7 +119,7 @@ def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
 
 
 def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(
-    corpus, tmp_path
+    corpus, tmp_path, capsys
 ):
     change_lines(corpus / "test/questions.jsonl", {"audio": "", "seconds": 0, "text": "which boat"})
     asked = []
@@ -138,6 +138,7 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
         assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
         assert found["oracle", *condition, "ff1"] == (0, 2)
     assert asked == ["which boat"] * 6
+    assert "3 of the questions have no recording" in capsys.readouterr().err
     for name, failed in (("cascade-x", set()), ("oracle", {"q0", "q1", "q2"})):
         path = tmp_path / f"out/predictions/{name}/clean.parquet"
         assert set(read_predictions(path)["failed"]) == failed
