@@ -9,6 +9,7 @@ answer scores 0. Intervals are half-open, [start, end) seconds.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
     of units need not be equally long.
 
     predicted None: no answer. An empty prediction (start == end) overlaps nothing and scores 0.
+    Raises ValueError for a time that is not finite, a prediction that ends before it starts, or an
+    empty gold interval.
     """
     return _best_over(predicted, gold, lambda shared, left, right: 2 * shared / (left + right))
 
@@ -36,7 +39,7 @@ def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float
     """Return AOS, the overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 +
     AOS).
 
-    The same rules as `frame_f1`.
+    The same rules and errors as `frame_f1`.
     """
     return _best_over(predicted, gold, lambda shared, left, right: shared / (left + right - shared))
 
@@ -48,6 +51,13 @@ def _best_over(
 ) -> float:
     """Return the best score over the gold intervals. score: of the length shared by two intervals
     and their own lengths."""
+    for start, end in gold:
+        if not (math.isfinite(start) and math.isfinite(end) and start < end):
+            raise ValueError(f"the gold times [{start}, {end}) s are not an interval")
+    if predicted is not None:
+        start, end = predicted
+        if not (math.isfinite(start) and math.isfinite(end) and start <= end):
+            raise ValueError(f"the predicted times [{start}, {end}) s are not an interval")
     if predicted is None:
         return float(not gold)
     best = 0.0

@@ -34,6 +34,16 @@ def test_time_scores(predicted, gold, f1, aos):
     assert overlap_score(predicted, gold) == pytest.approx(aos)
 
 
+def test_what_is_not_an_interval_is_refused():
+    for wrong in ((2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))):
+        with pytest.raises(ValueError, match="predicted"):
+            frame_f1(wrong, [(0.0, 1.0)])
+        with pytest.raises(ValueError, match="gold"):
+            overlap_score(None, [wrong])
+    with pytest.raises(ValueError, match="gold"):
+        frame_f1((1.0, 1.0), [(1.0, 1.0)])
+
+
 @pytest.mark.parametrize(
     ("predicted", "gold", "language", "exact", "f1"),
     [

@@ -60,6 +60,15 @@ def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path):
     assert [(row.metric, row.value) for row in read_rows(path)] == [("FF1", 60.0), ("AOS", 51.25)]
 
 
+@pytest.mark.parametrize(
+    "other", [{"system": "cascade"}, {"snr_db": None}, {"seed": 1}, {"card": {"layer": 6}}]
+)
+def test_another_key_is_another_row(path, other):
+    append_rows(path, [ROW])
+    append_rows(path, [replace(ROW, **other)])  # type: ignore[arg-type]
+    assert len(read_rows(path)) == 2
+
+
 def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_written_as_ever(
     path,
 ):

@@ -103,7 +103,9 @@ def test_a_question_is_shorter_than_a_passage(tmp_path):
     ("written", "label"),
     [
         ("pink", "pink 5 dB"),
+        ("clean", "clean"),
         ("reverb", "reverb 0.5 s"),
+        ("codec@mp3:16", "mp3 16 kbps"),
         ("pink@0", "pink 0 dB"),
     ],
 )
@@ -111,8 +113,9 @@ def test_conditions_get_the_snr_of_the_slider_where_they_have_none(written, labe
     assert complete_condition(written, 5.0).label == label
 
 
-def test_what_the_systems_get_has_the_snr_of_the_slider():
-    got, snr_db = [], -5.0
+@pytest.mark.parametrize("snr_db", [-5.0, 5.0, 20.0])
+def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db):
+    got = []
 
     def details(passage, questions):
         got.extend([passage, *questions])

@@ -32,10 +32,13 @@ def models(tmp_path):
     ("damage", "system", "message"),
     [
         ("dual/model.safetensors", "dual", "model.safetensors"),
+        ("units.safetensors", "dual", "units.safetensors"),
         ("encoder/model.safetensors", "dual", "encoder"),
         ("ctc/head.safetensors", "cascade-ctc", "head.safetensors"),
+        ("text-qa/tokenizer.json", "cascade-ctc", "tokeniser"),
         ("text-qa/card.json", "cascade-ctc", "card.json"),
         (None, "duel", "choose dual, speechbert, cascade-ctc"),
+        (None, "speechbert@2", "there is no system 'speechbert@2'"),
         (None, "dual@0", "there is no system 'dual@0'"),
         (None, "cascade-ctc-other", "has no ctc-other/; train one"),
     ],
@@ -94,7 +97,9 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("system", "part"), [("dual", "dual"), ("text", "text-qa")])
+@pytest.mark.parametrize(
+    ("system", "part"), [("dual", "dual"), ("text", "text-qa"), ("speechbert", "speechbert")]
+)
 def test_a_reader_with_other_windows_or_longest_answers_is_another_system(models, system, part):
     """Stride and longest answer change no weight in training, and so not the hash of the
     weights."""

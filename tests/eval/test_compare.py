@@ -70,6 +70,17 @@ def comparison(out, *results, **options):
     return printed, (out / "tables.md").read_text(), (out / "compare.html").read_text(), corpora
 
 
+def test_swapping_two_systems_turns_the_sign(tmp_path):
+    write(tmp_path, "a", scored(0.6, 0))
+    write(tmp_path, "b", scored(0.5, 1))
+    compared = compare(read_results([tmp_path]))
+    (one,), (other,) = (paired_tests(compared, [pair])[0] for pair in (("a", "b"), ("b", "a")))
+    assert one.difference.value == -other.difference.value == pytest.approx(10, abs=4)
+    assert one.difference.p_value == other.difference.p_value < 0.01
+    v, w = one.difference.interval, other.difference.interval
+    assert (v.low, v.high) == (pytest.approx(-w.high), pytest.approx(-w.low)) and v.low > 0
+
+
 @pytest.mark.parametrize(
     ("models", "names"),
     [

@@ -169,6 +169,17 @@ def test_in_noise_and_with_seeds(options, tmp_path):
     assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
 
 
+@pytest.mark.slow
+def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path):
+    heads = []
+    for room in (50.0, 1e-6):
+        out = tmp_path / f"{room}"
+        run_superb(changed(options, out=out, cache_gb=room, data={"ks": data["ks"]}))
+        heads.append((out / "heads/tiny/ks/seed-0/head.safetensors").read_bytes())
+    assert heads[0] == heads[1]
+    assert not list((out / "features").rglob("shard-*"))
+
+
 DAT = Adversary("multi", 0.3, domain_adversary_mode="alternating")
 TUNINGS = {
     "tiny+distorted": {"finetune": True, "distort": "g+b"},
