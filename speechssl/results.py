@@ -171,6 +171,7 @@ def append_rows(
     path: Path | str,
     rows: Iterable[Row],
     any_card: bool = False,
+    by_content: bool = False,
     outdated: Callable[[Row], bool] = lambda row: False,
 ) -> None:
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows
@@ -178,6 +179,8 @@ def append_rows(
 
     any_card: a row replaces those as well that differ from it in the card, so that there is one row
     for each result.
+    by_content: where the card is the hash of all that made it, older rows of a system with this
+    card get the name that the model was given last.
     outdated: older rows that these would not compare with, which go.
     The file is whole at any time (written beside and renamed); processes that append at the same
     time wait in turn.
@@ -188,6 +191,12 @@ def append_rows(
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
         old = read_rows(path) if path.exists() else ()
+        if by_content:
+            names = {(row.system, row.card_text): row.encoder for row in new.values()}
+            old = tuple(
+                replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
+                for row in old
+            )
         cells = {row.cell for row in new.values()} if any_card else set()
         kept = {row.key: row for row in old if row.cell not in cells and not outdated(row)}
         text = "".join(map(_format_line, (kept | new).values()))
@@ -545,11 +554,11 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     }
 
 
-def published_tables(corpora: Sequence[str]) -> list[Table]:
+def published_table(corpora: Sequence[str]) -> Table | None:
     """Make a table of published systems on corpora and splits ("nmsqa dev", names as in their
     cards), in the columns in which any of them has something.
 
-    Of a split without any, all of its corpus; no table where nothing was published.
+    Of a split without any, all of its corpus; None where nothing was published.
     """
     import pandas
 
@@ -561,9 +570,9 @@ def published_tables(corpora: Sequence[str]) -> list[Table]:
         found.append(of_split if len(of_split) else of_corpus)
     rows = pandas.concat(found).drop_duplicates().dropna(axis="columns", how="all")
     if rows.empty:
-        return []
+        return None
     lines = rows.astype(object).where(rows.notna(), None).itertuples(index=False, name=None)
-    return [Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)]
+    return Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)
 
 
 # ---- the look of all figures

@@ -133,6 +133,15 @@ def test_clean_speech_is_first_then_noises_by_falling_snr_then_what_has_none():
     assert order_conditions(given) == [*wanted, ("reverb", None), ("codec", None)]
 
 
+def test_one_model_under_two_names_is_one_row_in_every_condition(path):
+    clean = replace(ROW, condition="clean", snr_db=None)
+    append_rows(path, [ROW, clean, replace(ROW, card={"of": "another"})], by_content=True)
+    append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
+    found = [(row.encoder, row.condition, row.value) for row in read_rows(path)]
+    assert found[:2] == [("mine", "babble", 51.5), ("mine", "clean", 51.25)]
+    assert found[2:] == [("hubert", "babble", 51.25)]
+
+
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [

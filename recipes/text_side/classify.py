@@ -143,7 +143,7 @@ def train_and_answer(
     def answers() -> np.ndarray:
         model.eval()
         device = next(model.parameters()).device
-        bf16 = o.training.bf16 and device.type == "cuda"
+        bf16 = bool(o.training.bf16) and device.type == "cuda"
         collated = partial(collate, pad=pad)
         rows = run_model(model.logits, device, test, collated, o.batch, bf16)
         logits = np.stack([row.numpy() for row in rows])

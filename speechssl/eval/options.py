@@ -74,6 +74,8 @@ class Qa(Conditions):
     Cascades read a question that has no recording as it is written; other systems cannot be asked
     it.
     Without a folder of models, --encoder, --codebook and --dual name the parts of DUAL.
+    Results are identified by a hash of the models: one model under two names is one row, with the
+    name given last.
     Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or mynoise.wav@5; reverb
     or reverb@0.6 (seconds); pitch@-2; band@1000-2000 (Hz); codec@mp3:16; and several in order,
     joined by +.

@@ -20,7 +20,7 @@ def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
     encoders = list(dict.fromkeys(row.encoder for row in rows))
     slots = assign_slots([*encoders, *(x.encoder for x in artefacts.details)])
     tables = superb_tables(rows, encoders, AT)
-    measured = {(row.task, row.metric) for row in rows}
+    measured = dict.fromkeys((row.task, row.metric) for row in rows)
     shown = published_scores(sorted(measured, key=lambda cell: ORDER.index(cell[0])))
     drawings = [
         draw_layers(artefacts, slots),
