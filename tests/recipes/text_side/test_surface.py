@@ -1,4 +1,5 @@
-"""Loss surfaces: directions, what is taken of lines, and starts that are made again."""
+"""Loss surfaces: directions, what is taken of lines, starts that are made again, killed runs, and
+the figures of the page."""
 
 from dataclasses import replace
 
@@ -18,7 +19,15 @@ from speechssl.dual.train import train_dual
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.timing import FrameGrid, RunLength
-from surface import Surface, measure_lines, random_direction, read_windows, remake_start, surface
+from surface import (
+    Losses,
+    Surface,
+    measure_lines,
+    random_direction,
+    read_windows,
+    remake_start,
+    surface,
+)
 from textside.published import END_TRAIN, HILL, RISE, has_own_table
 from textside.runs import count_steps
 
@@ -113,13 +122,23 @@ def test_the_start_is_made_again_as_training_had_it(kind, trained, corpus, check
 
 
 @pytest.mark.slow
-def test_points_leave_rows_and_a_table(corpus, checkpoint, tmp_path):
+def test_points_leave_rows_figures_and_are_not_taken_twice(
+    corpus, checkpoint, tmp_path, dies_in, capsys
+):
     units, results = tmp_path / "units", tmp_path / "results"
     for arm in ("scratch", "random"):
         dual(corpus, units, tmp_path / arm, arm, options(str(checkpoint("BERT"))))
     around(corpus, tmp_path / "scratch", results, "scratch", units=units)
-    around(corpus, tmp_path / "random", results, "random", units=units)
+    with dies_in(Losses, "_losses", 4):
+        around(corpus, tmp_path / "random", results, "random", units=units)
     folder = results / "runs/dual-surface/random-0"
+    kept = (folder / "points.jsonl").read_text()
+    assert len(kept.splitlines()) == 3
+    (folder / "points.jsonl").write_text(f'{kept}{{"path 0.5')  # cut short
+    capsys.readouterr()
+    around(corpus, tmp_path / "random", results, "random", units=units)
+    assert (folder / "points.jsonl").read_text().startswith(kept)
+    assert "16 points" in capsys.readouterr().out  # 5 + 3 of lines, 2 planes of 4
     parts = read_json(folder / "surface.json")["parts"]
     path, random = parts["path"], parts["random"]
     end = path["train"][path["at"].index(1.0)]
