@@ -353,7 +353,8 @@ def fit(
     batch: step number (0-based) -> keyword arguments of the model.
     evaluation: what decides which weights the model has at the end: those of the best checkpoint,
     else of the last.
-    Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as
+    Returns {"steps", "skipped", "precision", "loss"}, what `Watch.usage` has, and with an evaluation
+    "best", as
     `describe_run` has it.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -371,6 +372,7 @@ def fit(
     losses = [line["loss"] for line in state["log_history"] if "loss" in line]
     finite = [loss for loss in losses if math.isfinite(loss)]
     result = {"steps": state["global_step"], "skipped": watch.skipped}
+    result["precision"] = "bf16" if computes_in_bf16(options) else "fp32"
     result |= {"loss": finite[-1] if finite else None} | broadcast_value(watch.usage())
     if evaluation:
         step, score = evaluation.best(state)
@@ -383,6 +385,12 @@ def fit(
             "items": evaluation.items,
         }
     return result
+
+
+def computes_in_bf16(options: TrainingOptions) -> bool:
+    """Tell whether training computes in bf16: as the options say, else where the GPU or processor
+    has it."""
+    return has_bf16(not torch.cuda.is_available()) if options.bf16 is None else options.bf16
 
 
 def describe_steps(result: Mapping[str, Any]) -> str:
@@ -452,7 +460,7 @@ def _arguments(watch: Watch) -> TrainingArguments:
         adam_beta2=options.adam_betas[1],
         adam_epsilon=options.adam_epsilon,
         max_grad_norm=options.clip,
-        bf16=has_bf16(not torch.cuda.is_available()) if options.bf16 is None else options.bf16,
+        bf16=computes_in_bf16(options),
         seed=options.seed,
         save_steps=options.save_every,
         save_total_limit=2 if evaluation else 1,  # the best and the last
