@@ -554,11 +554,11 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     }
 
 
-def published_table(corpora: Sequence[str]) -> Table | None:
+def published_tables(corpora: Sequence[str]) -> list[Table]:
     """Make a table of published systems on corpora and splits ("nmsqa dev", names as in their
     cards), in the columns in which any of them has something.
 
-    Of a split without any, all of its corpus; None where nothing was published.
+    Of a split without any, all of its corpus; no table where nothing was published.
     """
     import pandas
 
@@ -570,9 +570,9 @@ def published_table(corpora: Sequence[str]) -> Table | None:
         found.append(of_split if len(of_split) else of_corpus)
     rows = pandas.concat(found).drop_duplicates().dropna(axis="columns", how="all")
     if rows.empty:
-        return None
+        return []
     lines = rows.astype(object).where(rows.notna(), None).itertuples(index=False, name=None)
-    return Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)
+    return [Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)]
 
 
 # ---- the look of all figures

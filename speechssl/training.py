@@ -353,9 +353,8 @@ def fit(
     batch: step number (0-based) -> keyword arguments of the model.
     evaluation: what decides which weights the model has at the end: those of the best checkpoint,
     else of the last.
-    Returns {"steps", "skipped", "precision", "loss"}, what `Watch.usage` has, and with an evaluation
-    "best", as
-    `describe_run` has it.
+    Returns {"steps", "skipped", "precision", "loss"}, what `Watch.usage` has, and with an
+    evaluation "best", as `describe_run` has it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder, options, evaluation)

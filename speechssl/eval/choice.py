@@ -40,7 +40,7 @@ from speechssl.multiple_choice.system import (
     WrittenChoice,
     load_choice_systems,
 )
-from speechssl.results import Row, list_rows, published_table
+from speechssl.results import Row, list_rows, published_tables
 
 BATCH = 16  # questions whose options are scored together
 CLEAN = parse_condition("clean")
@@ -56,8 +56,8 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
         folder = model_folder(o.models)
         setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, choose(loaded, data, conditions, setup))
-        published = published_table([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
-        print("\n\n".join([table_of_rows(o, conditions), *([published.text] if published else [])]))
+        published = published_tables([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
+        print("\n\n".join([table_of_rows(o, conditions), *(table.text for table in published)]))
         return list_rows(o.out)
 
 
