@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -131,6 +133,8 @@ class Dual:
         self.reader = str(reader)
         folder = checkpoint_folder(find_shipped(Path(reader)) or reader, "reader")
         self.system = load_dual(folder, self.units.extractor)
+        self.units = copy(self.units)  # with the price of changes that the reader was trained with
+        self.units.extractor = replace(self.system.extractor, pieces=None)
 
     def __repr__(self) -> str:
         return f"Dual({self.reader} on {self.units!r})"
