@@ -173,7 +173,8 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
     one that gives units the vectors of words (`taught`, of `speechssl train unit-words`). Raises
     InputError where it is missing or of other units."""
     model, layout, card = load_reader(models / reader)
-    extractor_for(models / reader, card, extractor)
+    if extractor_for(models / reader, card, extractor).pieces and reader != TAUGHT:
+        raise InputError(f"{models / reader} reads pieces of units, whose table is not compared")
     model.to(choose_device("auto"))
     specials, about = (layout.cls, layout.sep, layout.pad), {reader: card["weights"]}
 

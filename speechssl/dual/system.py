@@ -282,6 +282,10 @@ def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtracto
         from speechssl.units.pieces import load_pieces
 
         pieces = load_pieces(folder)
+        if pieces.hash != units["pieces"]:
+            raise InputError(
+                f"{folder} has other pieces than its reader was trained on; copy it whole"
+            )
     known = known_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
     if known.isdisjoint(extractor.codebook.names):
         raise InputError(

@@ -90,7 +90,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
                     "`speechssl align` finds these"
                 )
             student = begin_student(o, source)
-            if o.start is None and pieces is not None:
+            if o.start is None and pieces is not None and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
             layout = make_layout(o.qa, *special_ids(source.symbols))
             model: nn.Module = UnitTeacher(student, teacher)

@@ -102,7 +102,7 @@ class FitPieces:
 
     UNITS is a folder of `speechssl units extract`. Pieces are to units what word pieces are to
     letters (byte pair encoding); `train unit-words` and `train dual` read them in the place of
-    units, a third as many symbols. The reader keeps them.
+    units: of phones a third as many symbols. The reader keeps them.
 
       speechssl units pieces units/train pieces.json --size 4000
       speechssl train dual corpus units exp/dual --pieces pieces.json

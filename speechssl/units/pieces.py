@@ -1,6 +1,6 @@
 """Pieces of units are to units what word pieces are to letters: units that often follow each other
-become one symbol, by byte pair encoding. A reader then sees a third of the symbols, and most of
-what it sees comes back where the same is said.
+become one symbol, by byte pair encoding. Of phones a reader then sees a third of the symbols, and a
+common word is one of them.
 
 Acoustic BPE (arXiv 2310.14580) and Wav2Seq (arXiv 2205.01086) merge units of HuBERT in this way.
 Where one of the units is the end of a word, as a recogniser of phones has it, pieces end there.
@@ -40,6 +40,7 @@ class Pieces:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        """Return the tokeniser that joins units, which are written as characters."""
         return Tokenizer.from_str(json.dumps(self.card["tokenizer"]))
 
     @property

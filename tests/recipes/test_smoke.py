@@ -190,7 +190,7 @@ def test_textless(tmp_path):
 @long
 @needs("hama")
 def test_textless_reads_pieces_of_phones(tmp_path):
-    arguments = ("real_questions/textless.sh", "recipes/real_questions/phones-smoke.yaml")
+    arguments = ("real_questions/textless.sh", "recipes/real_questions/textless-phones-smoke.yaml")
     run(*arguments, str(tmp_path), "--stop-stage", "4")
     run(*arguments, str(tmp_path), "--stage", "8", "--stop-stage", "8")
     out = tmp_path / "textless"
