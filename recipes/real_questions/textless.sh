@@ -70,7 +70,7 @@ if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
   done
 fi
 
-if stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"; then
+if [ -z "$NAME" ] && stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"; then
   [ -f "$EXP/text-qa/card.json" ] || CONFIG=$READER text_reader
   [ -e "$MODELS/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$MODELS/text-qa"
   $LAUNCH speechssl train ctc "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
@@ -80,15 +80,18 @@ if stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same enc
 fi
 
 if stage 6 "articles that none of them saw; recognisers that take long on some of the passages, beside all others"; then
-  systems="$(setting arms) cascade-ctc cascade-ctc-greedy speechbert text"
+  systems=$(setting arms)
+  [ -n "$NAME" ] || systems+=" cascade-ctc cascade-ctc-greedy speechbert text"
   for split in dev test; do evaluate $split on-$split evaluate $systems; done
-  evaluate test on-some evaluate-some $systems $(get_whispers)
-  speechssl compare "$OUT/on-test" --out "$OUT/compare" --metric ff1
-  speechssl compare "$OUT/on-some" --out "$OUT/compare-some" --metric ff1 # where the cascades fall below DUAL
-  python recipes/real_questions/table.py "$OUT"
+  if [ -z "$NAME" ]; then
+    evaluate test on-some evaluate-some $systems $(get_whispers)
+    speechssl compare "$OUT/on-test" --out "$OUT/compare" --metric ff1
+    speechssl compare "$OUT/on-some" --out "$OUT/compare-some" --metric ff1 # where the cascades fall below DUAL
+    python recipes/real_questions/table.py "$OUT"
+  fi
 fi
 
-if stage 7 "what more questions would give: DUAL on whole articles with a part of the questions, at equal steps"; then
+if [ -z "$NAME" ] && stage 7 "what more questions would give: DUAL on whole articles with a part of the questions, at equal steps"; then
   PARTS=()
   for part in $(setting parts); do
     dual "dual-$part" --start "$(python recipes/models.py "$SHIPPED")/dual" --passages "$(python recipes/real_questions/curve.py passages "$OUT" "$part")"
@@ -107,6 +110,6 @@ if stage 8 "finding the passage: by words, by n-grams of units, and by the vecto
   done
 fi
 
-if stage 9 "report"; then
+if [ -z "$NAME" ] && stage 9 "report"; then
   speechssl report "$OUT/on-test" "$OUT/test" --tables "$OUT/table.json" "$OUT/curve.json"
 fi

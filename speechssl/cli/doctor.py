@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
@@ -41,6 +42,7 @@ EXTRAS = {  # what each is for
     "voices": "perturbed speakers in training",
     "wandb": "--report-to wandb",
 }
+PROGRAMS = {"flite": "another synthesiser", "festival": "another synthesiser"}  # of Debian
 # what for, a checkpoint that serves, and the architectures in config.json that do
 NEEDED = (
     ("words of people's recordings", "openai/whisper-base", "Whisper|ForCTC$"),
@@ -59,7 +61,7 @@ def diagnose(o: Doctor) -> dict[str, Any]:
         "extras": installed,
         "engine": describe_engine(o.encoder or f"{DEFAULT}/encoder"),
         "models": models,
-        "missing": missing | missing_models(models),
+        "missing": missing | missing_programs() | missing_models(models),
     }
     lines = ["installed"]
     lines += [f"  {name} {number}" for name, number in found["installed"].items()]
@@ -120,6 +122,15 @@ def why_unmet(text: str) -> str:
     if not requirement.specifier.contains(there, prereleases=True):
         return f"{there} is installed"
     return ""
+
+
+def missing_programs() -> dict[str, tuple[str, str]]:
+    """Return the programs of Debian that are not here."""
+    return {
+        name: (purpose, f"apt install {name}")
+        for name, purpose in PROGRAMS.items()
+        if shutil.which(name) is None
+    }
 
 
 # ---- engine

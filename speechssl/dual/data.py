@@ -227,8 +227,8 @@ def read_unit_source(units: Path, corpus: Path, pieces: Pieces | None = None) ->
     return UnitSource(made_from, pieces.size, grid, (pieces.hash,))
 
 
-def load_units_as(folder: Path, pieces: Pieces | None) -> dict[str, RunLength]:
-    """Load the units of a split, as pieces where there are any."""
+def load_joined_units(folder: Path, pieces: Pieces | None) -> dict[str, RunLength]:
+    """Load the units of a split, joined to pieces where there are any. Returns id -> units."""
     from speechssl.units.storage import load_units
 
     units = load_units(folder)

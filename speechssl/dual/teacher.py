@@ -31,7 +31,7 @@ from speechssl.dual.data import (
     UnitSource,
     collate,
     draw_batch,
-    load_units_as,
+    load_joined_units,
     read_unit_source,
     replace_tokens,
 )
@@ -81,7 +81,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
         if not step.done:
             teacher = load_teacher(o)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
-            units = load_units_as(o.units / o.qa.split, pieces)
+            units = load_joined_units(o.units / o.qa.split, pieces)
             spoken, left_out = spoken_pairs(data, units, source.grid, teacher.codec)
             report_set_aside(left_out, "the text teacher", "recording")
             if not spoken.pairs:

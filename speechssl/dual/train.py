@@ -38,7 +38,7 @@ from speechssl.dual.data import (
     UnitSource,
     answer_times,
     known_codebooks,
-    load_units_as,
+    load_joined_units,
     read_unit_source,
     unit_examples,
 )
@@ -60,7 +60,7 @@ from speechssl.textlm.encoders import (
 from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.timing import RunLength
 from speechssl.training import Batch, Evaluation, check_share, describe_steps, fit, write_by_main
-from speechssl.units.pieces import FILE, Pieces, load_pieces
+from speechssl.units.pieces import PIECES_FILE, Pieces, load_pieces
 
 T = TypeVar("T")
 SHOWN = {"ff1": "FF1", "f1": "F1", "wer": "WER", "cer": "CER", "set_accuracy": "set accuracy"}
@@ -86,7 +86,7 @@ def train_dual(o: TrainDual) -> None:
     with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
-            units = load_units_as(o.units / o.qa.split, pieces)
+            units = load_joined_units(o.units / o.qa.split, pieces)
             examples, left_out = unit_examples(data, units, source.grid)
             report_set_aside(left_out, "DUAL's training", "question")
             model = begin_dual(o, source)
@@ -126,7 +126,7 @@ def choose_pieces(given: Path | None, start: Path | None) -> Pieces | None:
     """Load the pieces that are given, or those of the reader that training starts from; None where
     the reader reads units. Raises InputError where that reader has others."""
     of_start = None
-    if start is not None and (start / FILE).is_file():
+    if start is not None and (start / PIECES_FILE).is_file():
         of_start = load_pieces(start)
     if given is None:
         return of_start
@@ -139,7 +139,7 @@ def choose_pieces(given: Path | None, start: Path | None) -> Pieces | None:
 def save_pieces(folder: Path, pieces: Pieces | None) -> None:
     """Write the pieces that a reader reads beside it."""
     if pieces is not None:
-        write_by_main(write_json, folder / FILE, pieces.card)
+        write_by_main(write_json, folder / PIECES_FILE, pieces.card)
 
 
 def unit_encoder(
@@ -188,7 +188,7 @@ def held_out_units(
             f"the units of {split} in {units} are of another codebook than those "
             "trained on; extract them again"
         )
-    return load_units_as(units / split, pieces)
+    return load_joined_units(units / split, pieces)
 
 
 # ---- what all readers are fitted and saved by

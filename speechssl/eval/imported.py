@@ -91,10 +91,13 @@ def import_predictions(o: Predictions) -> str:
     append_rows(o.out / "results.jsonl", results, any_card=True)
     lines = question_lines(scored, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
+    timed = sum(answer["start"] is not None for answer in answers.values())
+    worded = sum(answer["text"] is not None for answer in answers.values())
+    forms = f"of the answers {timed:,} have times and {worded:,} text"
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
     said = (
         f"{o.name}: {parts}; scores are over all {len(corpus.answerable):,} questions, of which "
-        "all but the answered count 0"
+        f"all but the answered count 0; {forms}"
     )
     return f"{said}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
 

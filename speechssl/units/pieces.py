@@ -24,8 +24,8 @@ from speechssl.timing import RunLength
 from speechssl.units.options import FitPieces
 from speechssl.units.storage import iterate_units, units_card
 
-FILE = "pieces.json"  # in the folder of a reader
-FIRST = 0xE000  # unit k is written as this character, and k more: they are nobody's letters
+PIECES_FILE = "pieces.json"  # in the folder of a reader
+FIRST = 0xE000  # unit k is written as the character FIRST + k, from Unicode's private area on
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def fit_pieces(o: FitPieces) -> None:
 def load_pieces(path: Path) -> Pieces:
     """Read pieces from a file, or from the folder of a reader. Raises InputError where there are
     none."""
-    card = read_json(path / FILE if path.is_dir() else path)
+    card = read_json(path / PIECES_FILE if path.is_dir() else path)
     if "tokenizer" not in card or "codebooks" not in card:
         raise InputError(
             f"{path} holds no pieces of units; make them with `speechssl units pieces`"
