@@ -16,8 +16,9 @@ others as `made_for`. Scores are of what ships, after rounding.
 import json
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from speechssl.results import read_rows
 LIMIT = 45.0  # MB
 # of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other
 # scripts
-VOCABULARY = 8600
+VOCABULARY = 9000
 FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json")
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the units', is DUAL's
@@ -149,18 +150,16 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY
 
 
 def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -> list[int]:
-    """Return ids in their old order, which is that of frequency: what the corpus's train and dev
-    are written with, single letters and signs, then the commonest in ASCII."""
+    """Return `size` ids in their old order, which is that of frequency in English: single letters
+    and signs, then the commonest of the training texts, then the commonest of English."""
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
-    splits = [load_corpus(corpus, split) for split in ("train", "dev")]
-    texts = []
-    for data in splits:
-        texts += [record.text for record in (*data.passages.values(), *data.questions)]
-    used = set().union(*tokenizer(texts, add_special_tokens=False)["input_ids"])
-    ascii_ones = {i for i, t in tokens.items() if t.isascii() and not t.startswith("[unused")}
-    single = {i for i in ascii_ones if len(tokens[i].removeprefix("##")) == 1}
-    first = set(tokenizer.all_special_ids) | used | single
-    return sorted([*first, *sorted(ascii_ones - first)[: max(size - len(first), 0)]])
+    data = load_corpus(corpus, "train")
+    texts = [record.text for record in (*data.passages.values(), *data.questions)]
+    used = Counter(chain.from_iterable(tokenizer(texts, add_special_tokens=False)["input_ids"]))
+    ascii_ones = [i for i, t in sorted(tokens.items()) if t.isascii() and "[unused" not in t]
+    single = [i for i in ascii_ones if len(tokens[i].removeprefix("##")) == 1]
+    ranked = [*tokenizer.all_special_ids, *single, *(i for i, _ in used.most_common()), *ascii_ones]
+    return sorted(list(dict.fromkeys(ranked))[:size])
 
 
 def add_licences(out: Path) -> None:
@@ -211,5 +210,7 @@ def add_scores(out: Path, folders: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "scores":
         add_scores(Path(sys.argv[2]), sys.argv[3:])
+    elif sys.argv[1] == "vocabulary":
+        cut_vocabulary(*map(Path, sys.argv[2:5]))
     else:
         ship(*map(Path, sys.argv[1:5]), recipe=sys.argv[5])

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from speechssl.cli import parse_arguments
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "README.md",
     ROOT / "data/README.md",
     ROOT / "CONTRIBUTING.md",
@@ -76,9 +77,16 @@ def test_python_of_a_page_names_what_is_public(page):
 
 def test_every_recipe_stands_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
-    for page in (*ROOT.glob("recipes/*/README.md"), *ROOT.glob("docs/*.md")):
+    for page in (*ROOT.glob("recipes/*/README.md"), *ROOT.glob("docs/**/*.md")):
         assert page.relative_to(ROOT).as_posix() in navigation
 
 
 def test_the_readme_has_800_words_at_most():
     assert len((ROOT / "README.md").read_text().split()) <= 800
+
+
+def test_figures_of_the_methods_are_those_that_the_script_draws():
+    figures = runpy.run_path(str(ROOT / "dev/method_figures.py"))
+    for name, figure in figures["FIGURES"].items():
+        drawn = (ROOT / f"docs/methods/{name}.svg").read_text()
+        assert drawn == figures["draw"](figure), name

@@ -23,9 +23,11 @@ articles() {
   speechssl prepare squad "$EXP/squad" "$EXP/corpus"
 }
 
-# EXP/text-qa: first on invented questions, then on real ones.
+# EXP/text-qa: first on invented questions, then on real and invented ones, with as many tokens as ship.
 text_reader() {
   speechssl prepare minisqa "$EXP/minisqa" --config "$CONFIG" --stage minisqa
   $LAUNCH speechssl train text-qa "$EXP/minisqa" "$EXP/text-qa-1" --config "$CONFIG" --stage text-qa-1
-  $LAUNCH speechssl train text-qa "$EXP/corpus" "$EXP/text-qa" --start "$EXP/text-qa-1" --config "$CONFIG" --stage text-qa
+  [ -f "$EXP/questions/card.json" ] || python recipes/units/mix.py "$EXP/questions" "$EXP/corpus" "$EXP/minisqa" --distorted 0
+  [ -f "$EXP/text-qa-2/card.json" ] || python recipes/ship.py vocabulary "$EXP/text-qa-1" "$EXP/questions" "$EXP/text-qa-2"
+  $LAUNCH speechssl train text-qa "$EXP/questions" "$EXP/text-qa" --start "$EXP/text-qa-2" --config "$CONFIG" --stage text-qa
 }

@@ -5,6 +5,8 @@ recordings distorted.
       --snr-range 0 20 --copies kokoro=3
     python recipes/units/mix.py OUT CORPUS... --distorted 0 --articles
         recordings stay where they are; whole articles
+    python recipes/units/mix.py OUT CORPUS... --distorted 0
+        of corpora that are text only as well
 
 Readers learn from it what the units of one word have in common, whoever says it and in what noise.
 Passages are in random order, so that the first N are of all corpora, and called by the name of
@@ -78,6 +80,8 @@ def main(options: Namespace) -> None:
         def place(record: Any, called: str = called, data: Corpus = data, **of: str) -> Any:
             """Return the record in the corpus that is made; its audio is a job."""
             name = f"{called}-{record.id}"
+            if not record.audio:
+                return replace(record, id=name, **of)
             if not options.distorted:
                 return replace(record, id=name, audio=str(data.path(record).resolve()), **of)
             audio = f"{options.split}/audio/{name}.flac"

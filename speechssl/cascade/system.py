@@ -168,8 +168,8 @@ def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
             texts[line["id"]] = line["words"]
     if errors is None or not texts:
         raise InputError(
-            f"{name} needs texts with errors at this rate; make them (docs/methods.md, The "
-            f"cascade), and give them with --errors{f', not {errors}' if errors else ''}"
+            f"{name} needs texts with errors at this rate; make them (docs/methods/cascade.md), "
+            f"and give them with --errors{f', not {errors}' if errors else ''}"
         )
 
     def words_of(record: Record, samples: Any) -> Transcript:
