@@ -266,7 +266,7 @@ def describe_questions(data: Corpus) -> str:
 
 def describe_speech(card: Mapping[str, Any], data: Corpus) -> str:
     """Name a split of a corpus, and say who speaks it as far as that is known."""
-    name = f"{card.get('title') or card.get('corpus')} {data.split}"
+    name = f"{card.get('title') or card.get('corpus')}, split {data.split}"
     voices = {record.speaker for record in data.records if record.audio} - {""}
     spoken = describe_range([len(voices)], "voice") if voices else ""
     return ", ".join(filter(None, [name, card.get("synthetic"), spoken]))
@@ -360,10 +360,7 @@ def draw_examples(
         if o.differ:
             right, n = find_differing([score for score, _ in found], o.differ)
             maker = replace(maker, drawable=right.keys())
-            who = Counter(right.values())
-            ahead = join_words([f"{system} is right in {who[system]}" for system in o.differ])
-            phrase = condition_phrase(condition.short, condition.snr_db)
-            counts.append(f"{len(right)} of {n} in {phrase}, where {ahead}")
+            counts.append(count_differing(condition, o.differ, right, n))
         left = o.examples - len(examples)
         examples += maker.draw(math.ceil(left / (len(by_condition) - i)), o.seed)
     if not o.differ:
@@ -386,6 +383,18 @@ def find_differing(
         if abs(difference) >= 0.5:
             right[question] = systems[0] if difference > 0 else systems[1]
     return right, len(first.keys() & second.keys())
+
+
+def count_differing(
+    condition: Condition, systems: tuple[str, str], right: Mapping[str, str], n: int
+) -> str:
+    """Say in how many of n questions two systems differ, and how often each is right there."""
+    first, second = systems
+    often = Counter(right.values())
+    return (
+        f"{len(right)} of {n} in {condition_phrase(condition.short, condition.snr_db)}, where "
+        f"{first} is right in {often[first]} and {second} in {often[second]}"
+    )
 
 
 def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
