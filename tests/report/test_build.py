@@ -118,7 +118,7 @@ def test_examples_are_drawn_where_two_systems_differ(folder):
     right = {"q0": "dual", "q2": "cascade-x"}
     assert find_differing([score for score, _ in scored], pair) == (right, 3)
     drawn = set()
-    for seed in range(20):
+    for seed in range(6):
         o = Report(out=out, corpus=corpus, examples=2, differ=pair, seed=seed)
         examples, sentence = draw_examples(o, data, scored, rows({CLEAN: 50.0}))
         drawn |= {example.id for example in examples}
