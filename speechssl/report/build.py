@@ -3,10 +3,12 @@ answering and the robustness grid."""
 
 from __future__ import annotations
 
+import math
 import platform
 import random
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -61,10 +63,11 @@ from speechssl.report.scores import (
     arrange,
     assign_slots,
     condition_label,
+    condition_phrase,
     rank_name,
     sort_rows,
 )
-from speechssl.report.spoken_qa import qa_section
+from speechssl.report.spoken_qa import qa_section, write_opening
 from speechssl.report.superb import superb_section
 from speechssl.report.superb_figures import Artefacts, read_artefacts
 from speechssl.results import (
@@ -73,6 +76,7 @@ from speechssl.results import (
     Table,
     describe_range,
     full_condition,
+    join_words,
     order_conditions,
     published_tables,
     read_rows,
@@ -87,6 +91,10 @@ from speechssl.units.features import UnitExtractor, extractor_of
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
 SUPERB = "SUPERB: what speech encoders are good for"
+DRAWN = (
+    "Questions were drawn at random: where no conditions were named, in clean speech and in the "
+    "noisiest condition in which the best FF1 is at least half of that."
+)
 POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
 
 
@@ -106,6 +114,8 @@ class Results:
     tables: Sequence[Table] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     synthetic: str = ""
+    opening: str = ""
+    drawn: str = ""
 
 
 def build_report(out: Path | str, results: Results) -> None:
@@ -133,7 +143,13 @@ def build_report(out: Path | str, results: Results) -> None:
     models = dict.fromkeys(row.encoder for row in results.rows if row.encoder)
     facts = {"Models and encoders": ", ".join(models)} if models else {}
     write_page(
-        out, title, sections, {**results.provenance, **facts}, results.synthetic, results.rows
+        out,
+        title,
+        sections,
+        {**results.provenance, **facts},
+        results.synthetic,
+        results.rows,
+        results.opening,
     )
 
 
@@ -156,7 +172,7 @@ def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
         errors = tabulate_errors(explorer, results.synthetic)
     return [
         qa_section(rows, slots, results.synthetic, errors),
-        Section("Listen", examples=results.examples, slots=slots),
+        Section("Listen", results.drawn, examples=results.examples, slots=slots),
         Section("All predictions", explorer=explorer),
     ]
 
@@ -218,6 +234,10 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
         provenance={**facts, **results.provenance},
         synthetic=f"{synthetic_note(corpus)} {results.synthetic}".strip(),
     )
+    scores = [score for score in read_scores(o.out) if score.card.get("data") == hashed]
+    places = [(condition.short, condition.snr_db) for condition in choose_conditions(results.rows)]
+    opening = write_opening(scores, places, describe_speech(card, data))
+    results = replace(results, opening=opening)
     scored = read_answers(o.out)
     if not scored:
         return results
@@ -227,10 +247,10 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
                 f"{score.path} and its answers were not made on {corpus / split}; name the corpus "
                 "and split of `speechssl evaluate`"
             )
-    examples = draw_examples(o, data, scored, results.rows)
+    examples, drawn = draw_examples(o, data, scored, results.rows)
     anchors = {(e.id, e.condition): f"example-{i}" for i, e in enumerate(examples, 1)}
     predictions = list_predictions(scored, data, anchors)
-    return replace(results, examples=examples, predictions=predictions)
+    return replace(results, examples=examples, drawn=drawn, predictions=predictions)
 
 
 def describe_questions(data: Corpus) -> str:
@@ -242,6 +262,14 @@ def describe_questions(data: Corpus) -> str:
         text += f"; n is {len(data.answerable)}: the passage has no answer to the other {left_out},"
         text += " which are not asked"
     return text
+
+
+def describe_speech(card: Mapping[str, Any], data: Corpus) -> str:
+    """Name a split of a corpus, and say who speaks it as far as that is known."""
+    name = f"{card.get('title') or card.get('corpus')}, split {data.split}"
+    voices = {record.speaker for record in data.records if record.audio} - {""}
+    spoken = describe_range([len(voices)], "voice") if voices else ""
+    return ", ".join(filter(None, [name, card.get("synthetic"), spoken]))
 
 
 def find_evaluated_split(out: Path) -> str:
@@ -274,22 +302,27 @@ def read_tables(paths: Iterable[Path]) -> list[Table]:
     return tables
 
 
+def read_scores(out: Path) -> list[Scores]:
+    """Read the scores in a folder: conditions in the order of `order_conditions`, systems in that
+    of the page."""
+    scores = read_results([out]) if any(out.glob("scores/*/*.parquet")) else []
+    conditions = order_conditions(score.condition for score in scores)
+
+    def order(score: Scores) -> tuple[Any, ...]:
+        return conditions.index(score.condition), rank_name(score.system, SYSTEMS)
+
+    return sorted(scores, key=order)
+
+
 def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
-    """Read the scores in a folder that are of answers in a passage, and these answers: conditions
-    in the order of `order_conditions`, systems in that of the page."""
+    """Read the scores in a folder that are of answers in a passage, and these answers, in the order
+    of `read_scores`."""
     found: list[tuple[Scores, Answers]] = []
-    for score in read_results([out]) if any(out.glob("scores/*/*.parquet")) else ():
+    for score in read_scores(out):
         answers = parse_predictions(*read_items(find_predictions(score)))
         if "answers" in answers:  # options and ranks may lie beside them
             found.append((score, answers))
-
-    conditions = order_conditions(score.condition for score, _ in found)
-
-    def order(pair: tuple[Scores, Answers]) -> tuple[Any, ...]:
-        score, _ = pair
-        return conditions.index(score.condition), rank_name(score.system, SYSTEMS)
-
-    return sorted(found, key=order)
+    return found
 
 
 # ---- questions to listen to
@@ -297,9 +330,11 @@ def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
 
 def draw_examples(
     o: Report, data: Corpus, scored: Sequence[tuple[Scores, Answers]], rows: Sequence[Row]
-) -> list[ListeningExample]:
-    """Draw questions to listen to, as many in every condition. Raises InputError where there are no
-    answers in a given condition."""
+) -> tuple[list[ListeningExample], str]:
+    """Draw questions to listen to, as many in every condition as there are, and say of which.
+
+    Raises InputError where there are no answers in a given condition, or of a given system.
+    """
     conditions = [parse_condition(text) for text in o.conditions] or choose_conditions(rows)
     by_condition: dict[Condition, list[tuple[Scores, Answers]]] = {}
     for condition in conditions:
@@ -310,12 +345,56 @@ def draw_examples(
                 f"{o.out} has no answers in {condition.text}; run `speechssl evaluate` first"
             )
         by_condition[condition] = found
+    systems = {score.system for score, _ in scored}
+    for system in o.differ or ():
+        if system not in systems:
+            raise InputError(
+                f"{o.out} has no answers of {system}; name two of {', '.join(sorted(systems))} "
+                "with --differ"
+            )
     extractor = load_unit_extractor(o.models, [a for _, a in scored]) if o.examples else None
-    sizes = map(len, np.array_split(range(o.examples), len(by_condition)))
     examples: list[ListeningExample] = []
-    for (condition, found), size in zip(by_condition.items(), sizes, strict=True):
-        examples += ExampleMaker(data, condition, found, extractor).draw(size, o.seed)
-    return examples
+    counts = []
+    for i, (condition, found) in enumerate(by_condition.items()):
+        maker = ExampleMaker(data, condition, found, extractor)
+        if o.differ:
+            right, n = find_differing([score for score, _ in found], o.differ)
+            maker = replace(maker, drawable=right.keys())
+            counts.append(count_differing(condition, o.differ, right, n))
+        left = o.examples - len(examples)
+        examples += maker.draw(math.ceil(left / (len(by_condition) - i)), o.seed)
+    if not o.differ:
+        return examples, DRAWN if examples else ""
+    pair = join_words(o.differ)
+    sentence = f"Questions were drawn at random of those where the FF1 of {pair} differs by 50 "
+    return examples, f"{sentence}points or more: {'; '.join(counts)}."
+
+
+def find_differing(
+    scores: Iterable[Scores], systems: tuple[str, str]
+) -> tuple[dict[str, str], int]:
+    """Return by question, where the FF1 of two systems differs by 50 points or more, which of them
+    is right, and how many questions both have an FF1 of. scores: in one condition."""
+    values = {score.system: score.values("ff1") for score in scores}
+    first, second = (values.get(system, {}) for system in systems)
+    right = {}
+    for question in sorted(first.keys() & second.keys()):
+        difference = first[question] - second[question]
+        if abs(difference) >= 0.5:
+            right[question] = systems[0] if difference > 0 else systems[1]
+    return right, len(first.keys() & second.keys())
+
+
+def count_differing(
+    condition: Condition, systems: tuple[str, str], right: Mapping[str, str], n: int
+) -> str:
+    """Say in how many of n questions two systems differ, and how often each is right there."""
+    first, second = systems
+    often = Counter(right.values())
+    return (
+        f"{len(right)} of {n} in {condition_phrase(condition.short, condition.snr_db)}, where "
+        f"{first} is right in {often[first]} and {second} in {often[second]}"
+    )
 
 
 def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
@@ -367,12 +446,14 @@ def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtr
 @dataclass(frozen=True, eq=False)
 class ExampleMaker:
     """This makes questions to listen to, of one condition. scored: the answers of every system.
-    extractor: of the units that are shown, which are those of the distorted passage."""
+    extractor: of the units that are shown, which are those of the distorted passage. drawable:
+    questions that may be drawn; None: all."""
 
     data: Corpus
     condition: Condition
     scored: Sequence[tuple[Scores, Answers]]
     extractor: UnitExtractor | None
+    drawable: Container[str] | None = None
 
     def draw(self, count: int, seed: int) -> list[ListeningExample]:
         """Draw at random (not by choice) of the questions that most systems answered, no passage
@@ -385,7 +466,8 @@ class ExampleMaker:
         for question in self.data.answerable:
             recorded = question.audio and self.data.passages[question.passage].audio
             timed = any(answer.start is not None for answer in question.answers)
-            if recorded and timed and question.id in common:
+            drawable = self.drawable is None or question.id in self.drawable
+            if recorded and timed and drawable and question.id in common:
                 questions.append(question)
         random.Random(f"examples {self.condition.label} {seed}").shuffle(questions)
         drawn = list({question.passage: question for question in questions}.values())[:count]

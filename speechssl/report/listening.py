@@ -157,8 +157,9 @@ def ticks(seconds: float) -> tuple[tuple[float, str], ...]:
 
 # predictions of one system in one condition, as `evaluate` left them
 Answers = Mapping[str, Any]
+RIGHT = "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words)."
 KINDS = (
-    "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words). Below that: "
+    f"{RIGHT} Below that: "
     "too long, where it holds half of the gold answer or more; too short, where half of it or more "
     "lies in that. Little overlap: less than half of either."
 )

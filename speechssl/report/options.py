@@ -41,8 +41,23 @@ class Report:
         "people-en",
         "shipped set or model folder that was evaluated; its units are drawn under the waveforms",
     )
+    differ: tuple[str, str] | None = option(
+        None,
+        "draw these questions only where the FF1 of systems A and B differs by 50 points or more",
+        metavar=("A", "B"),
+    )
     seed: Whole = option(0, "seed of the choice of questions; the noise is that of `evaluate`")
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
+
+    def __post_init__(self) -> None:
+        """Raise InputError for --differ without questions, and for a system beside itself."""
+        if self.differ and not self.corpus:
+            raise InputError("--differ draws questions; give the prepared corpus of them as well")
+        if self.differ and len(set(self.differ)) == 1:
+            raise InputError(
+                f"--differ {self.differ[0]} twice is no pair of systems; write "
+                "--differ dual cascade-ctc"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

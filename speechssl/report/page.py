@@ -45,11 +45,12 @@ def write_page(
     provenance: Mapping[str, str],
     synthetic: str = "",
     rows: Sequence[Row] = (),
+    opening: str = "",
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes.
 
-    synthetic: what a synthesiser spoke of the data; stands under the title. rows: all values behind
-    the page, to be unfolded and downloaded.
+    opening: the first paragraph. synthetic: what a synthesiser spoke of the data; stands under it.
+    rows: all values behind the page, to be unfolded and downloaded.
     """
     environment = jinja2.Environment(
         # template.html with page.css and page.js
@@ -66,6 +67,7 @@ def write_page(
     every["card"] = [row.card if isinstance(row.card, str) else row.card_text for row in rows]
     page = environment.get_template("template.html").render(
         title=title,
+        opening=opening,
         sections=[section for section in sections if not section.empty],
         synthetic=synthetic,
         provenance=provenance,

@@ -125,5 +125,14 @@ def condition_label(condition: str, snr_db: float | None = None) -> str:
     return f"{family_name(condition)}, {decibels(snr_db)}"
 
 
+def condition_phrase(condition: str, snr_db: float | None = None) -> str:
+    """Name a condition within a sentence: "clean speech", "pink noise at 5 dB"."""
+    if condition == "clean":
+        return "clean speech"
+    name = family_name(condition)
+    noise = "" if snr_db is None else f" at {decibels(snr_db)}"
+    return f"{name[:1].lower()}{name[1:]}{noise}"
+
+
 def print_value(metric: str, value: float) -> str:
     return f"{value:.{decimals(metric)}f}".replace("-", "\u2212")

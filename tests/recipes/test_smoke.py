@@ -365,13 +365,20 @@ def test_text_side(tmp_path):
 
 @long
 def test_the_demo_by_processes_of_its_own(tmp_path):
-    few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES"), "1")
+    sizes = ("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES", "FREE_PASSAGES")
+    few = dict.fromkeys(sizes, "1")
     run("demo/run.sh", EXP=str(tmp_path), SEED="5", PATH=COLD_PATH, **few)
     groups = read_json(tmp_path / "groups.json")
     heard = {"dual", *CASCADES, "speechbert"}
     assert groups["columns"][:2] == ["system", "espeak-ng"]
-    assert {row[0] for row in groups["rows"]} == systems(tmp_path / "results.jsonl") == heard
-    assert (tmp_path / "report.html").read_text().count("<audio") >= 4
+    assert groups["columns"][-1].startswith("free English")
+    assert systems(tmp_path / "results.jsonl") == heard
+    assert {row[0] for row in groups["rows"]} == heard | {"text"}
+    assert systems(tmp_path / "free-english/results.jsonl") == heard | {"text"}
+    # where the two answer alike there is nothing to listen to
+    page = (tmp_path / "report.html").read_text()
+    assert "the FF1 of dual and cascade-ctc differs" in page
+    assert page.index("went to 4 systems") < page.index("<dl")
 
 
 @long

@@ -1,6 +1,9 @@
-"""All predictions as the page has them: how answers err, whose units are drawn, which examples."""
+"""All predictions as the page has them: how answers err, whose units are drawn, which examples;
+and the sentence that opens the page."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,12 +15,16 @@ from speechssl.eval.options import Predictions
 from speechssl.eval.score import ERRORS
 from speechssl.report.build import (
     choose_conditions,
+    draw_examples,
+    find_differing,
     load_unit_extractor,
     read_answers,
+    read_scores,
     write_report,
 )
 from speechssl.report.listening import list_predictions, make_explorer, tabulate_errors
 from speechssl.report.options import Report
+from speechssl.report.spoken_qa import judge_answers, write_opening
 from speechssl.results import Row
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
@@ -85,6 +92,38 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
         ("Clean", "dual", 3, 33, 33, 0, 0, 33, 0),
         ("Clean", "cascade-x", 3, 67, 0, 0, 0, 0, 33),
     )
+
+
+def test_the_page_opens_with_who_was_asked_what_and_was_right_how_often(folder):
+    corpus, out = folder
+    write_report(Report(out=out, corpus=corpus, examples=0))
+    opening, *_ = re.findall('<p class="prose">(.*?)</p>', (out / "report.html").read_text())
+    numbers = r"3 questions about 1 passage .*1 voice.* 2 systems.* dual 33 % and cascade-x 67 %"
+    assert re.search(numbers, opening)
+
+    scores = {score.system: score for score in read_scores(out)}
+    lines = scores["cascade-x"].lines
+    some = replace(scores["cascade-x"], lines={i: lines[i] for i in ("q0", "q1")})
+    assert "cascade-x 50 % (of 2)" in write_opening([scores["dual"], some], [CLEAN], "")
+    chosen = replace(some, lines={"q0": {"set_accuracy": 1.0}, "q1": {"set_accuracy": 0.25}})
+    assert judge_answers(chosen) == [1.0, 0.25]
+    assert write_opening([], [CLEAN], "") == ""
+
+
+def test_examples_are_drawn_where_two_systems_differ(folder):
+    corpus, out = folder
+    scored, data = read_answers(out), load_corpus(corpus, "test")
+    # FF1 of dual: 100, 40, 0; of the cascade: 0, 67, 100
+    pair = ("dual", "cascade-x")
+    right = {"q0": "dual", "q2": "cascade-x"}
+    assert find_differing([score for score, _ in scored], pair) == (right, 3)
+    drawn = set()
+    for seed in range(6):
+        o = Report(out=out, corpus=corpus, examples=2, differ=pair, seed=seed)
+        examples, sentence = draw_examples(o, data, scored, rows({CLEAN: 50.0}))
+        drawn |= {example.id for example in examples}
+    assert drawn == set(right)
+    assert re.search("2 of 3 .* dual .* in 1 and cascade-x in 1", sentence)
 
 
 def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
@@ -157,10 +196,13 @@ def test_units_are_drawn_of_the_models_that_made_the_predictions_alone(capsys):
     [
         ({"conditions": ("pink@5",)}, "has no answers in pink@5"),
         ({"tables": ("card.json",)}, "card.json is not a table"),
+        ({"differ": ("dual", "nobody")}, "has no answers of nobody"),
+        ({"differ": ("dual", "dual")}, "is no pair of systems"),
+        ({"differ": ("dual", "cascade-x"), "corpus": None}, "give the prepared corpus"),
     ],
 )
 def test_what_cannot_be_reported_is_one_sentence(folder, options, expected):
     corpus, out = folder
     options = {"corpus": corpus} | options
     options["tables"] = tuple(corpus / name for name in options.get("tables", ()))
-    refused(expected, write_report, Report(out=out, examples=1, **options))
+    refused(expected, lambda: write_report(Report(out=out, examples=1, **options)))
