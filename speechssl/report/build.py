@@ -265,11 +265,12 @@ def describe_questions(data: Corpus) -> str:
 
 
 def describe_speech(card: Mapping[str, Any], data: Corpus) -> str:
-    """Name a split of a corpus, and say who speaks it as far as that is known."""
-    name = f"{card.get('title') or card.get('corpus')}, split {data.split}"
+    """Name a split of a corpus, and say who speaks it as far as that is known. JSON in the layout
+    of SQuAD has no name."""
+    name = "" if card.get("corpus") == "squad" else card.get("title") or card.get("corpus")
     voices = {record.speaker for record in data.records if record.audio} - {""}
     spoken = describe_range([len(voices)], "voice") if voices else ""
-    return ", ".join(filter(None, [name, card.get("synthetic"), spoken]))
+    return ", ".join(filter(None, [name, f"split {data.split}", card.get("synthetic"), spoken]))
 
 
 def find_evaluated_split(out: Path) -> str:

@@ -70,12 +70,11 @@ def write_opening(scores: Sequence[Scores], conditions: Sequence[Where], about: 
             clauses.append(f"in {condition_phrase(*condition)} {join_words(shares)}")
     if not clauses:
         return ""
-    systems = describe_range([len({score.system for score, _ in judged})], "system")
     questions = describe_range([len(asked)], "question")
     passages = describe_range([len({line["passage"] for line in asked.values()})], "passage")
     sentence = (
-        f"{questions} about {passages} ({about}) went to {systems}, which answered so many of "
-        f"them right: {'; '.join(clauses)}."
+        f"{questions} about {passages} ({about}) were asked. Answered right were "
+        f"{'; '.join(clauses)}."
     )
     spans = any(line.get("error") for score, _ in judged for line in score.lines.values())
     return f"{sentence} {RIGHT}" if spans else sentence
