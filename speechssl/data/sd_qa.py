@@ -68,7 +68,24 @@ class Dialect(NamedTuple):
 
     @property
     def split(self) -> str:
-        return f"{self.part}-{self.folder.parent.name}-{self.folder.name}"
+        return f"{self.part}-{self.language_folder}-{self.name}"
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def language_folder(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    def written(self) -> Path:
+        """The questions of the language as TyDi has them."""
+        return self.folder.parent / f"{self.language}.{self.part}.txt"
+
+    @property
+    def metadata(self) -> Path:
+        return self.folder / "metadata.csv"
 
 
 @dataclass(frozen=True)
@@ -111,19 +128,26 @@ def prepare_sd_qa(o: SdQa) -> dict[str, Any]:
     SD-QA, or damaged."""
     source = o.source.resolve()
     dialects = _find_files(source)
-    languages = {dialect.folder.parent.name for dialect in dialects}
-    published = {}  # of the languages that are there
+    there = {(dialect.language_folder, dialect.name) for dialect in dialects}
+    published = {}  # of the dialects that are there
     for names, counts in COUNTS.items():
         language, *of_language = names.split()
-        for name in of_language if language in languages else ():
+        for name in of_language:
             for part, count in zip(("dev", "test"), counts, strict=True):
-                published[f"{part}-{language}-{name}"] = {"questions": count}
-    files = {path.name: path for paths in dialects.values() for path in paths}
+                if (language, name) in there:
+                    published[f"{part}-{language}-{name}"] = {"questions": count}
+    files: dict[str, Path] = {}
+    recordings = 0
+    for dialect, paths in dialects.items():
+        for path in (*paths, dialect.written, dialect.metadata):
+            if path.is_file():
+                files[f"{dialect.split}/{path.name}"] = path
+        recordings += len(audio_files(dialect.folder)) if o.audio else 0
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         return {d.split: _read_dialect(d, paths, o, report) for d, paths in dialects.items()}
 
-    settings = {"files": stamp_files(files), "audio": o.audio}
+    settings = {"files": stamp_files(files), "recordings": recordings}
     return prepare_corpus("sd-qa", o, settings, read, published, ABOUT)
 
 
@@ -139,7 +163,7 @@ def _find_files(source: Path) -> dict[Dialect, list[Path]]:
         raise InputError(f"{source} has no file of SD-QA; {LAYOUT}")
     dialects = {}
     for dialect, by_region in found.items():
-        own = OWN.get(dialect.folder.name)
+        own = OWN.get(dialect.name)
         regions = sorted(by_region, key=lambda region: (region != own, region == "US", region))
         dialects[dialect] = [by_region[region] for region in regions]
     return dialects
@@ -212,8 +236,7 @@ def _read_examples(path: Path) -> Iterator[Example]:
 
 def _read_questions(dialect: Dialect) -> dict[str, str]:
     """Read the questions as TyDi has them, by id, from lines of id, a flag and text."""
-    path = dialect.folder.parent / f"{dialect.language}.{dialect.part}.txt"
-    questions = {}
+    path, questions = dialect.written, {}
     for line in read_text(path, "download it again").splitlines() if path.is_file() else ():
         cells = line.split("\t")
         questions[cells[0]] = cells[-1].strip()
@@ -222,6 +245,5 @@ def _read_questions(dialect: Dialect) -> dict[str, str]:
 
 def _read_speakers(dialect: Dialect) -> dict[str, str]:
     """Read who asks every question, by its id, where that is known."""
-    path = dialect.folder / "metadata.csv"
-    rows = read_csv(path) if path.is_file() else ()
+    rows = read_csv(dialect.metadata) if dialect.metadata.is_file() else ()
     return {row["example_id"]: row["user_id"] for row in rows if row["user_id"] != "na"}

@@ -54,6 +54,7 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
     SQuAD-SRC, or damaged."""
     source = o.source.resolve()
     files = split_files(source, ".json", lambda path: SPLITS.get(path.name, ""), LAYOUT)
+    files = {split: files[split] for split in PUBLISHED if split in files}
     lists = {p.name: p for _, p in files_below([source], ".csv") if LIST.fullmatch(p.name)}
     ids: dict[str, str] = {}  # number of a recording -> SQuAD's id
     for path in lists.values():

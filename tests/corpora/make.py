@@ -436,7 +436,8 @@ def write_sd_qa(content: Content, root: Path, rng: random.Random) -> None:
         written = [f"-{t.index + 1}{i:03d}\tFalse\t{q.text}" for t, i, q in asked]
         write_text(folder / f"english.{split}.txt", "\n".join(written) + "\n")
         for dialect, region in DIALECTS.items():
-            lines, speakers = [], [",example_id,user_id,region,language,audio_file"]
+            lines: list[str] = []
+            speakers = [",example_id,user_id,region,language,audio_file"]
             for t, i, q in asked:
                 name, words = f"-{t.index + 1}{i:03d}", q.spoken.split()
                 first = len(t.context[: q.start].encode())
