@@ -409,7 +409,8 @@ def write_squad_src(content: Content, root: Path, rng: random.Random) -> None:
     """Recordings have their number and their speaker in their names."""
     speakers: dict[str, int] = {}  # name of a voice -> its number
     for split in ("train", "dev"):
-        data, lines = [], []
+        data: list[dict[str, Any]] = []
+        lines: list[str] = []
         for t in content[split]:
             qas = []
             for i, q in enumerate(t.questions):
