@@ -31,6 +31,8 @@ from speechssl.errors import InputError, MissingExtra
 
 T = TypeVar("T")
 
+# languages of TyDi QA whose answers are scored; there are no further rules for them
+ANSWERS_ONLY = ("ar", "bn", "ko", "sw")
 # letters and digits of the Latin script; 3.5 is one run
 _RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
@@ -91,7 +93,9 @@ def tokens(text: str, language: str) -> list[str]:
 
 def error_metric(language: str) -> str:
     """Return what errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError
-    for another language."""
+    for another language, of which answers are not scored either."""
+    if _primary(language) in ANSWERS_ONLY:
+        return "wer"
     return _by_language(language, "wer", "cer")
 
 
@@ -143,9 +147,13 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     digits, $ and % ("3.5" is 35). A fraction is one token (1/2, not 12), and signs, units and Roman
     numerals are as `english_digits` has them.
     zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they
-    are written. Raises InputError for another language.
+    are written.
+    ANSWERS_ONLY: SQuAD v1.1's evaluation script alone, as TyDi QA's gold passage task has it.
+    Raises InputError for another language.
     """
-    if language_of(language) == "zh":
+    if _primary(language) in ANSWERS_ONLY:
+        digits = False
+    elif language_of(language) == "zh":
         return _ZH_TOKEN.findall(normalise(text, "zh", digits))
     text = text.lower()
     if digits:
@@ -161,11 +169,16 @@ def language_of(tag: str) -> str:
 
 
 def _by_language(language: str, english: T, chinese: T) -> T:
-    tag = re.split("[-_]", language.lower())[0]
+    tag = _primary(language)
     rules = {"en": english, "zh": chinese, "cmn": chinese}
     if tag not in rules:
         raise InputError(f"there are no text rules for the language {language!r}; use en or zh")
     return rules[tag]
+
+
+def _primary(tag: str) -> str:
+    """Return the language of a tag without its script or region."""
+    return re.split("[-_]", tag.lower())[0]
 
 
 @lru_cache(1)

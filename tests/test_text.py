@@ -154,6 +154,8 @@ def test_chinese_for_character_errors(text, wanted):
         ("31.5%", "en", "315"),
         ("台 北!", "zh", "台 北"),
         ("Tokyo 塔", "zh", "tokyo 塔"),
+        ("القاهرة, (1904)", "ar", "القاهرة 1904"),
+        ("twenty", "sw", "twenty"),  # SQuAD's script alone
     ],
 )
 def test_answers(text, language, wanted):
@@ -197,6 +199,8 @@ def test_language_tags_and_unknown_languages():
     assert tokens("爲", "zh-TW") == ["为"]
     assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
     refused("'fr'; use en or zh", normalise, "bonjour", "fr")
+    assert error_metric("sw") == "wer"
+    refused("'sw'; use en or zh", normalise, "habari", "sw")
     refused("'zha'", language_of, "zha")  # Zhuang
 
 

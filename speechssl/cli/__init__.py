@@ -84,6 +84,8 @@ VERBS = {
     ),
     "prepare slue-sqa5": Verb("data.options:SlueSqa5", "data.slue_sqa5:prepare_slue_sqa5"),
     "prepare heysquad": Verb("data.options:HeySquad", "data.heysquad:prepare_heysquad"),
+    "prepare squad-src": Verb("data.options:SquadSrc", "data.squad_src:prepare_squad_src"),
+    "prepare sd-qa": Verb("data.options:SdQa", "data.sd_qa:prepare_sd_qa"),
     "prepare squad": Verb("data.options:Squad", "data.squad:prepare_squad"),
     "prepare table": Verb("data.options:TableCorpus", "data.table:prepare_table"),
     "prepare drcd": Verb("data.options:Drcd", "data.squad:prepare_drcd"),

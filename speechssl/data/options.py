@@ -161,6 +161,44 @@ class HeySquad(SpokenQAOrText):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SquadSrc(SpokenQAOrText):
+    """SQuAD-SRC: all questions of SQuAD 1.1 read by 24 people of six countries
+    (github.com/tangyixuan/SQuAD-SRC)
+
+    What is read, as far as it is there:
+
+      SOURCE/train-v1.1.json, dev-v1.1.json
+          SQuAD's own: contexts, questions, answers
+      SOURCE/.../fid2qid_train.csv, fid2qid_dev.csv
+          numbers of recordings and SQuAD's ids
+      SOURCE/.../*.wav
+          with the number and the speaker in their names: TRAIN000001, SPK001
+
+      speechssl prepare squad-src SQuAD-SRC corpora/squad_src
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class SdQa(SpokenQAOrText):
+    """SD-QA: questions of TyDi QA asked in 24 dialects of five languages
+    (github.com/ffaisal93/SD-QA)
+
+    What is read, as far as it is there:
+
+      SOURCE/dev|test/eng/usa/english.dev.usa-en-US.jsonl.gz
+          split dev-eng-usa: articles, answers, transcripts
+      SOURCE/dev|test/eng/usa/metadata.csv, wav_eng/ID.wav
+          speakers and recordings
+      SOURCE/dev|test/eng/english.dev.txt
+          the questions as they were written
+
+    SOURCE may be the folder of one language or dialect.
+
+      speechssl prepare sd-qa SD-QA/dev/eng corpora/sd_qa
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
 class Squad(SpokenQAOrText):
     """plain SQuAD JSON, 1.1 or 2.0, with or without audio (rajpurkar.github.io/SQuAD-explorer)
 

@@ -637,7 +637,7 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     kinds = [f"{part:,} of {total:,} {kind}" for kind, (part, total) in spoken.items() if part]
     notes = []
     if invented:
-        recorded = any(p.audio and not p.synthetic for p in passages)
+        recorded = any(r.audio and not r.synthetic for r in (*passages, *questions))
         notes.append(INVENTED + (", its recordings spoken by espeak-ng" if recorded else ""))
     if kinds:
         *others, last = kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_files, hold_output
 from speechssl.augment import parse_condition
 from speechssl.data.files import load_json
-from speechssl.data.records import TOLERANCE, Corpus, data_hash, guess_unit, load_corpus
+from speechssl.data.records import (
+    TOLERANCE,
+    Corpus,
+    data_hash,
+    guess_unit,
+    load_corpus,
+    read_lines,
+)
 from speechssl.errors import InputError
 from speechssl.eval.options import Predictions
 from speechssl.eval.predict import parse_predictions, prediction_path, read_card, write_items
@@ -26,6 +34,8 @@ from speechssl.eval.score import (
     write_scores,
 )
 from speechssl.results import Row, append_rows, list_rows, read_rows, results_table
+from speechssl.schema import convert
+from speechssl.text import answer_tokens
 
 IMPORTED = "imported"  # in the card of a system that is not ours
 
@@ -44,13 +54,14 @@ def import_predictions(o: Predictions) -> str:
 
     The file is JSON with one value a question: a text (SQuAD's format), a pair [start, end] in
     seconds, or an object with `text`, `start` and `end`, any of them left out; null or "" is no
-    answer. Scores are over all questions that have an answer: those with no answer given and those
-    that are not in the file are counted apart, and count 0. Raises InputError for a file that does
-    not hold predictions, or one of a question that the split does not ask, and for the name of a
-    system of ours that lies in `o.out`.
+    answer. A .jsonl is VoiceBench's (arXiv 2410.17196), whose main.py writes a line a question with
+    its text, `prompt`, and its answer, `response`. Scores are over all questions that have an
+    answer: those with no answer given and those that are not in the file are counted apart, and
+    count 0. Raises InputError for a file that does not hold predictions, or one of a question that
+    the split does not ask, and for the name of a system of ours that lies in `o.out`.
     """
     corpus, condition = load_corpus(o.corpus, o.split), parse_condition(o.condition)
-    given = load_json(o.file)
+    given = _read_voicebench(o.file, corpus) if o.file.suffix == ".jsonl" else load_json(o.file)
     answers = _parse_answers(given, o.file, corpus)
     _check_seconds(o.file, answers, corpus)
     path = prediction_path(o.out, o.name, condition)
@@ -100,6 +111,43 @@ def import_predictions(o: Predictions) -> str:
         f"all but the answered count 0; {forms}"
     )
     return f"{said}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
+
+
+@dataclass(frozen=True)
+class VoiceBenchLine:
+    """A line of VoiceBench; its `reference` and the judge's `score` are not used."""
+
+    prompt: str
+    response: str
+
+
+def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
+    """Read responses by the ids of questions. The file has no ids: a prompt is the question, or
+    all questions, of the same words (`answer_tokens`).
+
+    Says on stderr how many prompts are none of them. Raises InputError where that is all.
+    """
+    ids: dict[tuple[str, ...], list[str]] = {}
+    for question in corpus.questions:
+        words = tuple(answer_tokens(question.written, question.language))
+        ids.setdefault(words, []).append(question.id)
+    given: dict[str, str] = {}
+    prompts = unknown = 0
+    for number, values in read_lines(file):
+        line = convert(values, VoiceBenchLine, f"{file}:{number}", "give a file of VoiceBench")
+        found = ids.get(tuple(answer_tokens(line.prompt, corpus.language)), [])
+        given |= dict.fromkeys(found, line.response)
+        prompts += 1
+        unknown += not found
+    sentence = (
+        f"{file}: {unknown:,} of {prompts:,} prompts are no questions of "
+        f"{corpus.root / corpus.split}"
+    )
+    if not given:
+        raise InputError(f"{sentence}; give its corpus and --split")
+    if unknown:
+        tqdm.write(f"{sentence}; left out", file=sys.stderr)
+    return given
 
 
 def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str, Any]]:

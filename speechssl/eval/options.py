@@ -157,6 +157,8 @@ class Predictions:
     seconds, or {"text", "start", "end"}. Text gives EM and F1, seconds give FF1 and AOS; a question
     without an answer, or with one of the other form, counts 0. How many are answered, have no
     answer (null or "") and are not in the file is printed and kept.
+    A FILE.jsonl is VoiceBench's, lines with `prompt` and `response`: a prompt is the question with
+    the same words. EM and F1 of responses in sentences are low, and are not those of its judge.
     Writes predictions and rows to OUT, for `report` and `compare`.
 
       speechssl evaluate predictions corpus exp/mine predictions.json --name my-system --split dev
@@ -164,7 +166,7 @@ class Predictions:
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
-    file: Path = argument("JSON file: question id -> answer")
+    file: Path = argument("JSON file: question id -> answer, or VoiceBench's JSONL")
     name: str = option(MISSING, "name of the system in the tables")
     condition: str = option("clean", f"{CONDITION}, under which the system answered")
     split: str = option("test", SPLIT)

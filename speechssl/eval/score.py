@@ -42,7 +42,7 @@ from speechssl.metrics import (
     word_error_rate,
 )
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.text import answer_tokens, error_metric, language_of
+from speechssl.text import ANSWERS_ONLY, answer_tokens, error_metric, language_of
 
 if TYPE_CHECKING:
     # which imports torch; a page of results does not
@@ -61,8 +61,10 @@ def _rules() -> dict[str, Any]:
 
 
 def answer_type(question: str, answer: str, language: str) -> str:
-    """Return the kind of an answer, as answer_types.yaml names it. Raises InputError for a language
-    without text rules."""
+    """Return the kind of an answer, as answer_types.yaml names it; "other" in a language of which
+    answers are scored alone. Raises InputError for a language without text rules."""
+    if language in ANSWERS_ONLY:
+        return "other"
     language = language_of(language)
     rules = _rules()[language]
     for kind, text in (("asked", question.lower()), ("form", answer.lower())):

@@ -25,7 +25,7 @@ from speechssl.report.build import write_report
 from speechssl.report.options import Report
 from speechssl.results import append_rows, read_rows, results_table
 
-from ..files import change_lines, contents, refused, write_corpus
+from ..files import change_lines, contents, refused, write_corpus, write_lines
 
 CLEAN = parse_condition("clean")
 ANSWERS = {
@@ -387,6 +387,23 @@ def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(
 ):
     refused(message, scores, annotated, tmp_path, predictions)
     assert not (tmp_path / "out").exists()
+
+
+def test_voicebench_names_questions_by_their_words(annotated, tmp_path, capsys):
+    lines = [{"prompt": "WHAT?", "reference": "two", "response": "Two.", "score": ["Yes"]}]
+    lines += [{"prompt": "who", "reference": "", "response": "nobody"}]
+    write_lines(tmp_path / "mine.jsonl", lines)
+    where = {"corpus": annotated, "out": tmp_path / "out", "file": tmp_path / "mine.jsonl"}
+    import_predictions(Predictions(**where, split="dev", name="mine"))
+    found = {r.metric: (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
+    # all three questions are "what", and one of the two with an answer is answered so
+    assert (found["em"], found["f1"]) == ((50, 2), (50, 2))
+    assert "mine.jsonl: 1 of 2 prompts are no questions of" in capsys.readouterr().err
+    write_lines(tmp_path / "mine.jsonl", lines[1:])
+    options = Predictions(**where, split="dev", name="other")
+    refused("1 of 1 prompts .* give its corpus and --split", import_predictions, options)
+    write_lines(tmp_path / "mine.jsonl", [{"prompt": "what"}])
+    refused("mine.jsonl:1: the record has no `response`", import_predictions, options)
 
 
 def test_times_that_are_no_seconds_are_refused_with_their_unit(annotated, tmp_path):

@@ -1,0 +1,249 @@
+"""Prepare SD-QA (Faisal et al., arXiv 2109.12072): questions of TyDi QA read by people in 24
+dialects of five languages; whole articles of Wikipedia as text.
+
+Layout and irregularities: data/sd-qa/README.md. Every dialect is a split of its own, test-eng-usa,
+whose questions have TyDi's ids. Answers are TyDi's minimal answers, of any annotator.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from speechssl.artifacts import parse_json, read_text
+from speechssl.data.files import audio_files, files_below, read_csv
+from speechssl.data.options import SdQa
+from speechssl.data.prepare import (
+    PrepareReport,
+    SplitRecords,
+    Take,
+    attach_takes,
+    prepare_corpus,
+    stamp_files,
+)
+from speechssl.data.squad import Paragraph, SquadAnswer, SquadQa, Style, make_records
+from speechssl.errors import InputError
+from speechssl.schema import convert
+
+LANGUAGES = {"arabic": "ar", "bengali": "bn", "english": "en", "korean": "ko", "swahili": "sw"}
+# recordings of every dialect in dev and test, by the owners' data_link_report.txt
+COUNTS = {
+    "ara bhr dza egy jor mar sau tun": (708, 1_380),
+    "ben dhaka": (427, 328),
+    "ben ind": (427, 326),
+    "eng aus gbr ind_n ind_s irl nga nzl phl usa zaf": (1_000, 1_031),
+    "eng kenya": (972, 976),
+    "kor korn kors": (371, 1_697),
+    "swa kenya": (1_825, 2_383),
+    "swa tanzania": (1_800, 2_330),
+}
+LAYOUT = (
+    "give the folder of SD-QA, or one of a language or dialect in it, with "
+    "english.dev.usa-en-US.jsonl.gz or the like"
+)
+ABOUT = {
+    "title": "SD-QA",
+    "source": "github.com/ffaisal93/SD-QA, arXiv 2109.12072; TyDi QA, arXiv 2003.05002",
+    "licence": "Apache-2.0",
+}
+FILE = re.compile(r"([a-z]+)\.(dev|test)\.(\w+)-[a-z]{2}-([A-Z]{2})(?:\.txt)?\.jsonl(?:\.gz)?")
+# dialects whose own recogniser is neither the only one nor the first by name that is not en-US
+OWN = {"ind": "IN", "tanzania": "TZ"}
+YES_NO = "it is answered by yes or no"
+PARAGRAPH = "it is answered by a paragraph without a shorter answer"
+NO_ARTICLE = "its article is in no file of the release"
+
+
+class Dialect(NamedTuple):
+    """A dialect in one of the splits."""
+
+    folder: Path
+    language: str  # english
+    part: str  # dev or test
+
+    @property
+    def split(self) -> str:
+        return f"{self.part}-{self.language_folder}-{self.name}"
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def language_folder(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    def written(self) -> Path:
+        """The questions of the language as TyDi has them."""
+        return self.folder.parent / f"{self.language}.{self.part}.txt"
+
+    @property
+    def metadata(self) -> Path:
+        return self.folder / "metadata.csv"
+
+
+@dataclass(frozen=True)
+class ByteSpan:
+    """An offset in the UTF-8 bytes of an article, -1 for none."""
+
+    plaintext_start_byte: int
+    plaintext_end_byte: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The paragraph that an annotator chose, -1 for none."""
+
+    candidate_index: int
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What one annotator answered."""
+
+    minimal_answer: ByteSpan
+    passage_answer: Candidate
+    yes_no_answer: str = "NONE"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A line of a file: a question as a recogniser understood it, with its article."""
+
+    example_id: int
+    document_plaintext: str
+    document_title: str
+    question_text: str
+    annotations: tuple[Annotation, ...]
+
+
+def prepare_sd_qa(o: SdQa) -> dict[str, Any]:
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    SD-QA, or damaged."""
+    source = o.source.resolve()
+    dialects = _find_files(source)
+    there = {(dialect.language_folder, dialect.name) for dialect in dialects}
+    published = {}  # of the dialects that are there
+    for names, counts in COUNTS.items():
+        language, *of_language = names.split()
+        for name in of_language:
+            for part, count in zip(("dev", "test"), counts, strict=True):
+                if (language, name) in there:
+                    published[f"{part}-{language}-{name}"] = {"questions": count}
+    files: dict[str, Path] = {}
+    recordings = 0
+    for dialect, paths in dialects.items():
+        for path in (*paths, dialect.written, dialect.metadata):
+            if path.is_file():
+                files[f"{dialect.split}/{path.name}"] = path
+        recordings += len(audio_files(dialect.folder)) if o.audio else 0
+
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
+        return {d.split: _read_dialect(d, paths, o, report) for d, paths in dialects.items()}
+
+    settings = {"files": stamp_files(files), "recordings": recordings}
+    return prepare_corpus("sd-qa", o, settings, read, published, ABOUT)
+
+
+def _find_files(source: Path) -> dict[Dialect, list[Path]]:
+    """Find the files of every dialect, that of its own recogniser first, that of American English
+    last. Raises InputError where there are none."""
+    found: dict[Dialect, dict[str, Path]] = {}
+    for _, path in files_below([source], ".jsonl", ".jsonl.gz"):
+        name = FILE.fullmatch(path.name)
+        if name and name[1] in LANGUAGES:
+            found.setdefault(Dialect(path.parent, name[1], name[2]), {})[name[4]] = path
+    if not found:
+        raise InputError(f"{source} has no file of SD-QA; {LAYOUT}")
+    dialects = {}
+    for dialect, by_region in found.items():
+        own = OWN.get(dialect.name)
+        regions = sorted(by_region, key=lambda region: (region != own, region == "US", region))
+        dialects[dialect] = [by_region[region] for region in regions]
+    return dialects
+
+
+def _read_dialect(
+    dialect: Dialect, paths: list[Path], o: SdQa, report: PrepareReport
+) -> SplitRecords:
+    """Make the records of a dialect: a question has the transcript of the first of the files that
+    has it."""
+    split = dialect.split
+    examples: dict[int, Example] = {}
+    for path in paths:
+        for example in _read_examples(path):
+            examples.setdefault(example.example_id, example)
+    written = _read_questions(dialect)
+    articles: dict[tuple[str, str], list[SquadQa]] = {}
+    for example in examples.values():
+        key = example.document_title, example.document_plaintext
+        questions = articles.setdefault(key, [])
+        qa = _make_qa(example, written)
+        if isinstance(qa, str):
+            report.count(split, "questions")
+            report.set_aside(split, "questions", str(example.example_id), qa)
+        else:
+            questions.append(qa)
+    paragraphs = [Paragraph(text, tuple(qas), id=title) for (title, text), qas in articles.items()]
+    records, _ = make_records(split, paragraphs, Style(LANGUAGES[dialect.language]), report)
+    sounds = {path.stem: path for path in audio_files(dialect.folder)}
+    for name in sorted(sounds.keys() - set(map(str, examples))):
+        report.count(split, "questions")
+        report.set_aside(split, "questions", name, NO_ARTICLE)
+    takes = {name: Take((path,)) for name, path in sounds.items()} if o.audio else {}
+    records = attach_takes(o, split, records, report, {}, takes)
+    speakers = _read_speakers(dialect)
+    asked = [replace(q, speaker=speakers.get(q.id, "")) for q in records.questions]
+    return SplitRecords(records.passages, asked)
+
+
+def _make_qa(example: Example, written: Mapping[str, str]) -> SquadQa | str:
+    """Make a question with all minimal answers, or none where no annotator found one; or say why
+    it can have none."""
+    article = example.document_plaintext.encode()
+    answers: dict[SquadAnswer, None] = {}
+    for annotation in example.annotations:
+        span = annotation.minimal_answer
+        first, last = span.plaintext_start_byte, span.plaintext_end_byte
+        if 0 <= first < last:
+            text = article[first:last].decode(errors="replace")
+            answers[SquadAnswer(text, len(article[:first].decode(errors="replace")))] = None
+    if not answers:
+        if any(a.yes_no_answer in ("YES", "NO") for a in example.annotations):
+            return YES_NO
+        if any(a.passage_answer.candidate_index >= 0 for a in example.annotations):
+            return PARAGRAPH
+    name = str(example.example_id)
+    question = written.get(name, "")
+    return SquadQa(question, name, tuple(answers), not answers, example.question_text)
+
+
+def _read_examples(path: Path) -> Iterator[Example]:
+    """Yield the lines of a file. Raises InputError for a damaged one, or one of another schema."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield convert(parse_json(line), Example, f"{path}:{number}", "download it again")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise InputError(f"{path} is not whole ({error}); download it again") from error
+
+
+def _read_questions(dialect: Dialect) -> dict[str, str]:
+    """Read the questions as TyDi has them, by id, from lines of id, a flag and text."""
+    path, questions = dialect.written, {}
+    for line in read_text(path, "download it again").splitlines() if path.is_file() else ():
+        cells = line.split("\t")
+        questions[cells[0]] = cells[-1].strip()
+    return questions
+
+
+def _read_speakers(dialect: Dialect) -> dict[str, str]:
+    """Read who asks every question, by its id, where that is known."""
+    rows = read_csv(dialect.metadata) if dialect.metadata.is_file() else ()
+    return {row["example_id"]: row["user_id"] for row in rows if row["user_id"] != "na"}

@@ -1,0 +1,111 @@
+"""Prepare SQuAD-SRC (Tang et al., IJCAI 2023): all questions of SQuAD 1.1 read by 24 speakers from
+six countries; contexts as text.
+
+Layout, and what of it is assumed: data/squad-src/README.md. The release has recordings and two
+lists, of the numbers of recordings and SQuAD's ids; SQuAD's own files lie beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from speechssl.artifacts import read_text
+from speechssl.data.files import audio_files, enter, files_below
+from speechssl.data.options import SquadSrc
+from speechssl.data.prepare import (
+    PrepareReport,
+    SplitRecords,
+    Take,
+    attach_takes,
+    prepare_corpus,
+    split_files,
+    stamp_files,
+)
+from speechssl.data.squad import Style, make_records, read_squad
+
+# 98,169 spoken questions, which are all of SQuAD 1.1
+PUBLISHED = {
+    "train": {"passages": 18_896, "questions": 87_599},
+    "dev": {"passages": 2_067, "questions": 10_570},
+}
+LAYOUT = (
+    "give the folder with SQuAD's train-v1.1.json or dev-v1.1.json, and of SQuAD-SRC "
+    "fid2qid_train.csv or fid2qid_dev.csv and the recordings"
+)
+ABOUT = {
+    "title": "SQuAD-SRC",
+    "language": "en",
+    "source": "github.com/tangyixuan/SQuAD-SRC, doi 10.24963/ijcai.2023/578",
+    "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
+}
+SPLITS = {"train-v1.1.json": "train", "dev-v1.1.json": "dev"}
+LIST = re.compile(r"fid2qid_(train|dev)\.csv")
+NUMBER = re.compile(r"(?:TRAIN|DEV)\d+")
+SPEAKER = re.compile(r"SPK\d+")
+UNLISTED = ("recordings that no list has", "not used")
+
+
+def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    SQuAD-SRC, or damaged."""
+    source = o.source.resolve()
+    files = split_files(source, ".json", lambda path: SPLITS.get(path.name, ""), LAYOUT)
+    files = {split: files[split] for split in PUBLISHED if split in files}
+    lists = {p.name: p for _, p in files_below([source], ".csv") if LIST.fullmatch(p.name)}
+    ids: dict[str, str] = {}  # number of a recording -> SQuAD's id
+    for path in lists.values():
+        ids |= _read_list(path)
+    sounds = _find_recordings(source) if o.audio else {}
+    settings = {"files": stamp_files(files | lists), "recordings": len(sounds)}
+
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
+        splits: dict[str, SplitRecords] = {}
+        for split, path in files.items():
+            records, _ = make_records(split, read_squad(path), Style("en"), report)
+            found: dict[str, Path] = {}  # id of a question -> its recording
+            for number, sound in sounds.items():
+                if number in ids:
+                    found[ids[number]] = sound
+                elif number.startswith(split.upper()):
+                    report.remark(split, *UNLISTED)
+            splits[split] = _attach_questions(o, split, records, report, found)
+        return splits
+
+    card = ABOUT | {"files": {split: path.name for split, path in files.items()}}
+    return prepare_corpus("squad-src", o, settings, read, PUBLISHED, card)
+
+
+def _attach_questions(
+    o: SquadSrc, split: str, records: SplitRecords, report: PrepareReport, found: Mapping[str, Path]
+) -> SplitRecords:
+    """Attach the recordings of questions, by id, and their speakers, by the names of the files."""
+    takes = {name: Take((path,)) for name, path in found.items()}
+    records = attach_takes(o, split, records, report, {}, takes)
+    questions = []
+    for question in records.questions:
+        speaker = SPEAKER.search(found[question.id].stem) if question.id in found else None
+        questions.append(replace(question, speaker=speaker[0] if speaker else ""))
+    return SplitRecords(records.passages, questions)
+
+
+def _read_list(path: Path) -> dict[str, str]:
+    """Read a list of lines "DEV000001", tab, id of SQuAD."""
+    ids = {}
+    for line in read_text(path, "download it again").splitlines():
+        number, _, question = line.strip().partition("\t")
+        ids[number] = question
+    return ids
+
+
+def _find_recordings(source: Path) -> dict[str, Path]:
+    """Find the recordings, by the number in their names."""
+    sounds: dict[str, Path] = {}
+    for path in audio_files(source):
+        number = NUMBER.search(path.stem)
+        if number:
+            enter(sounds, number[0], path)
+    return sounds
