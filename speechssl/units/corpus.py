@@ -37,7 +37,7 @@ from speechssl.artifacts import (
     write_json,
     write_lines,
 )
-from speechssl.audio import SAMPLE_RATE, duration, format_length, read_audio
+from speechssl.audio import SAMPLE_RATE, format_length, header_duration, read_audio
 from speechssl.data.files import digest
 from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
@@ -372,7 +372,7 @@ def _measure(recordings: Sequence[Recording]) -> list[Recording]:
         if recording.seconds is not None:
             return recording
         try:
-            return replace(recording, seconds=duration(recording.path))
+            return replace(recording, seconds=header_duration(recording.path))
         except InputError:
             return replace(recording, seconds=0.0)
 

@@ -20,7 +20,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
-from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
+from speechssl.audio import SAMPLE_RATE, collect, header_duration, in_blocks, read_audio
 from speechssl.data.recordings import Item, Recording
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -334,7 +334,7 @@ def stream_frames(
 
     def encode_ahead(recording: Recording) -> list[np.ndarray] | None:
         """Return all features; None for a long recording."""
-        return None if duration(recording.path) > LONG else list(encode(recording))
+        return None if header_duration(recording.path) > LONG else list(encode(recording))
 
     failed: dict[str, str] = {}
     jobs = submit_in_order(pool, encode_ahead, recordings, ahead)
