@@ -27,9 +27,9 @@ from torch.nn import functional as F
 
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.checkpoints import dequantise
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
 NAME, PHONES = "hama", "hama:phones"

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.checkpoints import SHIPPED, checkpoint_folder, dequantise, load_quantised
+from speechssl.checkpoints import SHIPPED, checkpoint_folder
 from speechssl.encoders.checkpoints import (
     BUNDLE,
     MASK,
@@ -49,6 +49,7 @@ from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.processes import cpu_capabilities, has_bf16
+from speechssl.quantisation import dequantise, load_quantised
 from speechssl.timing import FrameGrid
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and what ships is read without it
