@@ -9,6 +9,7 @@ from typing import Any
 from speechssl.cascade.options import ReaderOptions
 from speechssl.options import DEVICE, ENCODERS, Parts, argument, group, option
 
+# MISSING, typed as Any: `Parts` has no default for the encoder here, and argparse then requires it
 REQUIRED: Any = MISSING
 
 
@@ -23,7 +24,7 @@ class AnswerQuestions:
     long passage dual@5 or cascade-ctc@5 reads only the 5 windows that share most with the
     question.
 
-    Without --systems they are dual and cascade-ctc, as far as --models has them. The models that
+    Without --systems: dual and cascade-ctc, whichever of them --models has. The models that
     ship know synthesised speech alone: for recordings of people give --recogniser and --reader,
     whose cascade then comes first.
 
