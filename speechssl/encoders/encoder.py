@@ -37,8 +37,8 @@ class Engine(Protocol):
     """An engine computes layers of one utterance, by itself."""
 
     @property
-    def place(self) -> str:
-        """Say where it computes: cpu, cuda, or openvino."""
+    def backend(self) -> str:
+        """Return what computes: cpu, cuda, or openvino."""
 
     def statistics(self, wave: torch.Tensor) -> Any:
         """Return what must be known of the whole utterance, (N,) float32, before a piece of it is
@@ -113,13 +113,13 @@ class SpeechEncoder:
     @property
     def device(self) -> str:
         """Return the kind of device it runs on: cpu or cuda."""
-        return "cuda" if self.engine.place == "cuda" else "cpu"
+        return "cuda" if self.engine.backend == "cuda" else "cpu"
 
     @property
     def batches(self) -> bool:
         """Say whether `features_of` computes several recordings at a time: a GPU does, and a CPU is
         fastest one by one."""
-        return isinstance(self.engine, TorchEngine) and self.engine.place != "cpu"
+        return isinstance(self.engine, TorchEngine) and self.engine.backend != "cpu"
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """Return `features` of many recordings. Where it `batches` they stay on the GPU."""

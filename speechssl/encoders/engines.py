@@ -47,7 +47,7 @@ class OpenVinoEngine:
     group norm's statistics are computed by torch, from the whole utterance. Raises MissingExtra.
     """
 
-    place = "openvino"
+    backend = "openvino"
 
     def __init__(self, model: Any, precision: str, graph: Path) -> None:
         try:
@@ -145,7 +145,7 @@ class TransformersEngine:
 
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
+        self.backend = self.device.type
         self.lock = threading.Lock()  # the hooks are on the one model that all threads use
         self.dtype = dtype_of(precision)
         self.model = model.to(device, self.dtype)
@@ -205,7 +205,7 @@ class WhisperEngine:
 
     def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
+        self.backend = self.device.type
         self.model = encoder.to(device, dtype_of(precision))
         from transformers import WhisperFeatureExtractor
 

@@ -284,7 +284,7 @@ class HamaEngine:
 
     def __init__(self, model: Conformer, device: str) -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
+        self.backend = self.device.type
         self.model = model.to(device)
 
     def statistics(self, wave: torch.Tensor) -> None:

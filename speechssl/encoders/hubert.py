@@ -383,9 +383,9 @@ class TorchEngine:
 
     def __init__(self, model: Any, precision: str = "fp32", device: str = "cpu") -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
+        self.backend = self.device.type
         self.dtype = dtype_of(precision)
-        if self.place == "cuda" and precision == "fp32":
+        if self.backend == "cuda" and precision == "fp32":
             torch.backends.cudnn.allow_tf32 = False  # which rounds to 10 bits
         first = deepcopy(model.feature_extractor.conv_layers[0])
         model.encoder.pos_conv_embed.conv = without_weight_norm(model.encoder.pos_conv_embed.conv)
@@ -430,7 +430,7 @@ class TorchEngine:
             for start in range(0, len(utterances), size):
                 places = utterances[start : start + size]
                 # pinned, so that the next batch is filled while the GPU still computes this one
-                pinned = self.place == "cuda"
+                pinned = self.backend == "cuda"
                 batch = torch.zeros(size, width, pin_memory=pinned)
                 samples = torch.full((size,), grid.receptive, pin_memory=pinned)
                 for row, place in enumerate(places):

@@ -106,7 +106,7 @@ class UpstreamEngine:
 
     upstream: nn.Module
     grid: FrameGrid
-    place: str = "cpu"
+    backend: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> torch.Tensor:
         """Return the utterance itself, with the samples at its end that give no frame: what

@@ -247,7 +247,7 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
         "width": encoder.width,
         "chunking": asdict(encoder.chunking),
     }
-    return card | ({"engine": "openvino"} if encoder.engine.place == "openvino" else {})
+    return card | ({"engine": "openvino"} if encoder.engine.backend == "openvino" else {})
 
 
 def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pooled: bool) -> int:

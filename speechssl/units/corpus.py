@@ -204,7 +204,7 @@ class ShardMaker:
         extracted = [future.result() for future in results]
         waiting = {n: x for n, x in enumerate(extracted) if isinstance(x, ReadRecording)}
         if waiting:
-            units = self.extractor.units_of_many([read.samples for read in waiting.values()])
+            units = self.extractor.units_of_batch([read.samples for read in waiting.values()])
             for (n, read), units_or_error in zip(waiting.items(), units, strict=True):
                 extracted[n] = _make_row(shard.recordings[n], read, units_or_error)
         utterances = [x for x in extracted if isinstance(x, UtteranceUnits)]
@@ -440,7 +440,7 @@ def _make_card(
         "grid": asdict(extractor.grid),
         "read_out": extractor.codebook.card.get("read_out", "k-means"),
         # hashes of the codebooks whose unit k means the same, its own first
-        "codebooks": list(extractor.codebook.names),
+        "codebooks": list(extractor.codebook.equivalents),
         "data": hash_bytes(*(result.data.encode() for result in results)),
         "recordings": sum(result.recordings for result in results),
         "seconds": round(sum(result.seconds for result in results), 3),
