@@ -258,7 +258,7 @@ def _make_reader(kind: Any) -> Callable[[str], Any]:
         value = number(text)
         if not math.isfinite(value):
             raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-        if limits and (not limits.low <= value <= limits.high or (value == 0 and not limits.zero)):
+        if limits and value not in limits:
             raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {limits}")
         return value
 
