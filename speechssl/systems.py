@@ -93,8 +93,8 @@ class SystemName:
     """The name of a system has a kind, a name and a number of windows.
 
     dual, dual-NAME            a reader of units, in the folder of this name
-    cascade-ctc, -ctc-NAME     words of a CTC head in a folder of models, with its n-gram; -greedy at
-                               the end: without n-gram, as always where the head has none
+    cascade-ctc, -ctc-NAME     words of a CTC head in a folder of models, with its n-gram; -greedy
+                               at the end: without n-gram, as always where the head has none
     cascade-MODEL              words of a recogniser of Hugging Face
     speechbert                 audio words with bounds from the CTC head; -aligned: from the corpus
     text, cascade-given        the text, or the transcripts, of a corpus: no audio is needed

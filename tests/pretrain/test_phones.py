@@ -94,7 +94,7 @@ def test_a_student_writes_its_units_and_can_teach(trained, tmp_path):
     codebook = load_codebook(trained / "units.safetensors")
     units = codebook.assign(load_encoder(trained / "encoder").features(speech, 4))
     student = load_start(str(trained / "encoder"))
-    written = student.written(student(torch.from_numpy(speech)[None])[-1])[0]
+    written = student.decode(student(torch.from_numpy(speech)[None])[-1])[0]
     assert (written.numpy() == units).all()
 
 
