@@ -202,7 +202,7 @@ def lock_folder(folder: Path, wait: bool = True, shared: bool = False) -> Iterat
     """Hold the lock of a folder, which is created if it does not exist. The lock ends with the
     block, and with a killed process.
 
-    wait: wait for another run that holds the lock, and do not raise InputError. shared: other runs
+    wait: for another run that holds the lock; without it, that is an InputError. shared: other runs
     that share the lock may hold it too. A thread may lock a folder that it holds already.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -169,8 +169,8 @@ def test_a_margin_is_silence_around_a_recording_and_no_frame_more(hubert_folder,
     assert len(found) == wide.grid.frames(len(samples)) and torch.equal(found, padded[7:-7])
     pieces = replace(wide, raw=lambda x: iter(torch.cat(list(plain.raw(x))).split(3)))
     assert torch.equal(torch.cat(list(pieces.stream(samples))), found)
-    many = replace(wide, many=lambda items: [torch.cat(list(plain.raw(x))) for x in items])
-    assert torch.allclose(many.of_many([samples])[0], found, atol=1e-6)
+    many = replace(wide, raw_batch=lambda items: [torch.cat(list(plain.raw(x))) for x in items])
+    assert torch.allclose(many.of_batch([samples])[0], found, atol=1e-6)
     assert wide.card["margin"] == 7 and "margin" not in plain.card
     with pytest.raises(ValueError, match="fewer than"):
         list(wide.stream(samples[:100]))
