@@ -228,7 +228,7 @@ class Detail(NamedTuple):
 
 
 class QA:
-    """Load systems of spoken question answering once, and ask them often.
+    """Systems of spoken question answering are loaded once, and asked often.
 
     qa = speechssl.QA(recogniser="openai/whisper-base")
     for answers in qa.answer("lecture.mp3", ["question.wav", "When was the university founded?"]):

@@ -189,6 +189,7 @@ class _Loader:
         return self.recognisers[name]
 
     def load(self, system: SystemName) -> System:
+        """Load a system, without regard to its number of windows."""
         if system.kind == "dual":
             units = extractor_of(self.encoder, load_codebook(self.models / "units.safetensors"))
             return load_dual(self.models / system.name, units, system.name, self.bf16)

@@ -1,4 +1,4 @@
-"""`speechssl answer` and `bundle`: their options."""
+"""The options of `speechssl answer`, `bundle` and `doctor`."""
 
 from __future__ import annotations
 

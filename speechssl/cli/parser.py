@@ -1,5 +1,5 @@
-"""The command line of a verb: argparse's parser, made from the dataclass of the verb's options
-(`speechssl.options`), and the YAML files from which --config takes options."""
+"""The command line of a verb is parsed by argparse, with a parser made from the dataclass of its
+options (`speechssl.options`); --config takes options from YAML files."""
 
 from __future__ import annotations
 

@@ -128,8 +128,8 @@ PROJECTION = "feature_projection.projection."
 
 @dataclass(frozen=True)
 class Architecture:
-    """The properties of an architecture that do not follow from its weights; None for one that is
-    not stated."""
+    """An architecture has these properties that do not follow from its weights; None for one that
+    is not stated."""
 
     strides: tuple[int, ...] | None = None  # of the front end's convolutions
     heads: int | None = None

@@ -352,6 +352,7 @@ def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkp
 
 
 def _read_config(folder: Path) -> Any:
+    """Read the config of an encoder. Raises InputError for a damaged one, and for other models."""
     from transformers import AutoConfig
 
     try:

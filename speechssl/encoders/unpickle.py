@@ -96,6 +96,7 @@ class Restricted(pickle._Unpickler):  # type: ignore[name-defined]
         self.file = file
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return what a name in the pickle stands for. Raises UnpicklingError for other names."""
         full = f"{module}.{name}"
         if full in ALLOWED:
             # a new function, because a pickle could change the attributes of this one
@@ -109,6 +110,7 @@ class Restricted(pickle._Unpickler):  # type: ignore[name-defined]
         raise pickle.UnpicklingError(f"it would execute {full}; do not trust this file")
 
     def load_build(self) -> None:
+        """Read the array behind a wrapper of joblib, as soon as the wrapper is complete."""
         super().load_build()  # type: ignore[misc]
         wrapper = self.stack[-1]  # type: ignore[attr-defined]
         if type(wrapper).__name__ != "NumpyArrayWrapper":

@@ -166,6 +166,7 @@ def _card_of(path: Path) -> Path:
 
 
 def _read(path: Path) -> Codebook:
+    """Read a codebook and its card. Raises InputError where either is missing, or they differ."""
     try:
         arrays = load_file(path)
         centroids = arrays["centroids"]

@@ -170,7 +170,7 @@ class ShardMaker:
 
     @property
     def card(self) -> dict[str, Any]:
-        """The settings that made the rows of a part."""
+        """Return the settings that made the rows of a part."""
         features = self.extractor.features
         return self.extractor.card | {
             "padding": PADDING,
