@@ -31,10 +31,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
-from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import QUESTIONS, load_corpus
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.quantisation import dequantise, quantise
 from speechssl.results import read_rows
 
 LIMIT = 45.0  # MB

@@ -1,10 +1,10 @@
 """Files are whole or absent, cards say what made them, and stages of work have an output folder.
 
 A file is written under a temporary name and renamed. A JSON card lies beside its artefact
-(`x.safetensors` and `x.card.json`, or `card.json` in a folder) and holds what made it, from what
-(hashes), and with which settings. A stage is a step of work with an output folder: `with stage(out,
-inputs, settings) as step` locks the folder, resumes or refuses what is in it, and says when it is
-done already.
+(`x.safetensors` and `x.card.json`, or `card.json` in a folder) and states what made it, from which
+inputs (their hashes), and with which settings. A stage is a step of work with an output folder:
+`with stage(out, inputs, settings) as step` locks the folder, and finds whether an earlier run
+finished the step, can be resumed, or had other inputs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ except ImportError:  # Windows, where locks do nothing
     fcntl = None  # type: ignore[assignment]
 
 CARD = "card.json"
-MADE_FROM = "made_from.json"
-CORPUS_RECORD = "settings.json"
-_HELD = threading.local()  # folders that a thread holds
+MADE_FROM = "made_from.json"  # the record of a stage
+CORPUS_RECORD = "settings.json"  # the record of a stage that prepares a corpus
+_HELD = threading.local()  # its `folders` are those that the thread holds
 
 
 # ---- files
@@ -42,7 +42,8 @@ _HELD = threading.local()  # folders that a thread holds
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it to `path` on success, remove it on failure."""
+    """Give a temporary path beside `path`, and rename it to `path` at the end of the block; after
+    an error, remove it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}-{os.getpid()}-{threading.get_ident()}{path.suffix}")
@@ -58,10 +59,10 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def name_refused_file(place: Path | str) -> Iterator[None]:
-    """Let an OSError name `place` where it names no file, or the one that `replacing` writes.
+    """Let an OSError name `place` where it names no file, or the temporary one of `replacing`.
 
-    Libraries in Rust (safetensors, tokenizers) raise errors of their own, with the number of the
-    system's.
+    Libraries in Rust (safetensors, tokenizers) raise errors of their own, whose message has the
+    number of the system's error: they become OSErrors.
     """
     try:
         yield
@@ -71,15 +72,15 @@ def name_refused_file(place: Path | str) -> Iterator[None]:
             error.filename = str(place)
         raise
     except Exception as error:
-        refused = re.search(r"\(os error (\d+)\)", str(error))
-        if refused is None:
+        match = re.search(r"\(os error (\d+)\)", str(error))
+        if match is None:
             raise
-        number = int(refused[1])
+        number = int(match[1])
         raise OSError(number, os.strerror(number), str(place)) from error
 
 
 def describe_refusal(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
-    """Say in one sentence what a file system refused. place: where, if the error does not say;
+    """Say in one sentence what a file system refused. place: the file, if the error names none;
     machine: " on ..."."""
     where = f"{error.filename or place}{machine}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -94,10 +95,10 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def read_text(path: Path, remedy: str, what: str = "") -> str:
-    """Read a text that others wrote, in UTF-8, and keep its line ends as they are.
+    """Read a text that others wrote, in UTF-8, without changing its line ends.
 
-    what: "the list", before the path in the message. Raises InputError for a file that cannot be
-    read.
+    remedy: end of the message; what: its noun before the path, such as "the list". Raises
+    InputError for a file that cannot be read.
     """
     try:
         return path.read_bytes().decode("utf-8-sig")
@@ -116,8 +117,8 @@ def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read what `write_json` was given. Raises InputError when the file is missing or is not
-    JSON, or a card is not an object."""
+    """Read a JSON file, as of `write_json`. Raises InputError when it is missing or is not JSON, or
+    when a card is not an object."""
     path = Path(path)
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
@@ -133,8 +134,8 @@ def read_json(path: Path | str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON of others. Raises ValueError for what is none, is nested too deeply, or has an
-    object with the same name twice, of which a reader would lose one in silence."""
+    """Parse JSON that others wrote. Raises ValueError for other text, for deep nesting, and for an
+    object that has a name twice, of which a reader would silently lose one value."""
     try:
         return json.loads(text, object_pairs_hook=_make_object)
     except RecursionError:
@@ -142,7 +143,7 @@ def parse_json(text: str) -> Any:
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of JSON of its names and values. Raises ValueError for a name that it has
+    """Make a JSON object from its names and values. Raises ValueError for a name that comes
     twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -152,7 +153,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def hash_bytes(*parts: bytes) -> str:
-    """Return 16 hex digits of the SHA-256 of the parts, whose borders count."""
+    """Return 16 hex digits of the SHA-256 of the parts and their lengths."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -170,7 +171,7 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 
 def hash_json(value: Any) -> str:
-    """Return 16 hex digits over a value as JSON, whatever the order of its names."""
+    """Return 16 hex digits over a value as JSON, in which the order of names does not matter."""
     return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
 
 
@@ -180,8 +181,8 @@ def list_differences(a: Any, b: Any, name: str = "") -> list[str]:
     None, False and a name that a card does not have are equal.
     """
     if not (isinstance(a, dict) and isinstance(b, dict)):
-        both_off = all(x is None or x is False for x in (a, b))
-        return [] if a == b or both_off else [name or "all"]
+        both_unset = all(x is None or x is False for x in (a, b))
+        return [] if a == b or both_unset else [name or "all"]
     names = []
     for key in sorted(a.keys() | b.keys()):
         names += list_differences(a.get(key), b.get(key), f"{name}.{key}".strip("."))
@@ -189,7 +190,7 @@ def list_differences(a: Any, b: Any, name: str = "") -> list[str]:
 
 
 def say_what_differs(names: Sequence[str]) -> str:
-    """Return "a differs" or "a, b differ"."""
+    """Return "a differs" or "a, b differ" for these names."""
     return f"{', '.join(names)} {'differs' if len(names) == 1 else 'differ'}"
 
 
@@ -198,10 +199,11 @@ def say_what_differs(names: Sequence[str]) -> str:
 
 @contextmanager
 def lock_folder(folder: Path, wait: bool = True, shared: bool = False) -> Iterator[None]:
-    """Hold the lock of a folder, which is made where there is none. A killed process lets it go.
+    """Hold the lock of a folder, which is created if it does not exist. The lock ends with the
+    block, and with a killed process.
 
-    wait: for another run that holds it; else InputError is raised. shared: with others that share
-    it. A thread may hold a folder twice.
+    wait: for another run that holds the lock; without it, that is an InputError. shared: other runs
+    that share the lock may hold it too. A thread may lock a folder that it holds already.
     """
     folder.mkdir(parents=True, exist_ok=True)
     held: set[Path] = _HELD.__dict__.setdefault("folders", set())
@@ -226,34 +228,36 @@ def lock_folder(folder: Path, wait: bool = True, shared: bool = False) -> Iterat
 
 @contextmanager
 def hold_output(out: Path) -> Iterator[None]:
-    """Hold the folder that a verb writes into from its start to its end.
+    """Hold the output folder of a verb for the length of the block.
 
-    Raises InputError where another run holds it. A folder that stays empty is removed, so that a
-    verb that is refused leaves nothing.
+    Raises InputError where another run holds it. A folder that is empty at the end is removed, so
+    that a verb that fails at once leaves nothing behind.
     """
     if not is_main():
         yield
         return
-    new = [folder for folder in (out, *out.parents) if not folder.exists()]
+    new_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         with lock_folder(out, wait=False):
             yield
     finally:
-        with suppress(OSError):  # the first that is not empty
-            for folder in new:
-                folder.rmdir()
+        _remove_empty(new_folders)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, from the inner to the outer, up to the first that is not empty."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage is a step of work with an output folder.
-
-    made_from: what the folder says of its inputs and settings; done: its card is there.
-    """
+    """A stage is a step of work with an output folder."""
 
     folder: Path
-    made_from: dict[str, Any]
-    done: bool
+    made_from: dict[str, Any]  # its record: the inputs and the settings
+    done: bool  # its card has been written
 
     @property
     def card(self) -> Any:
@@ -261,8 +265,8 @@ class Stage:
         return read_json(self.folder / CARD)
 
     def finish(self, card: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the card, which marks the stage as done: last of all. Of several processes, the
-        first writes."""
+        """Write the card, which marks the stage as done, and return it. Call this last. Of several
+        processes, the first writes."""
         if is_main():
             write_json(self.folder / CARD, dict(card))
         return dict(card)
@@ -287,50 +291,46 @@ def stage(
             ...  # go on from the files that an interrupted run left in `out`
             return step.finish({"what": "reader", ...})
 
-    The file `record` says what the folder is made from: inputs, and settings as its "options". The
-    file `card`, which comes last, says that the stage is done. Raises InputError for a folder with
-    another record or with other files.
+    The file `record` states what the folder is made from: the inputs, and the settings as its
+    "options". The file `card`, which is written last, marks the stage as done. Raises InputError
+    for a folder with another record or with other files.
 
     grows: the dotted name of a number that may be greater than in the record, such as
-    "options.training.steps"; then the stage is not done, and goes on. wait: for another run that
-    holds the folder; else InputError is raised.
+    "options.training.steps"; then the stage is not done, and goes on. wait: as in `lock_folder`.
 
-    An InputError in the block leaves the folder as it was, lest it refuse the mended command: one
-    that was begun here is removed, unless something in it matches a pattern of `lasting`. Under
+    An InputError in the block leaves the folder as it was, so that the corrected command can use
+    it: a folder that was new is removed, unless a file in it matches a pattern of `lasting`. Under
     torchrun the first process writes.
     """
     folder = Path(folder)
     made_from = dict(inputs)
     if settings is not None:
         made_from["options"] = dict(settings)
-    made_from = json.loads(json.dumps(made_from))  # as it is read again: tuples are lists
+    made_from = json.loads(json.dumps(made_from))  # with lists for tuples, as it is read again
     record_file, card_file = folder / record, folder / card
     if not is_main():
-        with main_first():  # it has written the record
+        with main_first():  # waits until the first process has written the record
             pass
         yield Stage(folder, made_from, bool(broadcast_value(None)))
         return
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     with lock_folder(folder, wait):
         with main_first():
-            begun = not record_file.is_file()
-            before = _read_texts(record_file, card_file)
-            if begun:
+            is_new = not record_file.is_file()
+            files = [path for path in (record_file, card_file) if path.is_file()]
+            texts_before = {path: path.read_text("utf-8") for path in files}
+            if is_new:
                 _begin(record_file, made_from)
             else:
                 _resume(record_file, made_from, grows, card_file)
         try:
             yield Stage(folder, made_from, bool(broadcast_value(card_file.is_file())))
         except InputError:
-            if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
-                _remove(folder, new)
-            for path, text in before.items():
+            if is_new and not any(any(folder.glob(pattern)) for pattern in lasting):
+                _remove(folder, new_folders)
+            for path, text in texts_before.items():
                 write_text(path, text)
             raise
-
-
-def _read_texts(*paths: Path) -> dict[Path, str]:
-    return {path: path.read_text("utf-8") for path in paths if path.is_file()}
 
 
 def _begin(record: Path, made_from: dict[str, Any]) -> None:
@@ -341,14 +341,14 @@ def _begin(record: Path, made_from: dict[str, Any]) -> None:
 
 
 def _resume(record: Path, made_from: dict[str, Any], grows: str | None, card: Path) -> None:
-    """Check the record of a folder, or write it anew where only the number that grows differs.
-    Raises InputError where anything else does."""
+    """Check the record of a folder; replace it where only the number `grows` differs. Raises
+    InputError where anything else differs."""
     stored = read_json(record)
     names = list_differences(stored, made_from)
     if not names:
         return
     if names == [grows] and _leaf(made_from, names[0]) > _leaf(stored, names[0]):
-        card.unlink(missing_ok=True)  # first: what is cut short here must not look done
+        card.unlink(missing_ok=True)  # first: an interrupted run must not look done
         write_json(record, made_from)
         return
     raise InputError(
@@ -357,15 +357,13 @@ def _resume(record: Path, made_from: dict[str, Any], grows: str | None, card: Pa
     )
 
 
-def _remove(folder: Path, new: list[Path]) -> None:
-    """Remove a folder with what is in it, and those of `new`, which were made for it; one that was
-    there before is left empty."""
+def _remove(folder: Path, new_folders: list[Path]) -> None:
+    """Remove a folder with its content, and its parents as far as they are new. A folder that
+    existed before is left empty."""
     shutil.rmtree(folder, ignore_errors=True)
-    if folder not in new:
+    if folder not in new_folders:
         folder.mkdir(exist_ok=True)
-    with suppress(OSError):  # the first that is not empty
-        for parent in new[1:]:
-            parent.rmdir()
+    _remove_empty(new_folders[1:])
 
 
 def _leaf(values: Any, name: str) -> Any:

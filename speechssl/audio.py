@@ -36,28 +36,32 @@ from speechssl.errors import InputError
 SAMPLE_RATE = 16_000
 # two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
 MIN_SECONDS = 0.05
-HOT_PEAK = 1.5  # of full scale: lossy decoders reach 1.1, floats beyond this have another scale
-INT16_PEAK = 100  # of full scale: from here on it is the scale of 16-bit numbers, up to
-LOUD_PEAK = 40_000  # 32,768 and what resampling adds
-# power of the mean of channels to that of the loudest (-20 dB): inverted; one of eight that speaks
-# is above it
+# Peaks are multiples of full scale. Lossy decoders reach 1.1; floats beyond this peak have another
+# scale.
+HOT_PEAK = 1.5
+# Floats with this peak or a higher one are on the scale of 16-bit integers.
+INT16_PEAK = 100
+# No known scale gives a higher peak: 16-bit integers give 32,768, and resampling adds some.
+LOUD_PEAK = 40_000
+# The channels of a file cancel where the power of their mean is below this share (-20 dB) of the
+# power of the loudest: one is another, inverted.
 CANCELLED = 0.01
-SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
+SILENT_PEAK = 1e-4  # -80 dB: three steps of 16-bit audio
 CUT_OFF = "{} is cut off: it ends before its header says; copy or download it again"
-# not libsndfile but FFmpeg reads these
+# FFmpeg reads these, and libsndfile does not
 UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
-# a file that states this many or more was streamed: its writer never knew the length
+# Headers that state this many bytes or frames were streamed: their writer never knew the length.
 UNKNOWN_BYTES = 0x7F00_0000
-UNKNOWN_FRAMES = 1 << 62  # so many or more in the header: unknown as well
+UNKNOWN_FRAMES = 1 << 62
 FLAC_BUFFER = 1 << 16  # bytes: more than libFLAC reads ahead, and than a tag at the end has
-# frames: one MPEG frame, as some encoders count the header frame among those of sound
+# Samples of one MPEG frame: some encoders count the header frame among those of sound.
 MP3_SLACK = 1152
-# frames: what an encoder may add before and after the sound, which decoding takes away again
+# Samples that an encoder may add before and after the sound; decoding removes them again.
 MP3_PADDING = 5 * MP3_SLACK
-LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
-# question.m4a; https://...; recordings/who, but not "km/h?"
+LONGEST_QUESTION = 60.0  # seconds: a longer recording was probably meant as the passage
+# Strings that are taken for a file: question.m4a, https://..., recordings/who, but not "km/h?"
 _FILE_NAME = re.compile(
     r".*\.(?:wav|flac|mp3|ogg|opus|aiff?|au|m4a|mp4|webm)"
     r"|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*",
@@ -65,22 +69,22 @@ _FILE_NAME = re.compile(
 )
 
 
-def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
-    """Read a whole file as float32 mono. Returns (N,), full scale 1, N = ceil(frames * sample_rate
-    / rate of the file).
+def read_audio(path: Path | str) -> np.ndarray:
+    """Read a whole file as float32 mono at 16 kHz. Returns (N,), full scale 1, N = ceil(frames *
+    SAMPLE_RATE / rate of the file).
 
     Raises InputError for a file that is missing, empty, not audio, cut off or damaged, silent,
     shorter than MIN_SECONDS, or that has samples that are not finite.
     """
     path = Path(path)
-    samples, _ = _read_mono(path, sample_rate)
-    check_audio(samples, sample_rate, str(path))
+    samples, _ = _read_mono(path, SAMPLE_RATE)
+    check_audio(samples, SAMPLE_RATE, str(path))
     return at_full_scale(samples, str(path))
 
 
 def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     """Return samples (N,) float32 at 16 kHz of a file, or of an array at that rate. Raises
-    InputError for a file that is no audio, or silent."""
+    InputError for a recording that is no audio, or silent."""
     if isinstance(source, str | Path):
         return read_audio(source)
     # a copy: the encoder remembers the array that it had last, whatever is in it now
@@ -109,42 +113,51 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
 
 
 def read_native(path: Path | str) -> tuple[np.ndarray, int]:
-    """Read a whole file as float32 mono (N,) at its own rate in Hz, which comes second; a piece of
-    speech may be silent or short.
+    """Read a whole file as float32 mono (N,) at its own rate; return the rate in Hz too.
 
-    Raises InputError for a file that is missing, empty, not audio, cut off or damaged.
+    The file may be silent or short, as a piece of speech may be. Raises InputError for a file that
+    is missing, empty, not audio, cut off or damaged.
     """
     path = Path(path)
-    samples, rate = _read_mono(path)
+    samples, rate = _read_mono(path, None)
     if not len(samples):
         raise InputError(f"{path} holds no samples; record or download it again")
     return at_full_scale(samples, str(path)), rate
 
 
-def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, int]:
-    """Read float32 mono (N,) at this rate or the file's own, and return the rate too. Of channels
+def _read_mono(path: Path, sample_rate: int | None) -> tuple[np.ndarray, int]:
+    """Read float32 mono (N,) at this rate, None: the file's own; return the rate too. Of channels
     that cancel in their mean, the loudest alone is read."""
-    loudest = None
-    while True:
-        with _open_whole(path) as file:
-            power = np.zeros(file.channels + 1)
-            target = sample_rate or int(file.samplerate)
-            blocks = _mono_blocks(file, path, loudest, power)
-            samples = collect(_resample_blocks(blocks, file.samplerate, target))
-        if loudest is not None or not _cancel(power):
-            return samples, target
-        loudest = int(power[1:].argmax())
-        _say_cancelled(str(path), loudest)
+    samples, rate, power = _decode(path, sample_rate)
+    if _channels_cancel(power):
+        loudest = _choose_loudest(power, str(path))
+        samples, rate, _ = _decode(path, sample_rate, loudest)
+    return samples, rate
 
 
-def _say_cancelled(name: str, channel: int) -> None:
-    _say(
-        f"{name}: its channels cancel (one is another, inverted); channel {channel + 1} alone is "
-        "read"
-    )
+def _decode(
+    path: Path, sample_rate: int | None, channel: int | None = None
+) -> tuple[np.ndarray, int, np.ndarray]:
+    """Decode the mean of the channels, or one of them. Returns float32 (N,), its rate, and the
+    power (1 + C,) of the mean and of every channel, which is 0 where no mean was made."""
+    with _open_whole(path) as file:
+        power = np.zeros(file.channels + 1)
+
+        def mono_blocks() -> Iterator[np.ndarray]:
+            for block in _read_blocks(file, path):
+                if channel is not None or file.channels == 1:
+                    yield block[:, channel or 0]
+                    continue
+                mean = block.mean(axis=1)
+                power[:] += [np.vdot(x, x) for x in (mean, *block.T)]
+                yield mean
+
+        rate = sample_rate or int(file.samplerate)
+        samples = collect(_resample_blocks(mono_blocks(), file.samplerate, rate))
+    return samples, rate, power
 
 
-def _cancel(power: np.ndarray) -> bool:
+def _channels_cancel(power: np.ndarray) -> bool:
     """Return whether channels cancel in their mean. power: (1 + C,) of the mean, then of every
     channel.
 
@@ -153,9 +166,20 @@ def _cancel(power: np.ndarray) -> bool:
     return bool(power[0] < min(CANCELLED, 0.5 / (len(power) - 1) ** 2) * power[1:].max())
 
 
+def _choose_loudest(power: np.ndarray, name: str) -> int:
+    """Return the loudest of channels that cancel, and say on stderr that it alone is read. power:
+    as in `_channels_cancel`; name: for the line."""
+    loudest = int(power[1:].argmax())
+    _note_once(
+        f"{name}: its channels cancel (one is another, inverted); channel {loudest + 1} alone is "
+        "read"
+    )
+    return loudest
+
+
 def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
-    """Take samples of others as a file of them would be read. Return float32 (N,) at 16 kHz, full
-    scale 1; always a copy.
+    """Treat the samples of a caller as a file of them would be read. Return float32 (N,) at 16
+    kHz, full scale 1; always a copy.
 
     samples: (N,), (N, C) or (C, N) of up to 8 channels; floats, or integers whose type gives the
     scale. name: for messages.
@@ -182,16 +206,12 @@ def _join_channels(channels: np.ndarray, name: str) -> np.ndarray:
     """Return the mean (N,) of channels (N, C), or the loudest where they cancel in it."""
     mean = channels.mean(axis=1)
     power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
-    if not _cancel(power):
-        return mean
-    loudest = int(power[1:].argmax())
-    _say_cancelled(name, loudest)
-    return channels[:, loudest]
+    return channels[:, _choose_loudest(power, name)] if _channels_cancel(power) else mean
 
 
 def _scale_integers(samples: np.ndarray) -> np.ndarray:
-    """Bring integers to full scale 1, by their type or, of long ones, by their peak: samples of 16
-    and 24 bits come in 32, too."""
+    """Bring integers to full scale 1 by the range of their type; long signed integers by their
+    peak, because they may hold samples of 16 or 24 bits."""
     kind = np.iinfo(samples.dtype)
     middle = (int(kind.max) + int(kind.min) + 1) / 2  # 128 of uint8
     scale = (int(kind.max) - int(kind.min) + 1) / 2
@@ -205,34 +225,34 @@ def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
     """Scale floats (N,) beyond HOT_PEAK to full scale 1, and say so in a line on stderr.
     name: for the line."""
     peak = _peak(samples)
-    if not HOT_PEAK < peak <= LOUD_PEAK:  # as it is; what is louder yet `check_audio` refuses
+    if not HOT_PEAK < peak <= LOUD_PEAK:  # `check_audio` refuses samples that are louder still
         return samples
     scale = 32768 if peak >= INT16_PEAK else peak
-    _say(
+    _note_once(
         f"{name}: its samples reach {peak:,.0f} times full scale; they are divided by {scale:,.6g}"
     )
     return collect(block / np.float32(scale) for block in in_blocks(samples))
 
 
 def _peak(samples: np.ndarray) -> float:
-    """Return the largest magnitude of samples (N,); NaN where one of them is."""
+    """Return the largest magnitude of samples (N,); NaN where one of them is NaN."""
     peaks = [np.abs(block).max() for block in in_blocks(samples)]
     return float(np.max(peaks, initial=0))
 
 
-@cache  # once
-def _say(line: str) -> None:
-    """Write a line on stderr about a file that is read otherwise than its header or its writer
+@cache  # a call with the same line is not made again
+def _note_once(line: str) -> None:
+    """Note on stderr, once a process, that a file is read otherwise than its header or its writer
     says."""
     tqdm.write(line, file=sys.stderr)
 
 
 def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[np.ndarray, int]:
-    """Read a file as it is, for others' code. Returns float32 (C, N) with its channels, and its
-    rate in Hz. frames: -1 for all.
+    """Read a file as it is, for the code of others. Returns float32 (C, N) with its channels, and
+    its rate in Hz. frames: -1 for all.
 
-    Raises InputError for a file that is missing, empty, not audio, or visibly cut off; what it
-    holds is not looked at.
+    Raises InputError for a file that is missing, empty, not audio, or visibly cut off; its samples
+    are not checked.
     """
     path = Path(path)
     with _open_whole(path) as file:
@@ -249,29 +269,29 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
     return collect(_resample_blocks([np.asarray(samples, np.float32)], source_rate, target_rate))
 
 
-def duration(path: Path | str) -> float:
-    """Return the seconds according to the header; nothing is decoded, unless the header knows no
+def header_duration(path: Path | str) -> float:
+    """Return the seconds according to the header; nothing is decoded, unless the header states no
     length.
 
-    An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its
-    first frame: for exact times take `length`, or that of what `read_audio` returns.
+    The length of an MP3 without a count of its frames (as those of NMSQA) is estimated from the
+    bit rate of its first frame; `exact_duration` decodes it.
     Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly
     cut off.
     """
-    return _seconds(Path(path), may_estimate=True)
+    return _duration(Path(path), trust_mp3=True)
 
 
-def length(path: Path | str) -> float:
-    """Return the seconds of a recording as `duration` does, but of an MP3, which may count its
-    frames wrongly, by decoding it."""
-    return _seconds(Path(path), may_estimate=False)
+def exact_duration(path: Path | str) -> float:
+    """Return the seconds of a recording as `header_duration` does, except that an MP3, which may
+    count its frames wrongly, is decoded."""
+    return _duration(Path(path), trust_mp3=False)
 
 
-def _seconds(path: Path, may_estimate: bool) -> float:
+def _duration(path: Path, trust_mp3: bool) -> float:
     with _open_whole(path) as file:
         frames = file.frames
-        if frames >= UNKNOWN_FRAMES or (file.format == "MP3" and not may_estimate):
-            frames = sum(map(len, _mono_blocks(file, path)))
+        if frames >= UNKNOWN_FRAMES or (file.format == "MP3" and not trust_mp3):
+            frames = sum(map(len, _read_blocks(file, path)))
         return float(frames / file.samplerate)
 
 
@@ -291,7 +311,7 @@ def write_clip(
     """Write [start, end) seconds of samples (N,) in the format of the suffix: .wav, .flac, .ogg or
     .mp3. Raises InputError for another suffix."""
     path = Path(path)
-    container = check_clip(path)
+    container = clip_container(path)
     clip = to_int16(samples[max(round(start * sample_rate), 0) : round(end * sample_rate)])
     _write(path, clip, sample_rate, container)
 
@@ -315,15 +335,15 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
         compression_level=compression,
         bitrate_mode=mode,
     ) as file:
-        for at in range(0, len(samples), BLOCK_FRAMES):
-            file.write(samples[at : at + BLOCK_FRAMES])
+        for first in range(0, len(samples), BLOCK_FRAMES):
+            file.write(samples[first : first + BLOCK_FRAMES])
     buffer.seek(0)
     return np.asarray(soundfile.read(buffer, dtype="float32")[0])
 
 
-def check_clip(path: Path) -> str:
-    """Return the container that the suffix names. Raises InputError where `write_clip` cannot write
-    it."""
+def clip_container(path: Path) -> str:
+    """Return the container that the suffix of a file names. Raises InputError where `write_clip`
+    cannot write it."""
     container = path.suffix[1:].upper()
     if container not in ("WAV", "FLAC", "OGG", "MP3"):
         raise InputError(
@@ -353,11 +373,11 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
             temporary, "w", samplerate=sample_rate, channels=1, format=container
         ) as file,
     ):
-        for at in range(0, len(samples), BLOCK_FRAMES):
-            file.write(samples[at : at + BLOCK_FRAMES])
+        for first in range(0, len(samples), BLOCK_FRAMES):
+            file.write(samples[first : first + BLOCK_FRAMES])
 
 
-class _Forward(soundfile.SoundFile):
+class _ForwardFile(soundfile.SoundFile):
     """The file is read from front to back: soundfile seeks after every read where it can, and
     libmpg123 then complains of frames on stderr."""
 
@@ -372,8 +392,8 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         raise InputError(f"the audio file {path} does not exist or is no file; check the path")
     with ExitStack() as stack:
         try:
-            # bytes: not every name of a file is text
-            file = stack.enter_context(_Forward(os.fsencode(path)))
+            # as bytes, because not every file name is text
+            file = stack.enter_context(_ForwardFile(os.fsencode(path)))
         except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix that means no header
             yield stack.enter_context(_through_ffmpeg(path))
             return
@@ -381,15 +401,15 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         if is_wav and file.subtype == "MPEG_LAYER_III":
             yield stack.enter_context(_through_ffmpeg(path))
             return
-        is_cut, holds_more = _compare_with_header(file, path)
+        is_cut, goes_on = _compare_with_header(file, path)
         if is_cut:
             raise InputError(CUT_OFF.format(path))
-        if not holds_more:
+        if not goes_on:
             yield file
             return
         whole = stack.enter_context(_through_ffmpeg(path))
         if is_wav and file.frames:
-            _say(
+            _note_once(
                 f"{path}: its header states {file.frames / file.samplerate:.2f} s of sound and it "
                 f"holds {whole.frames / whole.samplerate:.2f} s; all of it is read"
             )
@@ -411,7 +431,7 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
         return not goes_on, goes_on
     if file.format == "FLAC":  # decoding says whether it is cut
         return False, file.frames < UNKNOWN_FRAMES and _flac_goes_on(file, path)
-    return _states_more(file), file.format in ("WAV", "WAVEX") and _holds_more(file, path)
+    return _is_shorter(file), file.format in ("WAV", "WAVEX") and _wav_goes_on(file, path)
 
 
 def _scan_mp3(path: Path) -> tuple[float, bool]:
@@ -436,17 +456,17 @@ def _scan_mp3(path: Path) -> tuple[float, bool]:
         return 0.0, False
 
 
-def _states_more(file: soundfile.SoundFile) -> bool:
-    """Return whether the header states more than there is: libsndfile shortens the file to that,
-    and says so only in its log."""
+def _is_shorter(file: soundfile.SoundFile) -> bool:
+    """Return whether a file is shorter than its header states; libsndfile says so only in its log,
+    such as "data : 32000 (should be 16000)"."""
     pattern = r"^(?:data| SSND|  Data Size  |riff|  Riff size) : (\d+) \(should be (\d+)\)"
     sizes = re.search(pattern, file.extra_info, re.MULTILINE)
     return sizes is not None and int(sizes[2]) < int(sizes[1]) < UNKNOWN_BYTES
 
 
-def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether a WAV goes on where its header ends the sound: libsndfile's log then has
-    something there that is no chunk."""
+def _wav_goes_on(file: soundfile.SoundFile, path: Path) -> bool:
+    """Return whether a WAV goes on where its header ends the sound: libsndfile's log then has the
+    position of a marker that is no chunk."""
     position = re.search(r"marker.* at position (\d+)", file.extra_info)
     if position is None:
         return False
@@ -455,9 +475,11 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
 
 
 def _flac_goes_on(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether more bytes follow the last sample that the header of a FLAC counts than
-    libFLAC reads ahead, or a tag takes. Raises InputError where another FLAC was joined to it, of
-    which no library reads all."""
+    """Return whether a FLAC goes on after the last sample that its header counts, by more bytes
+    than libFLAC reads ahead or a tag takes.
+
+    Raises InputError where another FLAC was joined to it, because no library reads all of those.
+    """
     with path.open("rb", buffering=0) as content:
         with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
             joined = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, 4)
@@ -489,8 +511,8 @@ def _ends_a_stream(path: Path) -> bool:
 
 @contextmanager
 def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
-    """Decode the first audio stream by FFmpeg's libraries into a nameless file of samples.
-    Raises InputError for nothing."""
+    """Decode the first audio stream by FFmpeg's libraries into a nameless file of samples. Raises
+    InputError where it finds no audio stream that it can decode, or a cut one."""
     import av
 
     with tempfile.TemporaryFile() as decoded:
@@ -501,19 +523,19 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                 for piece in _decode_stream(container, stream):
                     decoded.write(piece.to_ndarray().tobytes())
                     frames += piece.samples
-                least = 1.0
+                min_frames = 1.0
                 if "mp4" in container.format.name and container.duration:
-                    least = (container.duration / av.time_base - 0.2) * rate
+                    min_frames = (container.duration / av.time_base - 0.2) * rate
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
             raise InputError(
                 f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU or M4A "
                 "file"
             ) from error
-        if frames < least:
+        if frames < min_frames:
             raise InputError(CUT_OFF.format(path))
         decoded.flush()
         decoded.seek(0)
-        with _Forward(
+        with _ForwardFile(
             decoded,
             samplerate=rate,
             channels=channels,
@@ -528,7 +550,7 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
     """Yield the frames of a stream as interleaved floats."""
     import av
 
-    mix = av.AudioResampler("flt", stream.layout, stream.rate)
+    interleave = av.AudioResampler("flt", stream.layout, stream.rate)
     for packet in container.demux(stream):
         try:
             frames = packet.decode()
@@ -537,17 +559,17 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
                 raise
             continue
         for frame in frames:
-            yield from mix.resample(frame)
-    yield from mix.resample(None)
+            yield from interleave.resample(frame)
+    yield from interleave.resample(None)
 
 
 def _has_xing(path: Path) -> bool:
-    """Return whether the first MPEG frame is a Xing or Info header, which counts the frames; else
-    libsndfile extrapolates."""
+    """Return whether the first MPEG frame is a Xing or Info header, which counts the frames;
+    libsndfile extrapolates their number where there is none."""
     with path.open("rb") as file:
         head = file.read(10)
         size = 0
-        if head[:3] == b"ID3":  # a tag comes first: ten bytes, and so many with seven bits each
+        if head[:3] == b"ID3":  # a tag of ten bytes and its size, of which a byte has seven bits
             for byte in head[6:]:
                 size = size << 7 | byte & 127
             size += 10
@@ -556,22 +578,16 @@ def _has_xing(path: Path) -> bool:
     return b"Xing" in frame or b"Info" in frame
 
 
-def _mono_blocks(
-    file: soundfile.SoundFile,
-    path: Path,
-    channel: int | None = None,
-    power: np.ndarray | None = None,
-) -> Iterator[np.ndarray]:
-    """Yield blocks of the mean of the channels, or of one of them. power: (1 + C,), to which that
-    of the mean and of every channel is added.
+def _read_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
+    """Yield blocks (n, C) of float32. Raises InputError for a file that is cut off or damaged.
 
-    Stops at the first short block: after a hole soundfile would seek on and join what lies on
+    It stops at the first short block: after a hole soundfile would seek on and join what lies on
     either side of it.
     """
-    # frames that reading must give at least; 0 where the length in the header is a guess
-    promised = file.frames if file.frames < UNKNOWN_FRAMES else 0
+    # 0 where the length in the header is a guess
+    min_frames = file.frames if file.frames < UNKNOWN_FRAMES else 0
     if file.format == "MP3":
-        promised = promised - MP3_SLACK if _has_xing(path) else 0
+        min_frames = min_frames - MP3_SLACK if _has_xing(path) else 0
     frames = 0
     why = "ends early"
     block = np.empty((BLOCK_FRAMES, 1))
@@ -579,16 +595,10 @@ def _mono_blocks(
         while len(block) == BLOCK_FRAMES:
             block = file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)
             frames += len(block)
-            if block.shape[1] == 1 or channel is not None:
-                yield block[:, channel or 0]
-                continue
-            mean = block.mean(axis=1)
-            if power is not None:
-                power += [np.vdot(x, x) for x in (mean, *block.T)]
-            yield mean
+            yield block
     except soundfile.SoundFileError as error:
-        promised, why = frames + 1, str(error)
-    if frames < promised:
+        min_frames, why = frames + 1, str(error)
+    if frames < min_frames:
         raise InputError(
             f"{path} is cut off or damaged after frame {frames} of {file.frames} ({why}); copy or "
             "download it again"
@@ -603,37 +613,38 @@ def _resample_blocks(
         yield from blocks
         return
     stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32", quality="HQ")
-    source = 0
-    target = 0
+    read = 0
+    resampled = 0
     for block in blocks:
-        source += len(block)
+        read += len(block)
         out = stream.resample_chunk(block)
-        target += len(out)
+        resampled += len(out)
         yield out
     tail = stream.resample_chunk(np.zeros(0, np.float32), last=True)
-    missing = -(-source * target_rate // source_rate) - target
+    missing = -(-read * target_rate // source_rate) - resampled  # rounded up
     yield np.pad(tail, (0, max(missing - len(tail), 0)))[: max(missing, 0)]
 
 
 def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """Join float32 blocks in one array: in memory, where it grows in place (an hour is held once,
-    not twice), or beyond `LONG` samples in a nameless file in the folder for temporary files, whose
-    array cannot be written to.
+    """Join float32 blocks in one array.
+
+    It lies in memory, where it grows in place (an hour is held once, not twice). Beyond `LONG`
+    samples it lies in a nameless temporary file, and the array cannot be written to.
     """
     samples = np.empty(0, np.float32)
-    at = 0
+    count = 0
     with ExitStack() as stack:
         file: Any = None
         for block in blocks:
-            if file is None and at + len(block) > LONG:
+            if file is None and count + len(block) > LONG:
                 file = stack.enter_context(tempfile.TemporaryFile())
                 samples.tofile(file)
             if file is not None:
                 block.astype(np.float32).tofile(file)
             else:
-                samples.resize(at + len(block), refcheck=False)
-                samples[at:] = block
-            at += len(block)
+                samples.resize(count + len(block), refcheck=False)
+                samples[count:] = block
+            count += len(block)
         if file is None:
             return samples
         file.flush()
@@ -643,36 +654,36 @@ def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield all of it in order; of an array that `collect` left in a file no more than a block is
-    in memory."""
+    """Yield samples (N,) in blocks; of an array that `collect` left in a file, no more than a block
+    is in memory."""
     mapped = getattr(samples, "_mmap", None)
     for first in range(0, len(samples), BLOCK_FRAMES):
         yield samples[first : first + BLOCK_FRAMES]
-        # what had been written to another map would be lost
+        # only maps of `collect`, which are read-only: changes to another map would be lost
         if mapped is not None and not samples.flags.writeable:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
+def check_audio(samples: np.ndarray, sample_rate: int, name: str) -> None:
     """Refuse, by an InputError, samples (N,) that are silent, not finite, absurdly loud, or shorter
     than MIN_SECONDS.
 
-    path: for the message.
+    name: for the message.
     """
     if len(samples) < MIN_SECONDS * sample_rate:
         seconds = len(samples) / sample_rate
         raise InputError(
-            f"{path} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s"
+            f"{name} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s"
         )
     peak = _peak(samples)
-    if not peak <= LOUD_PEAK:  # nor is NaN
+    if not peak <= LOUD_PEAK:  # NaN is not, either
         raise InputError(
-            f"{path} holds samples that are not finite or above {LOUD_PEAK:g} times full scale; "
+            f"{name} holds samples that are not finite or above {LOUD_PEAK:g} times full scale; "
             "export it again as 16-bit audio"
         )
     if peak < SILENT_PEAK:
         raise InputError(
-            f"{path} is silent (no sample above {SILENT_PEAK} of full scale); check the recording"
+            f"{name} is silent (no sample above {SILENT_PEAK} of full scale); check the recording"
         )
 
 

@@ -1,5 +1,9 @@
 """Checkpoints are found by name: in a folder, below the models folder, or on the hub; models that
-ship by the name of their set; and weights are kept as int8.
+ship are found by the name of their set.
+
+Three kinds of folders: the *models folder* of this machine (`models_root`) holds checkpoints by
+their hub name; a *checkpoint folder* (`checkpoint_folder`) is one model of Hugging Face; a *folder
+of models* (`model_folder`) is a whole set of parts, such as encoder/, dual/ and text-qa/.
 """
 
 from __future__ import annotations
@@ -9,24 +13,24 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from speechssl.artifacts import CARD, MADE_FROM, hash_files, replacing
 from speechssl.errors import InputError, first_line
 
-if TYPE_CHECKING:  # most verbs can print their help without torch
-    import torch
-
-# environment variable: the models folder, with OWNER/NAME or NAME in it
-MODELS = "SPEECHSSL_MODELS"
-PATIENCE = 10.0  # seconds until the hub must have answered
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first of which there are files is fetched
+# Environment variable that names the models folder, which holds OWNER/NAME or NAME.
+MODELS_VARIABLE = "SPEECHSSL_MODELS"
+SHIPPED = Path(__file__).parent / "models"  # a folder for every set that ships
+DEFAULT = "people-en"  # the set that is used where none is named
+HUB_TIMEOUT = 10.0  # seconds until the hub must have answered
+# Files of weights; of these formats, the first that a model has is fetched.
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")  # configuration, vocabulary, extractor
-# OWNER/NAME, or NAME alone as the oldest have it
+# OWNER/NAME; the oldest models of the hub have a NAME alone (bert-base-uncased)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _WEIGHTS_FILE = "model.safetensors or pytorch_model.bin"
 _SPEECH = f"config.json, preprocessor_config.json and {_WEIGHTS_FILE}"
 _TEXT = f"config.json, tokenizer.json or the vocabulary, and {_WEIGHTS_FILE}"
+# What a folder of each kind of model must hold, for messages.
 FILES = {
     "speech encoder": _SPEECH,
     "text encoder": _TEXT,
@@ -38,18 +42,18 @@ FILES = {
 
 
 def models_root() -> Path:
-    """Return the models folder, which need not exist: $SPEECHSSL_MODELS, else one in the user's
-    cache."""
-    return Path(os.environ.get(MODELS) or Path.home() / ".cache/speechssl/models")
+    """Return the models folder of this machine, below which hub names are looked up first:
+    $SPEECHSSL_MODELS, else one in the user's cache. It need not exist."""
+    return Path(os.environ.get(MODELS_VARIABLE) or Path.home() / ".cache/speechssl/models")
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
-    """Find the folder of a Hugging Face checkpoint: a local one, one below $SPEECHSSL_MODELS, or a
+    """Find the folder of one Hugging Face model: a local one, one below `models_root`, or a
     snapshot of the hub in its cache.
 
     name: a folder, or OWNER/NAME on the hub; what: a key of FILES; otherwise: what else could be
     given, for the message. $HF_HUB_OFFLINE is respected. Raises InputError, which says what was
-    wanted where, and how to get it there.
+    not found where, and how to get it there.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -76,8 +80,8 @@ def _is_hub_name(name: str) -> bool:
 
 
 def find_checkpoint(name: str) -> Path | None:
-    """Find a checkpoint of the hub on this machine: below the models folder, or in the hub's cache.
-    The hub is not asked."""
+    """Find a checkpoint on this machine by its hub name: below the models folder, or in the cache
+    of the hub. The hub is not asked."""
     from huggingface_hub import try_to_load_from_cache
 
     # first: a folder may have a name that the hub's client refuses
@@ -89,7 +93,7 @@ def find_checkpoint(name: str) -> Path | None:
 
 
 def _find_in_models(name: str) -> Path | None:
-    """Find a checkpoint below the models folder, in a folder of its owner or without."""
+    """Find a checkpoint below the models folder, as OWNER/NAME or as NAME."""
     root = models_root()
     for folder in (root / name, root / name.split("/")[-1]):
         if folder.is_dir():
@@ -98,8 +102,8 @@ def _find_in_models(name: str) -> Path | None:
 
 
 def hash_of_weights(name: str) -> str | None:
-    """Hash the weights of a Hugging Face checkpoint that lies on this machine; None where there is
-    none. name: as `checkpoint_folder` takes it."""
+    """Hash the weights of a Hugging Face checkpoint; None where it does not lie on this machine.
+    name: as `checkpoint_folder` takes it."""
     folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
     if folder is None:
         return None
@@ -110,11 +114,11 @@ def hash_of_weights(name: str) -> str | None:
 
 
 def _hub_snapshot(name: str, nested: bool = False) -> Path:
-    """Find the snapshot in the hub's cache, brought up to date where the hub can be asked:
-    configuration, vocabulary and weights in one format of several.
+    """Find the snapshot in the cache of the hub, which is brought up to date where the hub can be
+    reached: configuration, vocabulary, and weights in one format.
 
-    nested: with the folders in it, as a folder of models has them. Raises LookupError, which says
-    why there is none.
+    nested: fetch the folders in it as well, as a folder of models has them. Raises LookupError,
+    which says why there is none.
     """
     from huggingface_hub import constants, snapshot_download
 
@@ -124,24 +128,24 @@ def _hub_snapshot(name: str, nested: bool = False) -> Path:
                 name,
                 allow_patterns=[*SETTINGS, weights],
                 ignore_patterns=None if nested else "*/*",
-                etag_timeout=PATIENCE,
+                etag_timeout=HUB_TIMEOUT,
             )
             if any(Path(snapshot).rglob(weights)):
                 return Path(snapshot)
-    except Exception as error:  # the hub's client and what it connects with have many
+    except Exception as error:  # the hub's client and its libraries raise many kinds
         why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else first_line(error)
         raise LookupError(f"the hub and its cache have none ({why})") from error
     raise LookupError("what the hub has by this name has no weights")
 
 
 def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
-    """Upload an encoder, a codebook, a reader or a folder of models to the hub. Return where it is
-    then.
+    """Upload an encoder, a codebook, a reader or a folder of models to the hub, and return its
+    address there.
 
-    source: a folder, or the file of a codebook, which goes with its card. name: OWNER/NAME; where
-    the hub is there, you are logged in (`hf auth login`). With HF_HUB_OFFLINE set it is copied to
-    the models folder, where the same name finds it.
-    Raises InputError for a source without a card, a name that is none, and where the hub refuses.
+    source: a folder, or the file of a codebook, which goes with its card. name: OWNER/NAME, of an
+    account that you are logged in to (`hf auth login`). With HF_HUB_OFFLINE set the source is
+    copied to the models folder, where the same name finds it, and its path is returned.
+    Raises InputError for a source without a card, another kind of name, and where the hub refuses.
     """
     from huggingface_hub import HfApi, constants
 
@@ -166,7 +170,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         api.create_repo(name, private=private, exist_ok=True)
         listed = [file.relative_to(base).as_posix() for file in files]
         api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
-    except Exception as error:  # the hub's client and what it connects with have many
+    except Exception as error:  # the hub's client and its libraries raise many kinds
         raise InputError(
             f"{source} could not be uploaded as {name} ({first_line(error)}); log in with `hf "
             "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the folder of "
@@ -176,7 +180,8 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
 
 
 def _files_to_push(source: Path) -> list[Path]:
-    """List what is uploaded: a codebook and its card, or a folder without its checkpoints."""
+    """List the files to upload: a codebook and its card, or a folder without what a training keeps
+    for itself."""
     if source.is_file():
         return [source, source.with_suffix(".card.json")]
     left_out = {"checkpoints", "sweep", MADE_FROM}
@@ -184,15 +189,11 @@ def _files_to_push(source: Path) -> list[Path]:
     return [path for path in files if not left_out & {*path.parts}]
 
 
-SHIPPED = Path(__file__).parent / "models"
-DEFAULT = "people-en"
-
-
 def model_folder(name: str | Path = DEFAULT) -> Path:
-    """Find a folder of models: a local one, a shipped set by name, or OWNER/NAME below the models
-    folder or on the hub.
+    """Find a folder of models, a set of parts such as encoder/ and text-qa/: a local folder, a
+    shipped set by name, or OWNER/NAME below `models_root` or on the hub.
 
-    Raises InputError where there is none of them.
+    Raises InputError where none of them is found.
     """
     name = str(name)
     on_hub = "/" in name and _is_hub_name(name)
@@ -214,61 +215,3 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
 
 def _holds_models(folder: Path) -> bool:
     return (folder / "encoder").is_dir() or (folder / "text-qa").is_dir()
-
-
-# ---- weights as int8 with one float32 scale a row: a quarter of the size, and no weight is off by
-# more than 1/254 of the largest in its row. What ships, and every reader that is saved, is stored
-# so. A model can be loaded and saved any number of times and stays the same.
-
-SCALE = ".row_scale"
-State = dict[str, "torch.Tensor"]
-
-
-def quantise(state: State, kernels: bool = False) -> State:
-    """Pack matrices (R, C) as int8 plus `name.row_scale` (R,) float32, and keep everything else.
-
-    kernels: pack convolutions (R, C, K), too, with one scale for each of their R output channels.
-    """
-    import torch
-
-    packed: State = {}
-    for name, value in state.items():
-        is_packed = value.ndim == 2 or (kernels and value.ndim > 2)
-        if not (is_packed and value.is_floating_point()):
-            packed[name] = value.contiguous()
-            continue
-        rows = value.float().flatten(1)
-        # scales of 17 significant bits, rounded up: 127 times one is then exact in float32, and
-        # gives the same scale again
-        scale = rows.abs().amax(1).clamp(min=1e-12) / 127
-        scale = ((scale.view(torch.int32) + 127) & ~127).view(torch.float32)
-        packed[name] = torch.round(rows / scale[:, None]).to(torch.int8).view(value.shape)
-        packed[name + SCALE] = scale
-    return packed
-
-
-def dequantise(packed: State) -> State:
-    """Undo `quantise`, in float32, which `quantise` packs to the same bits again."""
-    state: State = {}
-    for name, value in packed.items():
-        if name.endswith(SCALE):
-            continue
-        state[name] = value.float()
-        if name + SCALE in packed:
-            scale = packed[name + SCALE].view(-1, *[1] * (value.ndim - 1))
-            state[name] = state[name] * scale
-    return state
-
-
-def load_quantised(path: Path) -> State | None:
-    """Load the float32 weights of a safetensors file that `quantise` packed; None for one that
-    holds no scales.
-
-    Raises what safetensors raises for a file it cannot read.
-    """
-    from safetensors import safe_open
-    from safetensors.torch import load_file
-
-    with safe_open(path, "pt") as file:
-        packed = any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118
-    return dequantise(load_file(path)) if packed else None

@@ -1,5 +1,5 @@
-"""Errors that the user can mend: one sentence that names the file and the remedy
-(exit code 2)."""
+"""Errors that the user can mend (exit code 2) are one sentence, which names the file and the
+remedy; items that cannot be used are set aside and listed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from speechssl.processes import is_main
 
-LONGEST = 1_000  # characters of a sentence
-FEW = 3  # items that are listed one by one although they have one reason
-_SET_ASIDE = [0]  # items of this process, which --strict asks for
+MAX_CHARACTERS = 1_000  # of a sentence on the terminal
+MAX_LISTED = 3  # items with the same reason that are listed one by one
+_SET_ASIDE = [0]  # number of items that this process set aside, for --strict
 
 
 class InputError(Exception):
@@ -28,14 +28,16 @@ class MissingExtra(InputError):
         super().__init__(f"{purpose} needs the extra {extra}: pip install {packages}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        # or a worker process could not hand it to its parent
+        # by its own arguments, so that a worker process can hand it to its parent
         return MissingExtra, (self.purpose, self.extra)
 
 
 def packages_of(extra: str) -> list[str]:
-    """Return what an extra of this package installs, as pip takes it, from the metadata of the
-    installation: a line to install it works then from a checkout and from a wheel alike, whether or
-    not a registry has this package."""
+    """Return the requirements of an extra of this package, as pip takes them.
+
+    They come from the metadata of the installation. So the command that installs them works for a
+    checkout as well as for a wheel, and needs no registry that has this package.
+    """
     from importlib.metadata import requires
 
     end = re.compile(rf"""\s*;\s*extra == ['"]{re.escape(extra)}['"]$""")
@@ -43,13 +45,14 @@ def packages_of(extra: str) -> list[str]:
 
 
 def one_line(sentence: str) -> str:
-    """Escape line breaks in what a sentence for the terminal quotes, and cut a long one."""
+    """Escape line breaks and other control characters in a sentence for the terminal, and cut a
+    long one."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
+    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]} ..."
 
 
 def make_printable(text: str) -> str:
-    """Show the bytes of a file name that are no UTF-8 as escapes."""
+    """Escape the bytes of a file name that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -59,7 +62,7 @@ def count_set_aside(number: int) -> None:
 
 
 def pop_set_aside() -> int:
-    """Return how many items this process has set aside since this was last asked."""
+    """Return how many items this process has set aside since the last call."""
     number = _SET_ASIDE[0]
     _SET_ASIDE[0] = 0
     return number
@@ -68,21 +71,22 @@ def pop_set_aside() -> int:
 def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recording") -> None:
     """List on stderr, and count, the items of a batch that could not be used.
 
-    failed: id -> why; what: they were needed for; item: what one of them is, with an s for several.
-    More than FEW for one reason are one line. Reasons that differ in the names of items alone are
-    one.
+    failed: id -> why. what: the purpose that they were needed for. item: the noun for one of them,
+    which gets an s for several. More than MAX_LISTED items with the same reason get one line;
+    reasons that differ only in the names of items, files and numbers are the same.
     """
     count_set_aside(len(failed))
     if not is_main():
         return
     from tqdm import tqdm  # whose intervals the command line sets before it is imported
 
-    alike: dict[str, list[str]] = {}
-    # without the item, other items, files and numbers: words that hold a digit or a slash
+    by_reason: dict[str, list[str]] = {}
     for name, reason in failed.items():
-        alike.setdefault(re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*")), []).append(name)
-    for names in alike.values():
-        if len(names) > FEW:
+        # words that hold a digit or a slash are files, other items and numbers
+        reason = re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*"))
+        by_reason.setdefault(reason, []).append(name)
+    for names in by_reason.values():
+        if len(names) > MAX_LISTED:
             tqdm.write(
                 f"set aside {len(names)}, such as {names[0]}: {failed[names[0]]}", file=sys.stderr
             )
@@ -96,7 +100,7 @@ def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recordin
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of others' message, cut to 160 characters; the name of the error where
-    it has none."""
+    """Return the first line of a library's message, cut to 160 characters; the name of the error
+    where it has no message."""
     lines = str(error).strip().splitlines()
     return lines[0][:160] if lines else type(error).__name__

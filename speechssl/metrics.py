@@ -1,5 +1,5 @@
-"""Scores of spoken question answering: intervals in seconds (FF1, AOS), texts (EM, F1), recognition
-errors (WER, CER).
+"""Spoken question answering is scored by intervals in seconds (FF1, AOS), by texts (EM, F1) and by
+recognition errors (WER, CER).
 
 All scores are in [0, 1] (WER may exceed 1). With several gold annotations a score is the best over
 *all* of them. A question without gold annotations has no answer: predicting nothing scores 1 and
@@ -24,33 +24,29 @@ Interval = tuple[float, float]  # start, end in seconds
 
 
 def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
-    """Return FF1, the harmonic mean of overlap / predicted length and overlap / gold length, in
-    seconds: the frame F1 of DUAL (arXiv 2203.04911) without frames, for those of a recogniser and
-    of units need not be equally long.
+    """Return FF1, the harmonic mean of overlap / predicted length and overlap / gold length.
 
-    predicted None: no answer. An empty prediction (start == end) overlaps nothing and scores 0.
-    Raises ValueError for a time that is not finite, a prediction that ends before it starts, or an
-    empty gold interval.
+    It is the frame F1 of DUAL (arXiv 2203.04911) in seconds, because the frames of a recogniser and
+    of units need not be equally long. predicted None: no answer. An empty prediction (start == end)
+    overlaps nothing and scores 0. Raises ValueError for a time that is not finite, a prediction
+    that ends before it starts, or an empty gold interval.
     """
-    return _best_over(predicted, gold, lambda shared, left, right: 2 * shared / (left + right))
+    return _best_score(predicted, gold, lambda overlap, a, b: 2 * overlap / (a + b))
 
 
 def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float:
     """Return AOS, the overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 +
-    AOS).
-
-    The same rules and errors as `frame_f1`.
-    """
-    return _best_over(predicted, gold, lambda shared, left, right: shared / (left + right - shared))
+    AOS). The rules and errors are those of `frame_f1`."""
+    return _best_score(predicted, gold, lambda overlap, a, b: overlap / (a + b - overlap))
 
 
-def _best_over(
+def _best_score(
     predicted: Interval | None,
     gold: Sequence[Interval],
     score: Callable[[float, float, float], float],
 ) -> float:
-    """Return the best score over the gold intervals. score: of the length shared by two intervals
-    and their own lengths."""
+    """Return the best score over the gold intervals. score: takes the overlap of two intervals and
+    their lengths."""
     for start, end in gold:
         if not (math.isfinite(start) and math.isfinite(end) and start < end):
             raise ValueError(f"the gold times [{start}, {end}) s are not an interval")
@@ -61,10 +57,11 @@ def _best_over(
     if predicted is None:
         return float(not gold)
     best = 0.0
+    first, last = predicted
     for start, end in gold:
-        shared = max(0.0, min(predicted[1], end) - max(predicted[0], start))
+        overlap = max(0.0, min(last, end) - max(first, start))
         # Rounding may make the quotient of equal intervals exceed 1 by an ulp.
-        best = max(best, min(1.0, score(shared, predicted[1] - predicted[0], end - start)))
+        best = max(best, min(1.0, score(overlap, last - first, end - start)))
     return best
 
 
@@ -81,8 +78,8 @@ def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en"
 
 
 def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """Return the F1 of the bags of words (en) or characters (zh, a Latin run is one). The same
-    rules as `exact_match`."""
+    """Return the F1 of the bags of words (en) or characters (zh, a Latin run is one). The rules are
+    those of `exact_match`."""
     words, golds = _answers(predicted, gold, language)
     return max(_bag_f1(words, answer) for answer in golds)
 
@@ -90,39 +87,34 @@ def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -
 def _answers(
     predicted: str | None, gold: Sequence[str], language: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the tokens of the prediction and of every gold answer; [[]] where there is no
-    answer."""
+    """Return the tokens of the prediction and of every gold answer that has some; [[]] for the gold
+    where none has, so that no answer equals no answer."""
     golds = [answer_tokens(answer, language) for answer in gold]
-    golds = [words for words in golds if words]
-    return answer_tokens(predicted or "", language), golds or [[]]
+    return answer_tokens(predicted or "", language), list(filter(None, golds)) or [[]]
 
 
 def _bag_f1(predicted: list[str], gold: list[str]) -> float:
     """Return the F1 of two bags of tokens."""
     if not predicted or not gold:
         return float(predicted == gold)
-    shared = (Counter(predicted) & Counter(gold)).total()
-    return 2 * shared / (len(predicted) + len(gold))
+    common = (Counter(predicted) & Counter(gold)).total()
+    return 2 * common / (len(predicted) + len(gold))
 
 
 @dataclass(frozen=True, eq=False)
 class WordErrors:
-    """Recognition errors of S utterances are kept apart, so that the rate can be bootstrapped.
+    """Recognition errors are counted for each of S utterances, so that the rate can be
+    bootstrapped."""
 
-    errors, words: (S,) int64, edits (substitutions + deletions + insertions) and reference words
-    (zh: characters).
-    substitutions, deletions, insertions: totals.
-    """
-
-    errors: np.ndarray
-    words: np.ndarray
-    substitutions: int
+    errors: np.ndarray  # (S,) int64: substitutions + deletions + insertions
+    words: np.ndarray  # (S,) int64: words of the reference (zh: characters)
+    substitutions: int  # of all utterances
     deletions: int
     insertions: int
 
     @property
     def rate(self) -> float:
-        """Return all errors / all reference words; 0.15 is a WER of 15 %. May exceed 1."""
+        """Return all errors / all reference words; 0.15 is a WER of 15 %. It may exceed 1."""
         return float(self.errors.sum() / self.words.sum())
 
 
@@ -130,34 +122,33 @@ def word_error_rate(
     references: Sequence[str], hypotheses: Sequence[str], language: str = "en"
 ) -> WordErrors:
     """Count word errors (zh: character errors, a Latin run is one) after `text.normalise`, by
-    jiwer's alignment.
-
-    `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
+    jiwer's alignment. `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
 
     An empty hypothesis deletes every word; words recognised where the reference is empty are
-    insertions.
-    Raises InputError when no reference has a word, ValueError by jiwer for lists of other lengths.
+    insertions. Raises InputError when no reference has a word; jiwer raises ValueError for lists of
+    different lengths.
     """
     reference_words = [tokens(text, language) for text in references]
     if not any(reference_words):
         raise InputError("the references have no words; check the texts and their language")
     hypothesis_words = [tokens(text, language) for text in hypotheses]
     result = jiwer.process_words(
-        [" ".join(w) for w in reference_words], [" ".join(f) for f in hypothesis_words]
+        [" ".join(words) for words in reference_words],
+        [" ".join(words) for words in hypothesis_words],
     )
-    edits = []
+    errors = []
     for chunks in result.alignments:
         count = 0
         for c in chunks:
             if c.type != "equal":
-                # a stretch of substitutions has as many reference as hypothesis words
+                # deletions have reference words alone, insertions hypothesis words alone, and
+                # substitutions as many of both
                 count += max(c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx)
-        edits.append(count)
-    words = np.array([len(w) for w in reference_words], dtype=np.int64)
+        errors.append(count)
     return WordErrors(
-        np.array(edits, dtype=np.int64),
-        words,
-        result.substitutions,
-        result.deletions,
-        result.insertions,
+        errors=np.array(errors, dtype=np.int64),
+        words=np.array([len(words) for words in reference_words], dtype=np.int64),
+        substitutions=result.substitutions,
+        deletions=result.deletions,
+        insertions=result.insertions,
     )

@@ -1,10 +1,9 @@
-"""The makings of a verb's options: the fields of frozen dataclasses, with their help, range
-and default.
+"""The options of a verb are the fields of a frozen dataclass, with their help, range and default.
 
 Every verb has a dataclass in the `options.py` of its room. Its docstring is the verb's help; a
-field made by `argument` is given by position, one made by `option` by name; `group` takes the
-options of another dataclass in. `speechssl.cli.parser` makes a command line of it, and the verb's
-function (`speechssl.cli`) takes it. Fields without a help are settings of the Python
+field made by `argument` is given by position, one made by `option` by name; `group` includes the
+options of another dataclass. `speechssl.cli.parser` makes a command line of the dataclass, and the
+verb's function (`speechssl.cli`) takes it. Fields without a help are settings of the Python
 interface alone. Nothing here imports torch.
 """
 
@@ -22,36 +21,40 @@ from speechssl.errors import InputError, MissingExtra
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers go from `low` to `high`; without `zero` 0 itself is out of range."""
+    """A range goes from `minimum` to `maximum`; without `zero`, 0 itself is out of range."""
 
-    low: float = 0
-    high: float = sys.float_info.max
+    minimum: float = 0
+    maximum: float = sys.float_info.max
     zero: bool = True
 
     def __str__(self) -> str:
-        below = f"from {self.low:g}" if self.zero else f"above {self.low:g}"
-        return below if self.high == sys.float_info.max else f"{below} to {self.high:g}"
+        lower = f"from {self.minimum:g}" if self.zero else f"above {self.minimum:g}"
+        return lower if self.maximum == sys.float_info.max else f"{lower} to {self.maximum:g}"
+
+    def __contains__(self, number: float) -> bool:
+        return self.minimum <= number <= self.maximum and (self.zero or number != 0)
 
 
-Count = Annotated[int, Range(1)]
-Whole = Annotated[int, Range()]
-Share = Annotated[float, Range(0, 1)]
-Portion = Annotated[float, Range(0, 1, zero=False)]
-Amount = Annotated[float, Range(zero=False)]
-Weight = Annotated[float, Range()]
+Count = Annotated[int, Range(1)]  # from 1
+Whole = Annotated[int, Range()]  # from 0
+Share = Annotated[float, Range(0, 1)]  # from 0 to 1
+Portion = Annotated[float, Range(0, 1, zero=False)]  # above 0, to 1
+Amount = Annotated[float, Range(zero=False)]  # above 0
+Weight = Annotated[float, Range()]  # from 0
 Precision = Literal["fp32", "bf16"]
-PrecisionOrAuto = Literal["auto", "fp32", "bf16"]  # where a card names what it came to
+PrecisionOrAuto = Literal["auto", "fp32", "bf16"]  # for verbs whose card names the one chosen
 SnrOver = Literal["active", "signal"]
 
+# Below: parts of help texts that several verbs share.
 ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME, s3prl:NAME or hama"
-# that can be trained
+# encoders that can be trained
 CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"
 SOURCE = (
     "prepared corpus, manifest (.jsonl or .csv with `audio`, .txt or .tsv of paths) or "
     "folder of audio"
 )
-# families of text encoders and of Hugging Face's QA models that the tests cover; others may work,
-# and are tried before use
+# Families of text encoders and of QA models of Hugging Face that the tests cover. Others may work;
+# they are tried before they are used.
 TEXT_FAMILIES = (
     "ALBERT",
     "BERT",
@@ -84,17 +87,17 @@ SNR_OVER = (
     "measure the SNR over the active parts of the speech, or over the whole signal "
     "including pauses (as arXiv 2210.07978)"
 )
-# of distorted speech for training; dB, uniform: of arXiv 2210.07978 (the follow-up of 2203.16104)
-# as the shares of m, g and r, over the signal
+# Range in dB of the SNR of distorted speech for training, which is uniform. It is that of arXiv
+# 2210.07978 (the follow-up of 2203.16104), measured over the signal, as are the shares of m, g, r.
 SNR = (10.0, 19.0)
-# of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1,
-# none is clean
+# Probability that a crop is distorted; the others are clean speech. (In the paper the shares sum to
+# 1, and no crop is clean.)
 DISTORTED = 0.75
-BF16 = {"fp32": False, "bf16": True}  # the values of --precision where a switch stands behind it
+BF16 = {"fp32": False, "bf16": True}  # values of --precision for fields that are a bool
 
 
 def argument(help: str, optional: bool = False) -> Any:
-    """Make a field that is given by position; optional: None where it is not given."""
+    """Make a field that is given by position. optional: it may be left out, and is None then."""
     metadata = {"help": help, "positional": True, "nargs": "?" if optional else None}
     return field(metadata=metadata, default=None if optional else MISSING)
 
@@ -109,11 +112,11 @@ def option(
     least: int = 0,
     under: str = "",
 ) -> Any:
-    """Make a field that is given by name. default: MISSING where it must be given.
+    """Make a field that is given by name.
 
-    name: of the option, where it is not the field's; values: what may be written -> what it stands
-    for; metavar: what help shows
-    in the place of a value; least: how many values a list must have; under: title in the help.
+    default: MISSING where the option is required. name: of the option, if it differs from the
+    field's. values: text that can be typed -> value of the field. metavar: what the help shows for
+    a value. least: how many values a list must have. under: title of a group in the help.
     """
     metadata = {
         "help": help,
@@ -127,28 +130,28 @@ def option(
 
 
 def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
-    """Make a field whose dataclass brings its own options, under a title in the help; without: the
-    fields that are no options here."""
+    """Make a field that includes the options of its dataclass, under a title in the help. without:
+    the fields that are no options here."""
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
 def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
-    """Return the options of a dataclass and of its groups that are not as by default, by name;
-    default: an instance with the defaults."""
-    values: dict[str, Any] = {}
+    """Return the options of a dataclass and of its groups that differ from their defaults, by name.
+    default: an instance with the defaults; None: those of the fields."""
+    changed: dict[str, Any] = {}
     for f in fields(options):
         value = getattr(options, f.name)
-        usual = f.default if default is None else getattr(default, f.name)
-        if "title" in f.metadata:
-            values |= changed_options(value, usual)
-        elif value != usual:
-            values[f.name] = value
-    return values
+        default_value = f.default if default is None else getattr(default, f.name)
+        if "title" in f.metadata:  # a group
+            changed |= changed_options(value, default_value)
+        elif value != default_value:
+            changed[f.name] = value
+    return changed
 
 
 def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """Parse `name=value` as typed. what: the option, such as "--encoders". Raises InputError for
-    other texts and equal names."""
+    """Parse texts of the form `name=value`. what: the option, such as "--encoders". Raises
+    InputError for other texts, and for a name that is given twice."""
     by_name: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -163,50 +166,50 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
 
 
 def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
-    """Return the folders of --noise NAME=FOLDER ..."""
+    """Return the folders of `--noise NAME=FOLDER ...` by name."""
     return {name: Path(folder) for name, folder in parse_named(pairs, "--noise").items()}
 
 
 def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
-    """Refuse, by an InputError, options that mean nothing without another.
+    """Refuse, by an InputError, options that have no effect without another one.
 
-    rules: an option -> those that mean nothing without it.
+    rules: name of an option -> names of those that have no effect without it.
     """
     for needed, names in rules.items():
-        stray = list_given(names, given)
-        if stray and not list_given((needed,), given):
+        ineffective = list_given(names, given)
+        if ineffective and not list_given((needed,), given):
             raise InputError(
-                f"{flags(stray)} would have no effect without {flags([needed])}; "
+                f"{flags(ineffective)} would have no effect without {flags([needed])}; "
                 "give both or neither"
             )
 
 
 def refuse_given(names: Iterable[str], given: Mapping[str, Any], why: str) -> None:
-    """Refuse, by an InputError, options that decide nothing here. why: such as "with mfcc"."""
-    stray = list_given(names, given)
-    if stray:
-        raise InputError(f"{flags(stray)} would have no effect {why}; leave it out")
+    """Refuse, by an InputError, options that have no effect here. why: such as "with mfcc"."""
+    ineffective = list_given(names, given)
+    if ineffective:
+        raise InputError(f"{flags(ineffective)} would have no effect {why}; leave it out")
 
 
 def list_given(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
-    """Return the names that were given, as they are typed: not None, nor a switch left alone, which
-    is True for a --no-... and else False."""
-    off = {"reference": True}  # a switch that is on by default
-    chosen = []
+    """Return the names of the options that were given, as they are typed. An option that was not
+    given is None, or a switch with its default: False, or True for one that is typed as --no-..."""
+    switch_defaults = {"reference": True}
+    names_given = []
     for name in names:
-        if given.get(name) is not None and given[name] is not off.get(name, False):
-            chosen.append(f"no_{name}" if name in off else name)
-    return chosen
+        if given.get(name) is not None and given[name] is not switch_defaults.get(name, False):
+            names_given.append(f"no_{name}" if name in switch_defaults else name)
+    return names_given
 
 
 def flags(names: Iterable[str]) -> str:
-    """Write options as they are typed."""
+    """Write names of options as they are typed: "--a and --b"."""
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def find_shipped(name: Path | None) -> Path | None:
-    """Find the folder of something trained: a path, or what ships by its name, such as
-    people-en/text-qa."""
+    """Return the folder of a shipped model where `name` is its name, such as people-en/text-qa;
+    else the name itself, which is a path."""
     from speechssl.checkpoints import SHIPPED
 
     return SHIPPED / name if name is not None and (SHIPPED / name / "card.json").is_file() else name
@@ -214,27 +217,27 @@ def find_shipped(name: Path | None) -> Path | None:
 
 @dataclass(frozen=True)
 class Adam:
-    """AdamW's constants have the names of `TrainingOptions`."""
+    """These are constants of AdamW, under the names that they have in `TrainingOptions`."""
 
     adam_betas: tuple[float, float]
     adam_epsilon: float
     weight_decay: float
 
 
-# and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477 and fairseq's configurations
+# of HuBERT and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477; fairseq's configurations
 HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)
-# arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same
+# of BERT: arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same constants
 BERT = Adam((0.9, 0.999), 1e-6, 0.01)
-# The defaults of torch and of transformers' Trainer: released DUAL (its baseline.yaml names no
-# other), transformers'
-# run_squad.py, and with Adam, which AdamW without decay is, the ASR of SUPERB (s3prl 0.4.18)
+# The defaults of torch and of transformers' Trainer. These are used by released DUAL (whose
+# baseline.yaml names no others), by transformers' run_squad.py, and, as Adam, which is AdamW
+# without decay, by the ASR of SUPERB (s3prl 0.4.18).
 PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """A training has a length and a rate. One step is one optimiser update on one batch, which
-    the processes share."""
+    """These options decide the length and the learning rate of a training. A step is one update by
+    the optimiser, on one batch, which is divided among the processes."""
 
     steps: Count = option(
         MISSING,
@@ -284,8 +287,8 @@ class TrainingOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raise InputError for betas that AdamW cannot have, MissingExtra for a --report-to that
-        is not installed."""
+        """Raise InputError for betas that AdamW cannot have, and MissingExtra for a --report-to
+        that is not installed."""
         if not all(0 <= beta < 1 for beta in self.adam_betas):
             raise InputError(
                 f"AdamW cannot have the betas {self.adam_betas}; give two numbers "
@@ -298,8 +301,8 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """A model can be evaluated on held-out items while it is trained. What is written then is the
-    best checkpoint, not the last."""
+    """A model can be evaluated on held-out items while it is trained. The best checkpoint is
+    written then, and not the last."""
 
     eval_every: Whole = option(
         0,
@@ -343,9 +346,8 @@ class Parts:
 
 
 def settings(options: Any) -> dict[str, Any]:
-    """Return the options that decide what is made, as a stage and a card have them: not where
-    curves are sent, how many processes make batches, nor how a model would have been evaluated
-    that never was."""
+    """Return the options that decide the result, for the record of a stage and for cards: without
+    the number of workers, the destination of curves, and the evaluation where there is none."""
     return _decisive(asdict(options))
 
 

@@ -1,5 +1,5 @@
-"""Pipelines from recordings to answers: `QA` asks the systems of a folder of models, as `speechssl
-answer` does; `Units`, `Dual` and `Cascade` are made of parts that are named one by one:
+"""Pipelines lead from recordings to answers. `QA` asks the systems of a folder of models, as
+`speechssl answer` does; `Units`, `Dual` and `Cascade` are made of parts that are named one by one:
 
     import speechssl
 
@@ -11,7 +11,8 @@ answer` does; `Units`, `Dual` and `Cascade` are made of parts that are named one
     span = dual.answer(passage, question)  # or of the recordings themselves
     print(span.start, span.end, span.confidence)  # seconds in the passage; 0 to 1
 
-Files are strings or paths, recordings also samples (N,) float32 at 16 kHz. U: units of a recording.
+Files are strings or paths; recordings are files, or samples (N,) float32 at 16 kHz. U: units of a
+recording.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def encode_recording(encode: Callable[[np.ndarray], T], audio: Audio) -> T:
 
 
 def encode_samples(encode: Callable[[np.ndarray], T], samples: np.ndarray, name: str) -> T:
-    """Encode samples (N,). Raises InputError, which calls them by the name, for too few."""
+    """Encode samples (N,). name: for the message of the InputError, which is raised for too few
+    samples."""
     try:
         return encode(samples)
     except ValueError as error:
@@ -74,18 +76,14 @@ def encode_samples(encode: Callable[[np.ndarray], T], samples: np.ndarray, name:
 
 
 class Units:
-    """Units of recordings are made by the layer of an encoder that a codebook was fitted on, and
-    the codebook."""
+    """Units of recordings are made by an encoder, in the layer that a codebook was fitted on, and
+    by the codebook."""
 
     def __init__(
         self, encoder: SpeechEncoder | Path | str, codebook: Codebook | Path | str
     ) -> None:
-        """Take the parts.
-
-        encoder, codebook: loaded, or as `load_encoder` and `load_codebook` take them.
-
-        Raises InputError where they do not belong together.
-        """
+        """Load the parts. encoder, codebook: loaded, or as `load_encoder` and `load_codebook` take
+        them. Raises InputError where the codebook was fitted on another encoder."""
         self.encoder = encoder if isinstance(encoder, SpeechEncoder) else load_encoder(encoder)
         book = codebook if isinstance(codebook, Codebook) else load_codebook(codebook)
         self.extractor = extractor_of(self.encoder, book)
@@ -102,7 +100,8 @@ class Units:
 
     @property
     def card(self) -> dict[str, Any]:
-        """Return what decides the units: hashes of encoder and codebook, layer, precision."""
+        """Return the settings that decide the units: hashes of encoder and codebook, layer,
+        precision."""
         return self.extractor.card
 
     def __call__(self, audio: Audio) -> RunLength:
@@ -111,8 +110,8 @@ class Units:
         return encode_recording(self.extractor.units, audio)
 
     def seconds(self, runs: RunLength, first: int, last: int) -> tuple[float, float]:
-        """Return where units `first` to `last` of a recording, both included, begin and end in
-        it."""
+        """Return the start and the end in seconds of the units `first` to `last`, both included, of
+        a recording."""
         return interval_of_units(self.extractor.grid, runs, first, last)
 
 
@@ -123,16 +122,15 @@ class Dual:
     def __init__(self, units: Units | Path | str, reader: Path | str) -> None:
         """Load the reader.
 
-        units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train
-        dual`, a shipped one or OWNER/NAME.
-
-        Raises InputError where the reader was trained on other units.
+        units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train dual`, a
+        shipped one or OWNER/NAME. Raises InputError where the reader was trained on other units.
         """
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
         self.reader = str(reader)
         folder = checkpoint_folder(find_shipped(Path(reader)) or reader, "reader")
         self.system = load_dual(folder, self.units.extractor)
-        self.units = copy(self.units)  # with the price of changes that the reader was trained with
+        # the reader's extractor may have a price for changes of unit, which these units have then
+        self.units = copy(self.units)
         self.units.extractor = replace(self.system.extractor, pieces=None)
 
     def __repr__(self) -> str:
@@ -144,10 +142,10 @@ class Dual:
         return cls(Units.from_pretrained(models), model_folder(models) / "dual")
 
     def answer(self, passage: Audio | RunLength, question: Audio | RunLength) -> TimedAnswer:
-        """Return start and end in seconds of the passage, and a confidence in [0, 1]. Either is a
-        recording, or its units.
+        """Return start and end in seconds in the passage, and a confidence in [0, 1].
 
-        Raises InputError as `Units` does, and for a question that is a text.
+        passage, question: a recording, or its units. Raises InputError as `Units` does, and for a
+        question that is a text.
         """
         query = question if isinstance(question, RunLength) else read_question(question)
         if isinstance(query, str):
@@ -155,10 +153,10 @@ class Dual:
                 f"DUAL reads no text such as {query!r}; give a recording of the question or its "
                 "units, or ask a Cascade, which reads texts"
             )
-        return self.system.answer_all([(self._read(query), self._read(passage))])[0]
+        return self.system.answer_all([(self._symbols(query), self._symbols(passage))])[0]
 
-    def _read(self, recording: Audio | RunLength) -> RunLength:
-        """Return what the reader reads of a recording, or of its units."""
+    def _symbols(self, recording: Audio | RunLength) -> RunLength:
+        """Return the units of a recording, or the pieces that the reader reads in their place."""
         extractor = self.system.extractor
         if not isinstance(recording, RunLength):
             return encode_recording(extractor.units, recording)
@@ -175,11 +173,11 @@ class Cascade:
         language: str = "en",
         models: Path = Path(),
     ) -> None:
-        """Load both.
+        """Load both parts.
 
         recogniser: a CTC or Whisper model of Hugging Face, or the name of a CTC head in a folder of
         models. reader: a question-answering model of Hugging Face, or text QA; None: that of the
-        models. Raises InputError where either is missing.
+        folder of models. Raises InputError where either is missing.
         """
         reading = ReaderOptions(str(reader) if reader else None, named=False)
         name = f"cascade-{recogniser}"
@@ -204,9 +202,9 @@ class Cascade:
         return words
 
     def answer(self, passage: Audio | Transcript, question: Audio | Transcript) -> TimedAnswer:
-        """Return start and end in seconds of the passage, a confidence in [0, 1], and the words. A
-        question may be a text.
+        """Return start and end in seconds in the passage, a confidence in [0, 1], and the words.
 
+        passage: a recording or its transcript; question: a recording, its transcript or a text.
         Raises InputError as `transcribe` does, and for a text without words.
         """
         words = passage if isinstance(passage, Transcript) else self.transcribe(passage)
@@ -220,8 +218,8 @@ class Cascade:
 
 
 class Detail(NamedTuple):
-    """A detail is the answer of one system, and what it read: units (`RunLength`), words with times
-    (`Transcript`), or vectors of words."""
+    """A detail is the answer of one system, with the encoded passage and question: units
+    (`RunLength`), words with times (`Transcript`), or vectors of words."""
 
     answer: TimedAnswer
     passage: Any
@@ -229,7 +227,7 @@ class Detail(NamedTuple):
 
 
 class QA:
-    """Load systems of spoken question answering once, and ask them often.
+    """Systems of spoken question answering are loaded once, and asked often.
 
     qa = speechssl.QA(recogniser="openai/whisper-base")
     for answers in qa.answer("lecture.mp3", ["question.wav", "When was the university founded?"]):
@@ -248,13 +246,12 @@ class QA:
         """Load the systems.
 
         models: a shipped set or a folder of models. systems: names as in `load_systems`, or one;
-        None: DUAL and the cascade with the CTC head, as far as the models have them. recogniser: of
-        Hugging Face, in the place of that head; its cascade comes first. reader: of the cascades'
-        words, in the place of that of the models: a question-answering model of Hugging Face, or
-        text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an
-        answer.
-        Raises InputError for a system that there is not, and for parts that are missing or do not
-        fit each other.
+        None: those of DUAL and the cascade with the CTC head that the models have. recogniser: of
+        Hugging Face, instead of that head; its cascade comes first. reader: of the cascades,
+        instead of that of the models: a question-answering model of Hugging Face, or text QA.
+        language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an answer.
+        Raises InputError for an unknown system, and for parts that are missing or do not fit each
+        other.
         """
         self.language = language_of(language)
         folder = model_folder(models)
@@ -275,15 +272,14 @@ class QA:
     def answer(
         self, passage: Audio, questions: Sequence[Audio], name: str | None = None
     ) -> list[dict[str, TimedAnswer]]:
-        """Answer every question: by name of the system start and end in seconds, confidence in [0,
-        1], and the words where the system has words (none where nothing was recognised, or nothing
-        is the answer).
+        """Return the answers to every question, by the name of the system: start and end in
+        seconds, a confidence in [0, 1], and the words if the system has words ("" where none were
+        recognised, or there is no answer).
 
         passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz;
-        questions: recordings, or texts, which cascades alone can read: answers to a text have no
-        other systems. name: of the passage in messages. Raises InputError for audio that cannot be
-        used, for a text without words, for one that none of the systems reads, and for a question
-        that is not in a list.
+        questions: recordings, or texts, which only cascades answer. name: of the passage in
+        messages. Raises InputError for audio that cannot be used, for a text without words, and for
+        a text where no system is a cascade; TypeError for a question that is not in a list.
         """
         answers = []
         for details in self.details(passage, questions, name):
@@ -293,7 +289,7 @@ class QA:
     def details(
         self, passage: Audio, questions: Sequence[Audio], name: str | None = None
     ) -> list[dict[str, Detail]]:
-        """Answer as `answer`, with what every system read of the passage and of the question."""
+        """Answer as `answer` does, with the encoded passage and question of every system."""
         if isinstance(questions, str | Path | np.ndarray):
             raise TypeError("questions come in a list, also one alone: answer(passage, [question])")
         samples = read_recording(passage)
@@ -309,30 +305,28 @@ class QA:
         return [self._answer_one(query, passages) for query in queries]
 
     def _answer_one(self, query: np.ndarray | str, passages: dict[str, Any]) -> dict[str, Detail]:
-        """Ask the systems one question. passages: by system, encoded."""
+        """Ask the systems one question. passages: name of the system -> encoded passage."""
         if isinstance(query, str):
-            coded = {system.name: system.read(query, self.language) for system in self._cascades()}
+            questions = {s.name: s.read(query, self.language) for s in self._cascades()}
         else:
-            coded = self._encode(query, "the question")
+            questions = self._encode(query, "the question")
         details: dict[str, Detail] = {}
         for system in self.systems:
-            if system.name in coded:
-                question, passage = coded[system.name], passages[system.name]
+            if system.name in questions:
+                question, passage = questions[system.name], passages[system.name]
                 answer = system.answer_all([(question, passage)])[0]
                 details[system.name] = Detail(answer, passage, question)
         return details
 
     def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
-        """Encode a recording by every system, whose names are the keys. what: the recording, in
-        messages.
-
-        DUAL comes last: a CTC head asks the encoder that they share for all layers, among which
-        DUAL then finds its own.
-        """
+        """Encode a recording by every system: name of the system -> encoded recording. what: the
+        recording, in messages."""
         encoded = {}
+        # DUAL last: a CTC head needs all layers of the encoder that they share, which remembers
+        # them, and DUAL needs one
         order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
         title = f"encoding {Path(what).name}"
-        # on a terminal alone
+        # disable=None: the bar is shown on a terminal only
         for system in tqdm(order, title, unit="system", leave=False, disable=None):
             encoded[system.name] = encode_samples(partial(system.encode, None), samples, what)
         return encoded
@@ -348,8 +342,8 @@ def answer(
     language: str = "en",
     recogniser: str | None = None,
 ) -> dict[str, TimedAnswer]:
-    """Ask one question, see `QA`: name of the system -> answer."""
-    # before models are loaded
+    """Ask one question (see `QA`): name of the system -> answer."""
+    # bad audio is found before models are loaded
     samples = read_recording(passage)
     query = read_question(question)
     name = None if isinstance(passage, np.ndarray) else str(passage)

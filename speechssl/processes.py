@@ -1,8 +1,9 @@
-"""Several processes that train one model (`torchrun`, `accelerate launch`): who writes, who waits,
-and on what all agree.
+"""Several processes can train one model (`torchrun`, `accelerate launch`). This module decides
+which process writes, and lets the others wait and get its values.
 
-They share one file system. The first process makes what is made once, while the others wait however
-long it takes; where it fails they stop too. With one process nothing here does anything.
+The processes share one file system. The first does what is done once, such as preparing a corpus,
+while the others wait however long it takes; if it fails, they stop too. With one process nothing
+here has an effect.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    import torch  # here and below: not before it is needed, for everything imports this file
+    import torch  # elsewhere imported where it is used: every module imports this one
 
 
 Value = TypeVar("Value")
-# a corpus may be prepared for longer than the half hour that torch waits
-PATIENCE = timedelta(days=30)
+# Preparing a corpus may take longer than the half hour that torch waits by default.
+TIMEOUT = timedelta(days=30)
 
 
 def processes() -> int:
@@ -41,10 +42,10 @@ def is_main() -> bool:
 
 @contextmanager
 def main_first() -> Iterator[None]:
-    """Let the first process go through the block, then the others, which find what it left. Where
-    it fails they exit (1)."""
+    """Let the first process run the block, then the others, which find the files that it wrote. If
+    it fails, they exit with code 1."""
     if not is_main() and not broadcast_value(False):
-        raise SystemExit(1)  # the first has reported why
+        raise SystemExit(1)  # the first process has reported the reason
     try:
         yield
     except BaseException:
@@ -56,27 +57,23 @@ def main_first() -> Iterator[None]:
 
 
 def peak_memory() -> float:
-    """Return the peak memory of this process until now, in GB."""
+    """Return the peak memory of this process so far, in GB."""
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
-        1 << 20 if sys.platform != "darwin" else 1 << 30
-    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**30 if sys.platform == "darwin" else 2**20)  # bytes on macOS, else KiB
 
 
 def peak_gpu_memory() -> float:
-    """Return the peak memory of this process's tensors on its GPU until now, in GB; 0 where none
-    was used."""
+    """Return the peak memory of this process's tensors on its GPU so far, in GB; 0 without one."""
     torch = sys.modules.get("torch")
-    return (
-        torch.cuda.max_memory_allocated() / 2**30
-        if torch is not None and torch.cuda.is_initialized()
-        else 0.0
-    )
+    if torch is None or not torch.cuda.is_initialized():
+        return 0.0
+    return float(torch.cuda.max_memory_allocated() / 2**30)
 
 
 def broadcast_value(value: Value) -> Value:
-    """Return the value of the first process, whatever the others have."""
+    """Return the value that the first process gives, in every process."""
     if processes() == 1:
         return value
     import torch
@@ -100,7 +97,7 @@ def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
 
 
 def wait_for_all() -> None:
-    """Wait until all are here."""
+    """Wait until all processes have come here."""
     if processes() > 1:
         import torch
 
@@ -108,7 +105,7 @@ def wait_for_all() -> None:
 
 
 def wait_before_exit() -> None:
-    """Wait for the others, so that none ends while another still needs it."""
+    """Wait for the other processes, so that none ends while another still needs it."""
     if _group.cache_info().currsize:
         import torch
 
@@ -117,26 +114,26 @@ def wait_before_exit() -> None:
 
 @cache
 def _group() -> Any:
-    """Return the group of processes for all but the training itself: on the CPU, with patience, and
-    started as accelerate wants it."""
+    """Return the group of processes for everything but the training itself: on the CPU, with a long
+    timeout, and set up as accelerate wants it."""
     import torch
     from accelerate import PartialState
 
     PartialState(cpu=not torch.cuda.is_available())
-    return torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
+    return torch.distributed.new_group(backend="gloo", timeout=TIMEOUT)
 
 
 def cpu_capabilities() -> dict[str, Any]:
-    """Return what torch knows of the processor (avx512_bf16, amx_bf16 ...); nothing where it is
-    older than 2.11."""
+    """Return what torch knows about the processor (avx512_bf16, amx_bf16 ...); nothing where torch
+    is older than 2.11."""
     import torch
 
-    known = getattr(torch.cpu, "get_capabilities", dict)
-    return dict(known())
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
+    return dict(get_capabilities())
 
 
 def has_bf16(on_cpu: bool) -> bool:
-    """Say whether the processor, or else the GPU, has bf16 arithmetic."""
+    """Return whether the processor (on_cpu), or else the GPU, has bf16 arithmetic."""
     import torch
 
     if on_cpu:

@@ -1,6 +1,8 @@
-"""Results: a row is one measured value, kept as a line of JSON in a file that can be appended to
-again and again; a table shows them on the terminal, in Markdown and JSON, and on the pages of
-reports, beside what others published; figures have one look.
+"""Results are rows, tables and figures.
+
+A row is one measured value, a line of JSON in a file to which rows are appended. A table shows rows
+on the terminal, in Markdown, in JSON and on the pages of reports, beside published values. All
+figures have one style.
 """
 
 from __future__ import annotations
@@ -29,42 +31,43 @@ def _load_yaml(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((Path(__file__).parent / name).read_text("utf-8")))
 
 
-# ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
+# Suffix of a metric at the default learning rate, instead of the learning rate chosen on dev.
 DEFAULT = "_default"
-# name -> short name, what it is; in the order of tables
+# name -> short name, description; in the order of tables
 METRICS: dict[str, tuple[str, str]] = _load_yaml("metrics.yaml")
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
-CASCADE = "cascade"  # what a cascade's name begins with, which DUAL is compared with
-# of metrics that are not percent; "": a scale of its own
+CASCADE = "cascade"  # begins the name of every cascade; DUAL is compared with these
+# Units of metrics that are not in percent; "": a scale without a unit.
 UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×"}
 UNITS |= {"perplexity": "", "nats": "nats"}
-# for wherever a system is said to need no transcript
+# Stands wherever a text says that a system needs no transcript.
 UNITS_FROM = (
     "the units that ship learned from parallel readings of known text, through Whisper's clusters"
 )
+# `Row.seen` -> how it is put below a table
 SEEN = {
     "trained": "Trained on this very split",
     "questions": "Trained on questions of this split, as their texts show",
     "chosen": "Checkpoint or settings chosen on this split",
 }
-
-HEAD = "head"  # the system of a task for which an encoder has one head: known by the task
+# The system of a row of SUPERB, where an encoder has one head a task: the task names the head.
+HEAD = "head"
 
 
 @dataclass(frozen=True)
 class Row:
     """A row is one measured value.
 
-    value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where
-    there is none. n: items it is a mean over. drawn, groups: what the bootstrap drew and of how
-    many ("voice", 8; `stats.choose_units`); "", 0: none. Of two populations drawn together ("voice
-    × asker") the fewer are counted.
+    value, low, high: in percent, or in the unit that UNITS has; [low, high] is the confidence
+    interval, None and None where there is none. n: number of items. drawn, groups: name and number
+    of the units that the bootstrap drew ("voice", 8; `stats.choose_units`); "", 0: none. Of two
+    populations drawn together ("voice × asker"), groups is the smaller number.
     """
 
     task: str  # "qa", "choice", "retrieval", "ks", "asr", "units", ...
     system: str  # the method: "dual", "cascade-ctc", ...; "units"; or HEAD
-    encoder: str  # or the folder of models that has it; "": the system has none
+    encoder: str  # its name, or that of its folder of models; "": the system has none
     # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
     condition: str
     snr_db: float | None  # None where the condition has no signal-to-noise ratio
@@ -76,15 +79,16 @@ class Row:
     high: float | None
     n: int
     seed: int
-    card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
+    card: str | Mapping[str, Any]  # the settings that made it, or their hash
     # "voice", "voice × asker", "passage (about these 3 voices)", "query"; of folds and means all
-    # that were drawn, joined by ", "
+    # units, joined by ", "
     drawn: str = ""
     groups: int = 0
-    # "signal" where the SNR is over the whole signal, pauses and all; "": over active speech, or
-    # there is none
+    # "signal" where the SNR is over the whole signal, with pauses; "" where it is over active
+    # speech, or there is no SNR
     snr_over: str = ""
-    # one of SEEN: what the system has seen of what it is evaluated on; "": nothing that is known
+    # a key of SEEN: how the system has seen the split that it is evaluated on; "": not, as far as
+    # is known
     seen: str = ""
 
     @classmethod
@@ -108,19 +112,20 @@ class Row:
 
     @property
     def cell(self) -> tuple[Any, ...]:
-        """Return what a row is about, whatever made it: its place in a table, and its seed."""
+        """Return what a row measures: its place in a table, and its seed. Rows with other cards may
+        have the same cell."""
         where = (self.condition, self.snr_db, self.snr_over)
         return (self.task, self.system, self.encoder, *where, self.metric, self.seed)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Return the cell and what made it: of two rows with one key the one written last
+        """Return the cell and the card. Of two rows with the same key, the one written last
         counts."""
         return (*self.cell, self.card_text)
 
     @property
     def name(self) -> str:
-        """Return the system; of a head the task."""
+        """Return the name of the system; for a head, that of the task."""
         return self.task if self.system == HEAD else self.system
 
     @property
@@ -133,13 +138,14 @@ class Row:
 
 
 def system_label(system: str, models: str) -> str:
-    """Name a system with its models beside it, in tables, figures and comparisons alike: "dual
-    (people-en)"; models: "" for none."""
+    """Name a system with its models, as all tables, figures and comparisons do: "dual (people-en)".
+    models: "" for none."""
     return f"{system} ({models})" if models else system
 
 
 def full_condition(condition: str, snr_over: str | None) -> str:
-    """Name a condition as it is shown: SNRs over the whole signal are other conditions."""
+    """Name a condition as it is shown. One whose SNR is over the whole signal is another
+    condition."""
     return f"{condition}, over the {snr_over}" if snr_over else condition
 
 
@@ -152,7 +158,7 @@ def metric_name(metric: str) -> str:
 
 
 def unit(metric: str) -> str:
-    """Return what the values of a metric are in: "%", "dB", "×", or nothing."""
+    """Return the unit of a metric: "%", "dB", "×", or ""."""
     return UNITS.get(metric.lower().removesuffix(DEFAULT), "%")
 
 
@@ -161,11 +167,17 @@ def decimals(metric: str) -> int:
 
 
 def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Choose the tasks (`Row.name` and metric) that averages over tasks are of: not units, which
-    compare an encoder with itself, so that one whose units never change would win; nor systems that
-    need a recogniser, which suffer where `asr` does, unless there are no others."""
-    fair = [(name, metric) for name, metric in tasks if metric != "unit_error"]
-    return [task for task in fair if not task[0].startswith((CASCADE, "speechbert"))] or fair
+    """Choose the tasks (`Row.name` and metric) for averages over tasks.
+
+    Units are left out: they compare an encoder with itself, so that one whose units never change
+    would win. So are systems with a recogniser, unless there are no others: they suffer where the
+    task `asr` does.
+    """
+    tasks = [(name, metric) for name, metric in tasks if metric != "unit_error"]
+    without_recogniser = [
+        (name, metric) for name, metric in tasks if not name.startswith((CASCADE, "speechbert"))
+    ]
+    return without_recogniser or tasks
 
 
 def append_rows(
@@ -175,17 +187,16 @@ def append_rows(
     by_content: bool = False,
     outdated: Callable[[Row], bool] = lambda row: False,
 ) -> None:
-    """Add rows to a results file; a row with the key of an older one replaces it. The same rows
-    again change nothing.
+    """Add rows to a results file. A row replaces an older one with the same key, so that adding the
+    same rows again changes nothing.
 
-    any_card: a row replaces those as well that differ from it in the card, so that there is one row
-    for each result.
-    by_content: where the card is the hash of all that made it, older rows of a system with this
-    card get the name that the model was given last.
-    outdated: older rows that these would not compare with, which go.
-    The file is whole at any time (written beside and renamed); processes that append at the same
-    time wait in turn.
-    Raises InputError for a damaged file, ValueError for a value that is not finite.
+    any_card: a row also replaces older ones that differ from it in the card alone.
+    by_content: cards are hashes of everything that made a row; older rows with a system and card of
+    these rows get their name of the encoder, the latest name.
+    outdated: returns whether an older row is removed, because it cannot be compared with these.
+    The file is whole at any time (it is written under another name and renamed), and processes that
+    append at the same time wait for each other. Raises InputError for a damaged file, ValueError
+    for a value that is not finite.
     """
     path = Path(path)
     new = {row.key: row for row in rows}
@@ -198,16 +209,16 @@ def append_rows(
                 replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
                 for row in old
             )
-        cells = {row.cell for row in new.values()} if any_card else set()
-        kept = {row.key: row for row in old if row.cell not in cells and not outdated(row)}
-        text = "".join(map(_format_line, (kept | new).values()))
+        replaced = {row.cell for row in new.values()} if any_card else set()
+        remaining = {row.key: row for row in old if row.cell not in replaced and not outdated(row)}
+        text = "".join(map(_format_line, (remaining | new).values()))
         if not path.exists() or path.read_text("utf-8") != text:
             write_text(path, text)
 
 
 def _format_line(row: Row) -> str:
-    """Write a row as JSON; numpy's scalars become Python's. `snr_over` and `seen` stand where they
-    say something."""
+    """Write a row as a line of JSON, without `snr_over` and `seen` where they are empty; numpy's
+    scalars become Python's."""
     values = asdict(row)
     for name in ("snr_over", "seen"):
         if not values[name]:
@@ -246,8 +257,8 @@ def list_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
-    """Return results as a long table, a line a row and a column a field of `Row`, of which every
-    table is a pivot.
+    """Return results as a long table with a line for each row and a column for each field of `Row`.
+    Every other table is a pivot of it.
 
     source: the folder of results.jsonl, or rows. Raises InputError as `read_rows` does.
     """
@@ -259,49 +270,49 @@ def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
 
 
 def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
-    """Say what the intervals of a table draw, "" where they draw nothing. intervals: what each is
-    of, what is drawn, and of how many.
+    """Say which units the intervals of a table draw; "" where there are no intervals.
 
-    "95 % intervals draw 8 voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings
-    (sid)."
+    intervals: name of the value (or ""), of its units, and their number. "95 % intervals draw 8
+    voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings (sid)."
     """
-    names: dict[str, dict[str, None]] = {}
-    sizes: dict[str, set[int]] = {}
-    for name, drawn, groups in intervals:
-        if drawn and groups >= FEWEST:
-            names.setdefault(drawn, {})[name] = None
-            sizes.setdefault(drawn, set()).add(groups)
-    each = []
-    for drawn in names:
-        of = ", ".join(filter(None, names[drawn]))  # "" where a table does not name them
-        text = describe_range(sizes[drawn], drawn)
-        each.append(f"{text} ({of})" if len(names) > 1 and of else text)
-    return f"95 % intervals draw {' and '.join(each)}." if each else ""
+    names: dict[str, dict[str, None]] = {}  # units -> values, without duplicates
+    sizes: dict[str, set[int]] = {}  # units -> their numbers
+    for name, units, groups in intervals:
+        if units and groups >= FEWEST:
+            names.setdefault(units, {})[name] = None
+            sizes.setdefault(units, set()).add(groups)
+    phrases = []
+    for units in names:
+        values = ", ".join(filter(None, names[units]))
+        phrase = describe_range(sizes[units], units)
+        phrases.append(f"{phrase} ({values})" if len(names) > 1 and values else phrase)
+    return f"95 % intervals draw {' and '.join(phrases)}." if phrases else ""
 
 
 def rows_sentence(rows: Iterable[Row]) -> str:
-    """Say what the intervals of rows draw, by their metrics, as `drawn_sentence` does."""
+    """Say which units the intervals of rows draw, as `drawn_sentence` does, for each metric."""
     return drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
 
 
 def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
-    """Say what marks the intervals, and what they draw, as far as it is known: "Grey: 95 %
+    """Say how a figure marks intervals, and which units they draw if that is known: "Grey: 95 %
     intervals draw 8 voices."."""
     return f"{lead}: {drawn_sentence(intervals) or '95 % intervals.'}"
 
 
 def describe_range(sizes: Iterable[int], what: str) -> str:
-    """Say how many: "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a
-    mean), "8 voices × askers" (the fewer)."""
+    """Write numbers with their noun: "8 voices", "1 passage", "20 to 140 passages", "10 voices or
+    recordings" (for a mean), "8 voices × askers" (the smaller number)."""
     sizes = list(sizes)
-    low, high = min(sizes), max(sizes)
-    names = [name if high == 1 else _plural(name) for name in what.split(", ")]
-    return f"{low if low == high else f'{low} to {high}'} {' or '.join(names)}"
+    smallest, largest = min(sizes), max(sizes)
+    nouns = [noun if largest == 1 else _plural(noun) for noun in what.split(", ")]
+    numbers = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
+    return f"{numbers} {' or '.join(nouns)}"
 
 
-def _plural(what: str) -> str:
-    """Return the plural of what is drawn: "passages (about these 3 voices)", "voices × askers"."""
-    name, mark, about = what.partition(" (")
+def _plural(units: str) -> str:
+    """Return the plural of units: "passages (about these 3 voices)", "voices × askers"."""
+    name, mark, about = units.partition(" (")
     words = []
     for word in name.split(CROSSED):
         words.append(f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s")
@@ -315,7 +326,7 @@ def _plural(what: str) -> str:
 class Table:
     """A table has a title, heads of columns, rows and a note.
 
-    rows: texts and numbers, as many as columns; None: nothing was measured.
+    rows: texts and numbers, one a column; None: nothing was measured.
     """
 
     title: str
@@ -325,8 +336,8 @@ class Table:
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
-        """Return the rows as they are printed: a column of fractions with three decimals, other
-        decimal numbers with one."""
+        """Return the rows as they are printed: columns of fractions with three decimals, others
+        with one."""
         digits = []
         for i in range(len(self.columns)):
             numbers = [row[i] for row in self.rows if isinstance(row[i], float)]
@@ -335,8 +346,8 @@ class Table:
 
     @property
     def left(self) -> list[bool]:
-        """Say which columns are flush left: the first, and those with names; numbers are flush
-        right."""
+        """Return for each column whether it is flush left: the first is, and those with names;
+        numbers are flush right."""
         columns = list(zip(*self.texts, strict=True)) or [()] * len(self.columns)
         return [i == 0 or any(t[:1].isalpha() for t in c) for i, c in enumerate(columns)]
 
@@ -368,7 +379,7 @@ class Table:
 
 
 def _print_value(value: Any, digits: int) -> str:
-    if value is None or value != value:
+    if value is None or value != value:  # NaN
         return "–"
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
@@ -387,8 +398,8 @@ def markdown(tables: Iterable[Table]) -> str:
 
 
 def results_table(rows: Sequence[Row]) -> str:
-    """Write results for the terminal: the tables of `metric_tables`, and what their intervals draw
-    and the systems have seen."""
+    """Write results for the terminal: the tables of `metric_tables`, the units that their intervals
+    draw, and which systems have seen the split."""
     texts = []
     for metric, table in metric_tables(rows).items():
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
@@ -399,18 +410,19 @@ def results_table(rows: Sequence[Row]) -> str:
 
 
 def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
-    """Make a table a metric: a line a system, n items, a column a condition, value [low, high].
+    """Make a table for each metric, with a line for each system and a column for each condition;
+    cells are "value [low, high]".
 
-    Where a cell has rows of several seeds, their mean, the number of seeds and the range over the
-    intervals are shown. Of rows that differ in their card alone the last one is shown. Systems come
-    in order of appearance, conditions in that of `order_conditions`.
+    A cell with several seeds shows their mean, their number, and the range of their intervals. Of
+    rows that differ in their card alone the last one is shown. Systems come in order of appearance,
+    conditions in that of `order_conditions`.
     """
     import pandas
 
     rows = list({row.cell: row for row in rows}.values())
-    places = order_conditions((row.full_condition, row.snr_db) for row in rows)
-    order = [condition_name(*place) for place in places]
-    every = pandas.DataFrame(
+    conditions = order_conditions((row.full_condition, row.snr_db) for row in rows)
+    order = [condition_name(*condition) for condition in conditions]
+    long_table = pandas.DataFrame(
         {
             "metric": [row.metric for row in rows],
             "system": [system_label(row.name, row.encoder) for row in rows],
@@ -420,36 +432,38 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
         }
     )
     tables = {}
-    for metric, measured in every.groupby("metric", sort=False):
-        cells = measured.pivot_table("row", "system", "condition", _count_seeds, "-", sort=False)
+    for metric, of_metric in long_table.groupby("metric", sort=False):
+        cells = of_metric.pivot_table("row", "system", "condition", _cell_text, "-", sort=False)
         cells = cells[[name for name in order if name in cells]]
         lines = []
         for system, *line in cells.itertuples():
-            sizes = measured.n[measured.system == system]
-            fewest, most = sizes.min(), sizes.max()
-            lines.append((system, f"{fewest}" if fewest == most else f"{fewest}-{most}", *line))
+            sizes = of_metric.n[of_metric.system == system]
+            smallest, largest = sizes.min(), sizes.max()
+            n = f"{smallest}" if smallest == largest else f"{smallest}-{largest}"
+            lines.append((system, n, *line))
         tables[metric] = Table("", ("system", "n", *cells.columns), tuple(lines))
     return tables
 
 
-def _count_seeds(rows: Iterable[Row]) -> str:
+def _cell_text(rows: Iterable[Row]) -> str:
+    """Write a cell of rows that differ in their seeds."""
     rows = list(rows)
     return seeds_text(rows) + (f" ({len(rows)} seeds)" if len(rows) > 1 else "")
 
 
 def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
-    """Say which systems have seen what they are evaluated on, "" where none has. systems: their
-    names, and what of `SEEN`."""
+    """Say which systems have seen the split that they are evaluated on; "" where none has. systems:
+    name, and `Row.seen`."""
     systems = list(dict.fromkeys(systems))
     sentences = []
-    for seen, said in SEEN.items():
-        names = [name for name, has_seen in systems if has_seen == seen]
+    for seen, phrase in SEEN.items():
+        names = [name for name, seen_by_system in systems if seen_by_system == seen]
         if names:
-            sentences.append(f"{said}: {', '.join(names)}.")
+            sentences.append(f"{phrase}: {', '.join(names)}.")
     return " ".join(sentences)
 
 
-# ---- what stands in cells
+# ---- texts of cells
 
 
 def interval_text(
@@ -458,8 +472,8 @@ def interval_text(
     missing: str = "–",
     digits: int = 1,
 ) -> str:
-    """Write "61.2 [58.0, 64.5]" of an interval, a row or their JSON; without the interval where
-    none was estimated.
+    """Write "61.2 [58.0, 64.5]" for an interval, a row or their JSON; "61.2" where no interval was
+    estimated.
 
     sign: "+" for differences; missing: for None and for JSON without a value.
     """
@@ -474,8 +488,8 @@ def interval_text(
 
 
 def seeds_text(rows: Sequence[Row]) -> str:
-    """Write "61.2 [58.0, 64.5]" of rows of one metric that differ in their seeds: their mean, and
-    the range over their intervals."""
+    """Write "61.2 [58.0, 64.5]" for rows of one metric that differ in their seeds: their mean, and
+    the range of their intervals."""
     if not rows:
         return "-"
     digits = decimals(rows[0].metric)
@@ -493,16 +507,17 @@ def condition_name(condition: str, snr_db: float | None) -> str:
 def order_conditions(
     conditions: Iterable[tuple[str, float | None]],
 ) -> list[tuple[str, float | None]]:
-    """Order conditions, once each: clean speech, noises from the quietest to the loudest, then what
-    has no SNR; of equals as they were first given. conditions: name and SNR in dB, or None."""
-    different = list(dict.fromkeys(conditions))
-    names = list(dict.fromkeys(name for name, _ in different))
+    """Sort conditions, without duplicates: clean speech, each noise from the quietest to the
+    loudest, then conditions without an SNR; otherwise in order of appearance. conditions: name, and
+    SNR in dB or None."""
+    unique = list(dict.fromkeys(conditions))
+    names = list(dict.fromkeys(name for name, _ in unique))
 
     def rank(condition: tuple[str, float | None]) -> tuple[Any, ...]:
         name, snr_db = condition
         return name != "clean", snr_db is None, names.index(name), -(snr_db or 0.0)
 
-    return sorted(different, key=rank)
+    return sorted(unique, key=rank)
 
 
 def join_words(parts: Sequence[str]) -> str:
@@ -512,23 +527,22 @@ def join_words(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def nearest_snr(conditions: Iterable[Any], at: float) -> list[Any]:
-    """Choose, of conditions or rows with an `snr_db`, those at the SNR nearest to `at` dB (of two
-    as near, the quieter noise); all where none has an SNR."""
+def nearest_snr(conditions: Iterable[Any], wanted: float) -> list[Any]:
+    """Choose the conditions, or rows, whose `snr_db` is nearest to the wanted one (of two as near,
+    the higher); all of them where none has an SNR."""
     conditions = list(conditions)
     ratios = [c.snr_db for c in conditions if c.snr_db is not None]
-    nearest = min(ratios, key=lambda snr: (abs(snr - at), -snr), default=None)
+    nearest = min(ratios, key=lambda snr: (abs(snr - wanted), -snr), default=None)
     return [c for c in conditions if c.snr_db == nearest]
 
 
 def snr_note(over: str) -> str:
-    """Return the sentence below tables; none where SNRs are over active speech, as they are by
-    default."""
+    """Return the sentence below tables about SNRs over the whole signal; "" where they are over
+    active speech, as by default."""
     return "" if over == "active" else "SNRs are over the whole signal, pauses and all."
 
 
-# ---- what others published, to be laid beside what is measured here: encoders on SUPERB, systems
-# on corpora of spoken QA
+# ---- published values, for comparison: encoders on SUPERB, systems on corpora of spoken QA
 
 PUBLISHED_SUPERB = "Published, on the published sets; not comparable with synthetic data."
 PUBLISHED_QA = (
@@ -541,7 +555,7 @@ PUBLISHED_COLUMNS = ["corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accur
 
 @cache
 def published() -> dict[str, Any]:
-    """Load published.yaml, which says what it is."""
+    """Load published.yaml, whose comments describe it."""
     return _load_yaml("published.yaml")
 
 
@@ -556,50 +570,47 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
 
 
 def published_tables(corpora: Sequence[str]) -> list[Table]:
-    """Make a table of published systems on corpora and splits ("nmsqa dev", names as in their
-    cards), in the columns in which any of them has something.
+    """Make a table of published systems on corpora and splits ("nmsqa dev", as in their cards),
+    without columns that are empty for all of them; no table where nothing was published.
 
-    Of a split without any, all of its corpus; no table where nothing was published.
+    For a split without published systems, those of other splits of its corpus are shown.
     """
     import pandas
 
-    every = pandas.DataFrame(published()["spoken_qa"], columns=PUBLISHED_COLUMNS)
-    found = []
+    systems = pandas.DataFrame(published()["spoken_qa"], columns=PUBLISHED_COLUMNS)
+    chosen = []
     for corpus in corpora:
-        of_split = every[every.corpus == corpus]
-        of_corpus = every[every.corpus.str.startswith(f"{corpus.rsplit(' ', 1)[0]} ")]
-        found.append(of_split if len(of_split) else of_corpus)
-    rows = pandas.concat(found).drop_duplicates().dropna(axis="columns", how="all")
+        of_split = systems[systems.corpus == corpus]
+        of_corpus = systems[systems.corpus.str.startswith(f"{corpus.rsplit(' ', 1)[0]} ")]
+        chosen.append(of_split if len(of_split) else of_corpus)
+    rows = pandas.concat(chosen).drop_duplicates().dropna(axis="columns", how="all")
     if rows.empty:
         return []
     lines = rows.astype(object).where(rows.notna(), None).itertuples(index=False, name=None)
     return [Table("Published, for orientation", tuple(rows), tuple(lines), PUBLISHED_QA)]
 
 
-# ---- the look of all figures
-
+# ---- the style of all figures
 
 INK, MUTED, PAPER = "#1d2127", "#69707a", "#fffffe"
 
 
 @contextmanager
 def style_figures(**more: Any) -> Iterator[type[Figure]]:
-    """Let figures within the block look alike, whatever the user's own settings are, and give their
-    class. more: rcParams, with _ for the dots.
-    """
+    """Give the figures of the block one style, whatever the user's settings are; yield the class
+    Figure. more: further rcParams, with _ for the first dot of a name."""
     from matplotlib import style  # slow to import
     from matplotlib.figure import Figure
 
-    look = _load_yaml("figures.yaml")
-    look |= {name.replace("_", ".", 1): value for name, value in more.items()}
-    with style.context(["default", look]):
+    settings = _load_yaml("figures.yaml")
+    settings |= {name.replace("_", ".", 1): value for name, value in more.items()}
+    with style.context(["default", settings]):
         yield Figure
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a .png, .svg or .pdf file, whole or not at all; the same figure gives the same
     bytes."""
+    metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     with replacing(path) as temporary:
-        figure.savefig(
-            temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None
-        )
+        figure.savefig(temporary, dpi=150, metadata=metadata)

@@ -1,8 +1,8 @@
-"""Records, cards and lists that others wrote are validated here, once, where they enter.
+"""Records, cards and lists that others wrote are validated here, once, when they are read.
 
-A schema is a dataclass, a NamedTuple (a list in JSON) or a `msgspec.Struct`; its annotations say
-what a field may hold (`Annotated[float, msgspec.Meta(ge=0)]`), and a ValueError of its
-`__post_init__` says what its fields must be together.
+A schema is a dataclass, a NamedTuple (a list in JSON) or a `msgspec.Struct`. Its annotations state
+the values that a field may have (`Annotated[float, msgspec.Meta(ge=0)]`), and its `__post_init__`
+raises ValueError for fields that do not fit each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from speechssl.errors import InputError
 
 T = TypeVar("T")
-# JSON's kinds of values, as msgspec calls them
+# Names of JSON's types in messages of msgspec, and in ours.
 _KINDS = {
     "str": "a string",
     "int": "a whole number",
@@ -28,6 +28,7 @@ _KINDS = {
     "array": "a list",
     "object": "an object",
 }
+# the end of a message of msgspec: " - at `$.answers[0].start`"
 _FIELD = re.compile(r" - at `(?:\$\.?)?(.*)`$", re.DOTALL)
 
 
@@ -39,12 +40,12 @@ def convert(
     only: bool = False,
     strict: bool = True,
 ) -> T:
-    """Convert what a JSON or YAML reader returned into a `kind`. Names that `kind` does not have
-    are ignored, or, with `only`, refused.
+    """Convert what a JSON or YAML reader returned into a `kind`.
 
     kind: a schema, or any other type that msgspec knows, such as list[str]. place: the file, or
-    the file and its line ("FILE:12"). An integer is taken for a number, and nothing else for what
-    it is not; without `strict` a text is taken for the number in it, as in cells of a CSV.
+    the file and its line ("FILE:12"). only: refuse names that `kind` does not have, which are
+    ignored otherwise. strict: of types, only an integer is converted to another, a float; False:
+    a text is converted to the number in it, as in cells of a CSV.
     Raises InputError, which names the place and the field: "FILE:12: `answers[0].start` is a
     string, a number or null is expected; correct the record".
     """
@@ -63,14 +64,15 @@ def describe(error: msgspec.ValidationError) -> str:
     message = str(error)
     match = _FIELD.search(message)
     field = f"`{match[1]}`" if match and match[1] else "the record"
-    what = _FIELD.sub("", message)
-    if lacking := re.fullmatch(r"Object missing required field `(.*)`", what):
-        return f"{field} has no `{lacking[1]}`"
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
+    reason = _FIELD.sub("", message)
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
+        return f"{field} has no `{missing[1]}`"
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", reason):
         return f"{field} has a `{unknown[1]}`, which nothing reads"
-    if kinds := re.fullmatch(r"Expected `([^`]*)`, got `(\w+)`", what):
+    if kinds := re.fullmatch(r"Expected `([^`]*)`, got `(\w+)`", reason):
         expected = " or ".join(_KINDS.get(name, name) for name in kinds[1].split(" | "))
         return f"{field} is {_KINDS.get(kinds[2], kinds[2])}, {expected} is expected"
-    if limit := re.fullmatch(r"Expected `\w+` (\D+) ([\d.e+-]+)", what):
+    # "Expected `float` >= 0.0"
+    if limit := re.fullmatch(r"Expected `\w+` (\D+) ([\d.e+-]+)", reason):
         return f"{field} is not {limit[1]} {limit[2]}"
-    return f"{field}: {what[:1].lower()}{what[1:]}"
+    return f"{field}: {reason[:1].lower()}{reason[1:]}"

@@ -1,5 +1,5 @@
-"""Arithmetic of sounds: levels, noise under speech at an SNR, simulated rooms, and other
-distortions. None moves or stretches time.
+"""Speech is measured and distorted here: levels, noise at an SNR, simulated rooms, codecs, other
+pitches and voices. No distortion moves or stretches time.
 
 Letters: N samples of speech, M of noise or of an impulse response, mono, full scale 1.
 """
@@ -10,6 +10,7 @@ import hashlib
 import json
 import threading
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -19,16 +20,16 @@ from speechssl.errors import MissingExtra
 
 LEVEL_FRAME = 0.02  # seconds over which power is measured
 ACTIVE = "active"
-# what of the speech an SNR is measured over: the active parts, or all of it
+# The level of speech for an SNR is that of its active parts, or that of the whole signal.
 SNR_OVER = (ACTIVE, "signal")
 FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
-# ITU-T P.56 (12/2011), method B: active speech is what lies less than this below the active level
+# Active speech: frames down to so many dB below the active level (ITU-T P.56, method B).
 MARGIN_DB = 15.9
 
 
 def generator(seed: int, *keys: str) -> Generator:
-    """Make a random generator that depends on these values only, not on the process or on what was
-    drawn before."""
+    """Make a random generator that depends on the seed and the keys only, and not on the process or
+    on earlier random numbers."""
     digest = hashlib.sha256(json.dumps([seed, *keys]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
@@ -37,47 +38,46 @@ def active_level(samples: np.ndarray) -> float:
     """Return the level of speech without its pauses, in dB below full scale (RMS 1); -inf for
     silence. samples: (N,).
 
-    A simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power is above
-    A - 15.9 dB. It has no hangover, so pauses of any length count for nothing. Without pauses it is
-    the RMS level.
+    This is a simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power
+    is above A - 15.9 dB. It has no hangover, so pauses of any length are left out. Without pauses
+    it is the RMS level.
     """
     starts = np.arange(0, len(samples), round(LEVEL_FRAME * SAMPLE_RATE))
     energies = np.add.reduceat(np.square(samples, dtype=np.float64), starts)
     counts = np.diff(np.r_[starts, len(samples)])
     active = np.ones(len(starts), bool)
-    before = None
-    # each round only drops frames below the mean, so this ends
-    while before != active.sum():
-        before = active.sum()
+    previous = None
+    # each round drops frames below the mean alone, so this ends
+    while previous != active.sum():
+        previous = active.sum()
         power = energies[active].sum() / counts[active].sum()
         active &= energies >= counts * power * 10 ** (-MARGIN_DB / 10)
     return decibels(float(energies[active].sum() / counts[active].sum()))
 
 
 def decibels(power: float) -> float:
-    """Return a power in dB; -inf for none."""
+    """Return a power in dB; -inf for a power of 0."""
     return 10 * float(np.log10(power)) if power > 0 else -np.inf
 
 
 def rms_level(samples: np.ndarray) -> float:
-    """Return the RMS level in dB below full scale (RMS 1), pauses and all; -inf for silence.
-    samples: (N,)."""
+    """Return the RMS level of all samples, with pauses, in dB below full scale (RMS 1); -inf for
+    silence. samples: (N,)."""
     return decibels(float(np.mean(np.square(samples, dtype=np.float64))))
 
 
 def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
-    """Return the level of speech that an SNR is counted from, in dB; -inf for silence. samples:
-    (N,); over: one of SNR_OVER.
+    """Return the level of speech that an SNR is relative to, in dB; -inf for silence.
 
-    "active", the default here: `active_level`, so that pauses do not make the noise quieter.
-    "signal": `rms_level` of the whole signal, as in arXiv 2210.07978.
+    samples: (N,). over: "active" for `active_level`, so that pauses do not make the noise quieter;
+    "signal" for `rms_level` of the whole signal, as in arXiv 2210.07978.
     """
     return active_level(samples) if over == ACTIVE else rms_level(samples)
 
 
 def guard(samples: np.ndarray) -> np.ndarray:
-    """Scale samples (N,) down to full scale where they are beyond, as float32: quieter is harmless,
-    clipped is another distortion."""
+    """Scale samples (N,) down to full scale if they are beyond it, and return float32: clipping
+    would be another distortion, and a lower level is none."""
     return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)
 
 
@@ -90,9 +90,9 @@ def mix(
 ) -> np.ndarray:
     """Add noise to speech at an SNR in dB: speech level over RMS level of the noise that is added.
 
-    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: "active" speech or the
-    whole "signal", see `speech_level`. Returns float32 (N,), scaled down as a whole where it would
-    go beyond full scale. Raises ValueError where the speech or the noise is silent.
+    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: as in `speech_level`.
+    Returns float32 (N,), scaled down as a whole if it would go beyond full scale. Raises ValueError
+    where the speech or the noise is silent.
     """
     noise = fit_length(noise, len(speech), rng)
     level = speech_level(speech, over)
@@ -106,56 +106,58 @@ def mix(
 
 
 def fit_length(noise: np.ndarray, n: int, rng: Generator | None = None) -> np.ndarray:
-    """Fit noise (M,) to (n,): crop it at a random offset where longer, repeat it with cross-fades
-    where shorter.
+    """Fit noise (M,) to (n,) samples: crop it at a random offset if it is longer, repeat it with
+    cross-fades if it is shorter.
 
-    rng None: from the beginning. The fades are of equal power, so that the level does not dip at a
-    join.
+    rng None: begin with the first sample. The fades are of equal power, so that the level does not
+    dip at a join.
     """
     return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng))
 
 
 def random_offset(m: int, n: int, rng: Generator) -> int:
-    """Draw where `fit_at` is to begin in noise of m samples; any n of them are as likely."""
-    return int(rng.integers(m - n + 1 if m >= n else m - _fade(m)))
+    """Sample the offset for `fit_at` in noise of m samples; all offsets are equally likely."""
+    return int(rng.integers(m - n + 1 if m >= n else m - _fade_length(m)))
 
 
 def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
-    """Fit noise as `fit_length` does, from an offset in samples: of the noise where it is long
-    enough, else of the loop that it is made into."""
+    """Fit noise as `fit_length` does, from an offset in samples: in the noise if it is long enough,
+    else in the loop that is made of it."""
     if len(noise) >= n:
         return noise[offset : offset + n]
-    fade = _fade(len(noise))
+    fade = _fade_length(len(noise))
     angle = (np.arange(fade) + 0.5) / max(fade, 1) * np.pi / 2
+    # the end of the noise fades into its beginning, and the loop goes on behind that beginning
     join = noise[len(noise) - fade :] * np.cos(angle) + noise[:fade] * np.sin(angle)
-    # the join ends where the loop begins
     loop = np.concatenate([noise[fade : len(noise) - fade], join])
     return np.resize(np.roll(loop, -offset), n)
 
 
-def _fade(m: int) -> int:
+def _fade_length(m: int) -> int:
     return min(round(FADE * SAMPLE_RATE), m // 2)
 
 
 # ---- rooms
 
-SOUND = 343.0  # metres a second
-EARLY = 0.08  # seconds of separate reflections; later ones are too dense to tell apart
-# Hz; after Allen & Berkley 1979: images of one sign build up an offset that no room has
+SPEED_OF_SOUND = 343.0  # metres a second
+EARLY = 0.08  # seconds of separate reflections; later ones are too dense to be separate
+# Hz of a high-pass, as in Allen & Berkley 1979: the images, which are all positive, add up to an
+# offset that no room has.
 LOW_CUT = 100.0
-RT60_RANGE = (0.05, 5.0)  # seconds
-RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `draw_room`
+RT60_RANGE = (0.05, 5.0)  # seconds that `room_impulse` takes
+RT60S = (0.2, 1.0)  # seconds, the range of the reverberation times of `draw_room`
+DISTANCES = (0.3, 1.7)  # metres, the range of its distances
 
 
 def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
-    """Draw the impulse response (M,) of a room of 60 to 170 cubic metres; sample 0 is the direct
-    path, of height about 1.
+    """Sample the impulse response (M,) of a room of 60 to 170 cubic metres. Sample 0 is the direct
+    path, with a height of about 1.
 
-    rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone:
-    metres, at most 1.7.
-    Reflections of the first 80 ms come by the image method for a shoebox (Allen & Berkley, JASA
-    65(4), 1979), whose walls absorb by Eyring's formula; then noise decays at the same rate
-    (Lehmann & Johansson, IEEE TASLP 18(6), 2010).
+    rt60: seconds in which sound falls by 60 dB, in [0.05, 5]. distance: metres from the talker to
+    the microphone, at most 1.7.
+    Reflections of the first 80 ms are computed by the image method for a shoebox (Allen & Berkley,
+    JASA 65(4), 1979), whose walls absorb by Eyring's formula; noise that decays at the same rate
+    follows (Lehmann & Johansson, IEEE TASLP 18(6), 2010).
     """
     from scipy import signal  # slow to import
 
@@ -163,8 +165,8 @@ def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarr
     microphone = room * [*rng.uniform(0.4, 0.6, 2), rng.uniform(0.35, 0.65)]
     angle = rng.uniform(0, 2 * np.pi)
     talker = microphone + distance * np.array([np.cos(angle), np.sin(angle), 0.0])
-    # Amplitude kept at each wall: Eyring's rt60 = 0.161 V / (-S ln(1 - absorption)), reflection² =
-    # 1 - absorption.
+    # Amplitude that a wall reflects, by Eyring's formula: rt60 = 0.161 V / (-S ln(1 - absorption))
+    # and reflection² = 1 - absorption.
     surface = 2 * float(room[0] * room[1] + room[1] * room[2] + room[0] * room[2])
     reflection = float(np.exp(-0.161 * room.prod() / (2 * surface * rt60)))
     early = _images(room, talker, microphone, reflection, round(EARLY * SAMPLE_RATE))
@@ -179,17 +181,18 @@ def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarr
 
 
 def draw_room(rng: Generator) -> np.ndarray:
-    """Draw the impulse response (M,) of a room, and its reverberation time and distance too."""
+    """Sample the impulse response (M,) of a room with a random reverberation time and distance."""
     return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 
 
 def _images(
     room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int
 ) -> np.ndarray:
-    """Return (size,) arrivals of all images of the talker, relative to the direct path in time and
-    height."""
-    reach = size / SAMPLE_RATE * SOUND + np.linalg.norm(talker - microphone)
-    orders = np.ceil(reach / (2 * room)).astype(int)
+    """Return (size,) the sum of the arrivals from all images of the talker, in time and height
+    relative to the direct path."""
+    direct = np.linalg.norm(talker - microphone)
+    farthest = size / SAMPLE_RATE * SPEED_OF_SOUND + direct
+    orders = np.ceil(farthest / (2 * room)).astype(int)
     squares = []
     walls = []
     for axis in range(3):  # images at 2rL ± x, after |r - q| + |r| walls; q = 1 mirrors the talker
@@ -199,38 +202,48 @@ def _images(
         walls.append((np.abs(r - q) + np.abs(r)).ravel())
     distances = np.sqrt(np.add.outer(np.add.outer(*squares[:2]), squares[2])).ravel()
     bounces = np.add.outer(np.add.outer(*walls[:2]), walls[2]).ravel()
-    direct = np.linalg.norm(talker - microphone)
-    at = np.rint((distances - direct) / SOUND * SAMPLE_RATE).astype(int)
-    near = at < size
-    return np.bincount(at[near], (reflection**bounces * direct / distances)[near], minlength=size)
+    arrivals = np.rint((distances - direct) / SPEED_OF_SOUND * SAMPLE_RATE).astype(int)
+    heights = reflection**bounces * direct / distances
+    near = arrivals < size
+    return np.bincount(arrivals[near], heights[near], minlength=size)
 
 
 # ---- a room, another pitch or voice, a missing band, a codec
 
-# container, subtype, and kbit/s of libsndfile's compression 1 and 0
+
+class Codec(NamedTuple):
+    """A codec of libsndfile has a range of bit rates in kbit/s, at its compression 1 and 0."""
+
+    container: str
+    subtype: str
+    lowest: float
+    highest: float
+    lowest_allowed: float  # libsndfile writes no MP3 at its own lowest rate
+
+
 CODECS = {
-    "mp3": ("MP3", "MPEG_LAYER_III", 8.0, 160.0),
-    "opus": ("OGG", "OPUS", 6.0, 256.0),
+    "mp3": Codec("MP3", "MPEG_LAYER_III", 8.0, 160.0, 16.0),
+    "opus": Codec("OGG", "OPUS", 6.0, 256.0, 6.0),
 }
-LOWEST = {"mp3": 16.0, "opus": 6.0}  # kbit/s; libsndfile writes no MP3 at its own lowest
-# samples: 576 of the encoder and 529 of any decoder; where a frame is too small for the tag that
-# tells them
+# Samples by which LAME and a decoder delay sound, 576 and 529. A tag in the file states them, but
+# at low bit rates a frame is too small for the tag.
 LAME_DELAY = 1105
 
 
 def bit_rates(codec: str) -> tuple[float, float]:
-    """Return the bit rates of a codec in kbit/s, from and to. KeyError for one that is not in
-    CODECS."""
-    return LOWEST[codec], CODECS[codec][3]
+    """Return the lowest and the highest bit rate of a codec in kbit/s. Raises KeyError for a codec
+    that is not in CODECS."""
+    return CODECS[codec].lowest_allowed, CODECS[codec].highest
 
 
 def apply_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
     """Send samples (N,) at 16 kHz through "mp3" or "opus" at a nominal bit rate in kbit/s. Returns
     float32 (N,), not delayed."""
-    container, subtype, low, high = CODECS[codec]
-    decoded = recode(guard(samples), container, subtype, (high - kbps) / (high - low))
+    chosen = CODECS[codec]
+    compression = (chosen.highest - kbps) / (chosen.highest - chosen.lowest)
+    decoded = recode(guard(samples), chosen.container, chosen.subtype, compression)
     extra = len(decoded) - len(samples)
-    if extra > 0:  # an MP3 without the tag: neither the delay nor the padding was taken off
+    if extra > 0:  # an MP3 without the tag, which still has the delay and padding
         decoded = decoded[min(LAME_DELAY, extra) :]
     return guard(np.pad(decoded, (0, max(len(samples) - len(decoded), 0)))[: len(samples)])
 
@@ -250,14 +263,14 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
 
 
 def _at_level_of(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Scale samples to the active level that they had before; silence has none."""
+    """Scale the samples `after` to the active level of `before`; silence stays as it is."""
     change = active_level(before) - active_level(after)
     return guard(after * 10 ** (change / 20) if np.isfinite(change) else after)
 
 
 def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
-    """Raise the pitch by semitones, timing kept (phase vocoder of librosa). samples: (N,). Returns
-    float32 (N,)."""
+    """Raise the pitch by semitones without a change of tempo (phase vocoder of librosa). samples:
+    (N,). Returns float32 (N,)."""
     from librosa import effects  # type: ignore[attr-defined]  # slow to import
 
     shifted = effects.pitch_shift(
@@ -267,8 +280,8 @@ def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
 
 
 def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Remove low to high Hz (fourth-order Butterworth run both ways: no delay). samples: (N,).
-    Returns float32 (N,)."""
+    """Remove the band from low to high Hz, by a fourth-order Butterworth filter that runs both ways
+    and so has no delay. samples: (N,). Returns float32 (N,)."""
     from scipy import signal  # slow to import
 
     filters = signal.butter(4, [low, high], "bandstop", fs=SAMPLE_RATE, output="sos")
@@ -276,45 +289,47 @@ def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
     return guard(signal.sosfiltfilt(filters, samples, padlen=padding))
 
 
-FLOOR, CEILING = 75.0, 500.0  # Hz, of the voices whose pitch is found
+PITCH_FLOOR, PITCH_CEILING = 75.0, 500.0  # Hz, the range in which Praat looks for a pitch
 LOWEST_PITCH = 40.0  # Hz, of a changed voice
 _PRAAT = threading.Lock()
-# Hz, the bands of ContentVec's code (arXiv 2204.09224), used by Spin and R-Spin too
+# Hz, centres of the bands of ContentVec's code (arXiv 2204.09224), which Spin and R-Spin use too
 EQUALISER = np.geomspace(60, 7600, 10)
 
 
 def change_voice(
     samples: np.ndarray, formants: float, pitch: float, pitch_range: float
 ) -> np.ndarray:
-    """Change speech to what a speaker with another vocal tract would say: Praat's "Change gender",
-    by parselmouth. About 100 x real time.
+    """Change the voice to that of a speaker with another vocal tract, by Praat's "Change gender"
+    (parselmouth). It runs at about 100 times real time.
 
     samples: (N,). formants, pitch (its median) and pitch_range are factors. Returns float32 (N,);
-    what has no pitch stays as it is. Raises MissingExtra without speechssl[voices].
+    samples without a pitch stay as they are. Raises MissingExtra without speechssl[voices].
     """
     try:
         import parselmouth
     except ImportError as error:
         raise MissingExtra("perturbation of voices", "voices") from error
     sound = parselmouth.Sound(np.asarray(samples, np.float64), SAMPLE_RATE)
+    # Praat draws random numbers where there is no pitch; a sound must always give the same result
     seeding = f"random_initializeWithSeedUnsafelyButPredictably ({zlib.crc32(sound.values)})"
-    with _PRAAT:  # a Praat without it is an error, and not a voice that stays as it is
+    with _PRAAT:  # outside of `try`: a Praat without this command must be an error
         parselmouth.praat.run(seeding)
     try:
-        contour = sound.to_pitch_ac(pitch_floor=FLOOR, pitch_ceiling=CEILING, time_step=0.8 / FLOOR)
+        contour = sound.to_pitch_ac(
+            pitch_floor=PITCH_FLOOR, pitch_ceiling=PITCH_CEILING, time_step=0.8 / PITCH_FLOOR
+        )
         frequencies = contour.selected_array["frequency"]
         if not frequencies.any():
             return guard(samples)
         voiced = frequencies[frequencies > 0]
         median = float(np.median(voiced)) * pitch
-        # a pitch moves away from the median by pitch_range; where one would fall to nothing or
-        # below, Praat never ends
+        # pitch_range multiplies distances from the median; Praat would never end if a pitch became
+        # 0 or less
         below = median - pitch * float(voiced.min())
         if median - below * pitch_range < LOWEST_PITCH:
             pitch_range = min(pitch_range, (median - LOWEST_PITCH) / below)
-        if pitch_range <= 0:  # the median itself is as low
+        if pitch_range <= 0:  # the median itself is below LOWEST_PITCH
             pitch_range = 1.0
-        # it draws numbers where there is no pitch, and one sound is to give one result
         with _PRAAT:
             parselmouth.praat.run(seeding)
             changed = parselmouth.praat.call(
@@ -337,18 +352,23 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
     omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
     cos = np.cos(omega)
     alpha = np.sin(omega) / (2 * np.asarray(quality))
-    peaks = np.stack(
+    # (10, 6) of each filter the coefficients b0, b1, b2 and a0, a1, a2
+    filters = np.stack(
         [1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1
     )
     root = 2 * np.sqrt(a) * alpha
     for n, sign in ((0, 1), (-1, -1)):  # the shelves
-        low, high, c = a[n] + 1, a[n] - 1, sign * cos[n]
-        upper = [
-            a[n] * (low - high * c + root[n]),
-            2 * sign * a[n] * (high - low * c),
-            a[n] * (low - high * c - root[n]),
+        plus, minus, c = a[n] + 1, a[n] - 1, sign * cos[n]
+        numerator = [
+            a[n] * (plus - minus * c + root[n]),
+            2 * sign * a[n] * (minus - plus * c),
+            a[n] * (plus - minus * c - root[n]),
         ]
-        lower = [low + high * c + root[n], -2 * sign * (high + low * c), low + high * c - root[n]]
-        peaks[n] = [*upper, *lower]
-    out = signal.sosfilt(peaks / peaks[:, 3:4], samples)
+        denominator = [
+            plus + minus * c + root[n],
+            -2 * sign * (minus + plus * c),
+            plus + minus * c - root[n],
+        ]
+        filters[n] = [*numerator, *denominator]
+    out = signal.sosfilt(filters / filters[:, 3:4], samples)
     return _at_level_of(samples, out)

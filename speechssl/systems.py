@@ -2,9 +2,9 @@
 folder is made of parts: copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook
 --dual`).
 
-A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/`, `text-qa/` and
-`speechbert/`, whole or in part; one ships, `people-en`. Parts that do not belong together are
-refused when they are loaded.
+A folder of models holds all or some of `encoder/`, `units.safetensors` (and its card), `dual/`,
+`ctc/`, `text-qa/` and `speechbert/`; one ships, `people-en`. Parts that were not made for each
+other are refused when they are loaded.
 """
 
 from __future__ import annotations
@@ -50,85 +50,88 @@ from speechssl.units.features import extractor_of
 
 
 class System(Protocol):
-    """A system encodes every recording once, then answers all questions. needs_audio: False where
-    it reads the record's text alone."""
+    """A system encodes every recording once, then answers all questions."""
 
     @property
     def name(self) -> str: ...
     @property
     def card(self) -> Mapping[str, Any]: ...
     @property
-    def needs_audio(self) -> bool: ...
+    def needs_audio(self) -> bool:
+        """Return False where the system reads the text of a record alone."""
+        ...
+
     def encode(self, record: Passage | Question | None, samples: np.ndarray | None) -> Any:
         """Return the system's representation of a recording: units, words, audio words.
 
-        record: None for audio that is of no corpus; samples: (N,) float32 at 16 kHz, None where the
-        system needs no audio.
-        Raises ValueError for what cannot be encoded.
+        record: None for audio that does not belong to a corpus; samples: (N,) float32 at 16 kHz,
+        None where the system needs no audio. Raises ValueError for a recording that cannot be
+        encoded.
         """
         ...
 
     def answer_all(self, items: Sequence[tuple[Any, Any]]) -> list[TimedAnswer]:
-        """Answer pairs of question and passage as `encode` gave them."""
+        """Answer pairs of a question and a passage, both encoded by `encode`."""
         ...
 
 
 SPEECHBERT, ALIGNED = "speechbert", "speechbert-aligned"
 
-# system -> parts it needs beside the encoder
+# system -> parts that it needs beside the encoder
 NEEDS = {
     "dual": ("units", "dual"),
     "cascade-ctc": ("ctc", "text-qa"),
     "speechbert": ("ctc", "speechbert"),
     "text": ("text-qa",),
 }
-LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training folder
+# Patterns of what is not copied from the folder of a training.
+LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")
 
 
 @dataclass(frozen=True)
 class SystemName:
-    """A system's name has a kind, a name and a number of windows.
+    """The name of a system has a kind, a name and a number of windows.
 
     dual, dual-NAME            a reader of units, in the folder of this name
-    cascade-ctc, -ctc-NAME     words of a CTC head in a folder of models, with its n-gram; with
-                               `-greedy` behind it without, and called so where there is none
+    cascade-ctc, -ctc-NAME     words of a CTC head in a folder of models, with its n-gram; -greedy
+                               at the end: without n-gram, as always where the head has none
     cascade-MODEL              words of a recogniser of Hugging Face
-    speechbert                 audio words that the CTC head bounds; -aligned: that the corpus does
+    speechbert                 audio words with bounds from the CTC head; -aligned: from the corpus
     text, cascade-given        the text, or the transcripts, of a corpus: no audio is needed
-    cascade-simulated@WER      the text with so many errors, in per cent
+    cascade-simulated@WER      the text with simulated errors, WER in per cent
     dual@N, cascade-...@N      only the N windows of a passage that are most like the question
     """
 
-    kind: str  # dual, cascade, cascade-simulated, or one of TEXT_SYSTEMS or of SpeechBERT's two
+    kind: str  # "dual", "cascade", SIMULATED, SPEECHBERT, ALIGNED, or one of TEXT_SYSTEMS
     name: str  # without @N
     windows: int | None = None
 
     @property
     def recogniser(self) -> str:
-        """Return the recogniser of a cascade, "" of other systems."""
+        """Return the recogniser of a cascade, "" for other systems."""
         return self.name.removeprefix("cascade-") if self.kind == "cascade" else ""
 
     @property
     def needs_encoder(self) -> bool:
-        """Return whether it reads what the encoder of the models makes of a recording."""
+        """Return whether the system uses the encoder of the folder of models."""
         if self.kind == "cascade":
             return is_ctc_head(self.recogniser)
         return self.kind in ("dual", SPEECHBERT, ALIGNED)
 
 
 def parse_system(name: str) -> SystemName:
-    """Take a system's name apart. Raises InputError for a name that no system has."""
+    """Parse the name of a system. Raises InputError for a name that no system has."""
     if name.startswith(SIMULATED):
         return SystemName(SIMULATED, name)
-    whole, windows = name, None
-    if found := re.fullmatch(r"((?:dual|cascade-).*)@([1-9]\d*)", name):
-        whole, windows = found[1], int(found[2])
-    if whole in (*TEXT_SYSTEMS, SPEECHBERT, ALIGNED):
-        return SystemName(whole, whole, windows)
-    if re.fullmatch("dual|dual-.+", whole):
-        return SystemName("dual", whole, windows)
-    if re.fullmatch("cascade-.+", whole):
-        return SystemName("cascade", whole, windows)
+    base, windows = name, None
+    if match := re.fullmatch(r"((?:dual|cascade-).*)@([1-9]\d*)", name):
+        base, windows = match[1], int(match[2])
+    if base in (*TEXT_SYSTEMS, SPEECHBERT, ALIGNED):
+        return SystemName(base, base, windows)
+    if re.fullmatch("dual|dual-.+", base):
+        return SystemName("dual", base, windows)
+    if re.fullmatch("cascade-.+", base):
+        return SystemName("cascade", base, windows)
     raise InputError(
         f"there is no system {name!r}; choose dual, speechbert, cascade-ctc, cascade-MODEL, "
         f"text, cascade-given, {SIMULATED}@WER"
@@ -146,13 +149,13 @@ def load_systems(
 ) -> list[System]:
     """Load systems by name (see `SystemName`) from a folder of models.
 
-    bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or
-    AMX, slower on one without. encoder: of these models, where it has been loaded already. errors:
-    texts with simulated errors, see `load_simulated`. reading: what
-    reads in the systems that read words, which are called after it where it is not that of the
-    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
-    Raises InputError for a system that there is not, and for parts that are missing or do not fit
-    each other.
+    bf16: run text encoders under autocast, which is several times faster on a CPU with AVX512-BF16
+    or AMX, and slower on others. encoder: the encoder of these models, if it is loaded already.
+    errors: texts with simulated errors, see `load_simulated`. reading: the reader of the systems
+    that read words; if it is not that of the models, it is part of their names:
+    `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
+    Raises InputError for an unknown system, and for parts that are missing or do not fit each
+    other.
     """
     parsed = [parse_system(name) for name in names]
     if encoder is None and any(system.needs_encoder for system in parsed):
@@ -163,7 +166,7 @@ def load_systems(
 
 @dataclass
 class _Loader:
-    """A loader makes systems that share an encoder, recognisers and text QA."""
+    """A loader makes systems which share an encoder, recognisers and text QA."""
 
     models: Path
     encoder: Any
@@ -180,13 +183,13 @@ class _Loader:
     def recogniser(self, name: str) -> Recogniser:
         if name not in self.recognisers:
             asr = load_recogniser(self.models, name, self.encoder, self.language)
-            # systems with one recogniser get one and the same array: the first decodes it, the
-            # others get what it found
+            # systems that share a recogniser get the same array, which is then recognised once
             asr.transcribe = remember_last(asr.transcribe)  # type: ignore[assignment, method-assign]
             self.recognisers[name] = asr
         return self.recognisers[name]
 
     def load(self, system: SystemName) -> System:
+        """Load a system, without regard to its number of windows."""
         if system.kind == "dual":
             units = extractor_of(self.encoder, load_codebook(self.models / "units.safetensors"))
             return load_dual(self.models / system.name, units, system.name, self.bf16)
@@ -196,20 +199,20 @@ class _Loader:
             return load_simulated(self.text_qa, self.errors, system.name)
         if system.kind in TEXT_SYSTEMS:
             return load_text(self.text_qa, system.name)
-        # what finds where words begin and end; None: the manifest has it (a bound)
+        # the recogniser that finds the bounds of words; None: they are in the manifest
         bounds = self.recogniser("ctc-greedy") if system.kind == SPEECHBERT else None
         folder = self.models / "speechbert"
         if read_json(folder / "card.json").get("options", {}).get("spans") is False:
             raise InputError(f"{folder} was trained with --no-spans and finds no answers")
-        # its alignment takes half a second to import
+        # imported here: the library for alignment takes half a second
         from speechssl.speechbert.system import load_speechbert
 
         return load_speechbert(folder, self.encoder, bounds, self.bf16)
 
 
 def limit_windows(system: Any, windows: int | None) -> System:
-    """Let a system read only the windows that are most like the question
-    (`dual.system.retrieve_windows`); None: all."""
+    """Let a system read only the windows of a passage that are most like the question
+    (`dual.system.retrieve_windows`). windows: their number; None: all."""
     if windows is None:
         return system
     named: dict[str, Any] = {
@@ -224,7 +227,7 @@ def limit_windows(system: Any, windows: int | None) -> System:
 
 
 def default_systems(models: Path) -> list[str]:
-    """Name DUAL and the cascade with the CTC head, as far as a folder of models has them. Raises
+    """Name those of DUAL and the cascade with the CTC head that a folder of models has. Raises
     InputError where it has neither."""
     names = ["dual"] if (models / "dual").is_dir() else []
     if (models / "ctc").is_dir():
@@ -238,8 +241,8 @@ def default_systems(models: Path) -> list[str]:
 
 
 def find_folders(parts: Parts) -> dict[str, Path]:
-    """Map the name in a folder of models to where the part lies. Raises InputError for a part that
-    is missing."""
+    """Find the folders of the parts, by their name in a folder of models. Raises InputError for a
+    part that is missing."""
     folders: dict[str, Path] = {}
     for name in ("dual", "ctc", "text-qa", "speechbert"):
         source = getattr(parts, name.replace("-", "_"))
@@ -249,11 +252,11 @@ def find_folders(parts: Parts) -> dict[str, Path]:
 
 
 def bundle(parts: Parts, out: Path) -> dict[str, Any]:
-    """Copy the parts into the folder `out`, load every system that they make, and return the card:
-    systems and hashes.
+    """Copy the parts into the folder `out`, load every system that they make, and return the card
+    with these systems and the hashes of the parts.
 
-    Raises InputError for parts that are missing, of another kind, or not made for each other;
-    nothing is left then.
+    Raises InputError for parts that are missing, of another kind, or not made for each other; the
+    folder is removed then.
     """
     folders = find_folders(parts)
     if parts.dual is not None and parts.codebook is None:
@@ -279,8 +282,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
 
 
 def _deciding_files(folder: Path) -> list[Path]:
-    """List the files of a part that decide what it does: its cards, or the weights of a reader of
-    Hugging Face, whose config does not say which they are."""
+    """List the files that identify a part: its cards; for a reader of Hugging Face, whose config
+    says nothing about its weights, config and weights."""
     cards = [folder / "card.json", folder / NGRAM_FOLDER / "card.json"]
     present = [card for card in cards if card.is_file()]
     if present:
@@ -291,14 +294,14 @@ def _deciding_files(folder: Path) -> list[Path]:
 
 @contextmanager
 def link_parts(parts: Parts) -> Iterator[Path]:
-    """Make a folder of models that links the parts, and is removed at the end. Raises InputError as
-    `find_folders`."""
+    """Make a temporary folder of models with links to the parts. Raises InputError as
+    `find_folders` does."""
     folders = find_folders(parts)
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
         place_parts(parts, folders, Path(temporary), copy=False)
         try:
             yield Path(temporary)
-        except InputError as error:  # a sentence names the parts, and not links that will be gone
+        except InputError as error:  # its sentence shall name the parts instead of the links
             sources = {link: link.resolve() for link in Path(temporary).iterdir()}
             sources[Path(temporary, "units.safetensors")] = Path(str(parts.codebook))
             sentence = str(error)
@@ -309,7 +312,8 @@ def link_parts(parts: Parts) -> Iterator[Path]:
 
 
 def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
-    """Copy or link the parts into a folder under the names that a folder of models has."""
+    """Copy or link the parts into a folder, under their names in a folder of models. folders: of
+    the parts but the encoder."""
     shipped = SHIPPED / parts.encoder
     if (shipped / "config.json").is_file():
         folders = {"encoder": shipped, **folders}

@@ -1,16 +1,15 @@
 """Text is scored and searched here: normal forms and tokens; forms and readings of Chinese
-characters; numbers; and TF-IDF, by which documents share the rare terms of a query.
+characters; numbers; and TF-IDF, which finds documents that share rare terms with a query.
 
-`normalise` is for recognition errors (WER, CER); `answer_tokens` are for the text of an answer
-(exact match and F1). Languages are `en` (words) and `zh` (characters); tags are read by
-`language_of`.
+`normalise` is for recognition errors (WER, CER); `answer_tokens` is for the text of an answer
+(exact match and F1). Languages are `en` (words) and `zh` (characters); `language_of` reads tags.
 
 Chinese characters are compared without regard to their form (FORMS): traditional, simplified and
-regional forms of one character are one, by OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0:
-TSCharacters, TWVariants, HKVariants) with a few more forms that corpora mix. Characters that one
-simplified form stands for are all one (發 and 髮 are 发); words that differ by region (軟體, 软件)
-are different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as
-they are (著 and 瞭 among them), gives 5 another form, and folds 2,163 rare ones more.
+regional forms of a character are the same, by OpenCC's tables (github.com/BYVoid/OpenCC,
+Apache-2.0: TSCharacters, TWVariants, HKVariants) with a few more forms that corpora mix. Characters
+with a common simplified form are the same (發 and 髮 are 发); words that differ by region (軟體,
+软件) are different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23
+as they are (著 and 瞭 among them), gives 5 another form, and folds 2,163 rare ones more.
 """
 
 from __future__ import annotations
@@ -33,95 +32,96 @@ T = TypeVar("T")
 
 # languages of TyDi QA whose answers are scored; there are no further rules for them
 ANSWERS_ONLY = ("ar", "bn", "ko", "sw")
-# letters and digits of the Latin script; 3.5 is one run
+# a run of letters and digits of the Latin script: "mp3", "3.5"
 _RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"
+# a token of Chinese: a run, or any other character
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
-_PIECE, _ZH_PIECE = re.compile(r"\S+"), re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
-# punctuation and symbols, but not the point of a number
+_PIECE = re.compile(r"\S+")
+# a Chinese character, a run of other letters or digits, or a punctuation mark
+_ZH_PIECE = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
+# punctuation and symbols, but not the point in "3.5"
 _MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 
 
 def normalise(text: str, language: str, digits: bool = True) -> str:
-    """Write a text in the form in which recognised words are compared with the reference.
+    """Return the normal form of a text, in which recognised words are compared with the reference.
 
-    en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes
-    are made plain and what is written in signs is written as it is said (`english_digits` says
-    what). It writes contractions out, drops hesitations, and turns number words into digits
-    ("twenty one" and "21" are the same). Apply it to both sides. It joins successive digit words
-    ("two three" becomes "23") but not successive digits ("2 3" stays), so a transcript of digit
-    strings should be spelled out on both sides.
-    zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character
-    folded to one of them (爲 and 為 to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no
-    white space but between Latin runs, and with `digits` numbers as digits (二十 is 20:
-    `chinese_digits`). Words that differ by region (計程車, 出租车) are not folded.
+    en: typographic apostrophes become plain, and signs become words (see `english_digits`); then
+    follows Whisper's English normaliser (arXiv 2212.04356, appendix C), which writes contractions
+    out, drops hesitations, and turns number words into digits ("twenty one" and "21" are the same).
+    It joins successive digit words ("two three" becomes "23") but not successive digits ("2 3"
+    stays), so digit strings should be spelled out both in transcript and reference.
+    zh: NFKC (full-width letters and digits become plain), lower case, one form for each character
+    (爲 and 為 become 为, 裏 and 裡 里, 著 着: FORMS), no punctuation, white space between Latin runs
+    alone, and with `digits` numbers as digits (二十 is 20: `chinese_digits`). Words that differ by
+    region (計程車, 出租车) stay different.
     Raises InputError for another language.
     """
     if language_of(language) == "en":
         return _normalise_english(text)
-    if digits:  # a grouping comma is ASCII, that of a list is not
+    if digits:  # before NFKC: the comma in 1,000 is ASCII, that of a Chinese list is not
         text = _GROUPED.sub("", _split_vulgar(text, "又"))
-        text = _SPOKEN_ONE.sub("一", text)
+        text = _YAO.sub("一", text)
     folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
     for pattern, new in _CHINESE_SIGNS if digits else ():
         folded = pattern.sub(new, folded)
     plain = ""
     # no white space but for one space between two Latin runs, which would merge
     for token in _ZH_TOKEN.findall(_MARK.sub(" ", folded)):
-        merges = re.match(_RUN, token) and re.fullmatch(_RUN, plain[-1:])
-        plain += f" {token}" if merges else token
+        follows_run = re.match(_RUN, token) and re.fullmatch(_RUN, plain[-1:])
+        plain += f" {token}" if follows_run else token
     return chinese_digits(plain) if digits else plain
 
 
 def _normalise_english(text: str) -> str:
-    """Apply Whisper's normaliser, and mend what it leaves behind."""
+    """Apply Whisper's normaliser to a text with its signs as words, and correct the result."""
     spoken = _as_spoken(text.lower().translate(_APOSTROPHES))
     words = _whisper()(spoken).replace(_APART[0], "").replace(_OVER, "/").split()
-    # it leaves the last point of "a ..." behind
+    # Whisper's normaliser leaves the last point of "a ..."
     plain = " ".join(word for word in words if any(map(str.isalnum, word)))
-    # it writes 1 as "one"
+    # and it writes 1 as "one"
     return _dates().sub(lambda m: f"{m[1]} {'one' if m[2] == '1' else m[2]}", plain)
 
 
 def tokens(text: str, language: str) -> list[str]:
-    """Split a text into what WER (en: words) or CER (zh: characters, a Latin run kept as one)
-    counts, after `normalise`."""
+    """Split a text into the units of WER (en: words) or CER (zh: characters; a Latin run is one),
+    after `normalise`."""
     plain = normalise(text, language)
     return _by_language(language, plain.split(), _ZH_TOKEN.findall(plain))
 
 
 def error_metric(language: str) -> str:
-    """Return what errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError
-    for another language, of which answers are not scored either."""
+    """Return the name of the error rate over `tokens`: "wer", or "cer" in Chinese. Raises
+    InputError for another language, of which answers are not scored either."""
     if _primary(language) in ANSWERS_ONLY:
         return "wer"
     return _by_language(language, "wer", "cer")
 
 
 def pieces(text: str, language: str) -> list[tuple[str, int]]:
-    """Split a text into what is between white space (zh: every Chinese character, every sign, every
-    run of other letters or digits), as it stands, with its offset.
+    """Split a text at white space (zh: into Chinese characters, punctuation marks, and runs of
+    other letters or digits) and return every piece unchanged, with its offset.
 
     Raises InputError for another language.
     """
-    return [
-        (m.group(), m.start()) for m in _by_language(language, _PIECE, _ZH_PIECE).finditer(text)
-    ]
+    pattern = _by_language(language, _PIECE, _ZH_PIECE)
+    return [(match.group(), match.start()) for match in pattern.finditer(text)]
 
 
 def joiner(language: str) -> str:
-    """Return what stands between words: a space, or nothing (zh). Raises InputError for another
+    """Return the string between words: a space, or "" (zh). Raises InputError for another
     language."""
     return _by_language(language, " ", "")
 
 
 def spell_letters(text: str) -> str:
-    """Write English as a recogniser of letters does: small letters, digits and plain apostrophes,
-    words between single spaces, "and" for "&".
+    """Write English as a recogniser of letters does: in lower case, with digits, plain apostrophes
+    and single spaces, and "and" for "&".
 
-    Nothing is rewritten (numbers, contractions), so that words are counted as the corpora of speech
-    recognition count them. A word without a letter or a digit is none.
+    Numbers and contractions stay as they are, so that words are counted as in corpora of speech
+    recognition. Words without a letter or a digit are dropped.
     """
     plain = unicodedata.normalize("NFKC", text.translate(_APOSTROPHES)).lower()
     letters = ""
@@ -131,25 +131,25 @@ def spell_letters(text: str) -> str:
 
 
 def fold_letters(text: str) -> str:
-    """Remove from a text what spellings differ in: case, accents, typographic variants, forms of
+    """Remove the differences between spellings: case, accents, typographic variants, forms of
     Chinese characters."""
     plain = unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).casefold().translate(FORMS)
     return "".join(c for c in plain if not unicodedata.combining(c))
 
 
 def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
-    """Split an answer into what its F1 counts, and exact match compares: words (en) or characters
-    (zh).
+    """Split an answer into the tokens that F1 counts and exact match compares: words (en) or
+    characters (zh).
 
-    en: numbers as digits ("nineteen eighty-four" is 1984: `english_digits`), then SQuAD v1.1's
-    evaluation script: lower case, ASCII punctuation and articles removed, white space collapsed.
-    Texts without numbers have the tokens of that script, and with numbers also where they are plain
-    digits, $ and % ("3.5" is 35). A fraction is one token (1/2, not 12), and signs, units and Roman
-    numerals are as `english_digits` has them.
-    zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they
-    are written.
-    ANSWERS_ONLY: SQuAD v1.1's evaluation script alone, as TyDi QA's gold passage task has it.
-    Raises InputError for another language.
+    en: numbers become digits ("nineteen eighty-four" is 1984: `english_digits`); then follows the
+    evaluation script of SQuAD v1.1: lower case, no ASCII punctuation, no articles. Texts without
+    numbers, or with plain digits, $ and % alone ("3.5" is 35), have the tokens of that script. A
+    fraction is one token (1/2, not 12); signs, units and Roman numerals become those of
+    `english_digits`.
+    zh: `tokens`, so that white space does not matter to exact match. digits: False leaves numbers
+    as they are.
+    ANSWERS_ONLY: the script of SQuAD v1.1 alone, as TyDi QA's gold passage task has it. Raises
+    InputError for another language.
     """
     if _primary(language) in ANSWERS_ONLY:
         digits = False
@@ -163,12 +163,13 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
 
 
 def language_of(tag: str) -> str:
-    """Return the language by whose rules a tag is read: "zh" of zh-TW, cmn and cmn-Hant, "en" of
-    en-gb. Raises InputError for another."""
+    """Return the language whose rules a tag stands for: "zh" for zh-TW, cmn and cmn-Hant, "en" for
+    en-gb. Raises InputError for another language."""
     return _by_language(tag, "en", "zh")
 
 
 def _by_language(language: str, english: T, chinese: T) -> T:
+    """Return the value for the language of a tag. Raises InputError for another language."""
     tag = _primary(language)
     rules = {"en": english, "zh": chinese, "cmn": chinese}
     if tag not in rules:
@@ -194,15 +195,14 @@ def _whisper() -> Callable[[str], str]:
 def syllables(text: str) -> str:
     """Write Chinese as pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1.
 
-    Anything but a Chinese character stays as it is. Of a character with several readings the
-    commonest is taken, whatever stands beside it. Raises MissingExtra without the package.
+    Other characters stay as they are. A character with several readings gets the commonest,
+    whatever the context. Raises MissingExtra without the package.
     """
     return "".join(_pinyin(text, "TONE3", "readings of Chinese"))
 
 
 def syllable_parts(text: str) -> list[str]:
-    """Split each character into its initial, final and tone, as far as it has them: 北 is b-, -ei,
-    3.
+    """Split each character into those of initial, final and tone that it has: 北 is b-, -ei, 3.
 
     Raises MissingExtra without the package.
     """
@@ -226,24 +226,24 @@ def _pinyin(text: str, style: str, what: str) -> list[str]:
     return list(pypinyin.lazy_pinyin(text, wanted, strict=False, neutral_tone_with_five=True))
 
 
-# each group of the table: the form that stands for it (simplified where there is one), then its
-# other forms
+# Each group of the table begins with the form that stands for all (the simplified one, if any).
 _GROUPS = (Path(__file__).parent / "chinese_forms.txt").read_text(encoding="utf-8").split()
 FORMS = str.maketrans({form: group[0] for group in _GROUPS for form in group[1:]})
 
 
-# ---- numbers written out, as digits: "nineteen eighty-four" and 一九八四 are 1984, whichever a
-# recogniser or an annotator wrote
+# ---- number words become digits: "nineteen eighty-four" and 一九八四 are 1984, whichever form a
+# recogniser or an annotator chose
 
-_PARTS = (*range(2, 11), 12, 16, 20)  # what a fraction may have below: 9/11 is a date
-_VULGAR = re.compile("([0-9]?)([¼-¾⅐-⅞])")
-_GROUPED = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
-# letters, which survive all rules: the stroke of a fraction, and what keeps two numbers apart
+_DENOMINATORS = (*range(2, 11), 12, 16, 20)  # of fractions: 9/11 is a date
+_VULGAR = re.compile("([0-9]?)([¼-¾⅐-⅞])")  # ½, 3½
+_GROUPED = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")  # the comma in 1,000
+# Letters, so that all rules keep them: the stroke of a fraction, and a mark between two numbers
+# that must not be joined.
 _OVER, _APART = "ǀ", "ǁ "
 
 
 def _split_vulgar(text: str, between: str) -> str:
-    """Write ½ as 1/2, and 3½ as 3, `between`, 1/2."""
+    """Write ½ as 1/2, and 3½ as 3, then `between`, then 1/2."""
 
     def split(match: re.Match[str]) -> str:
         fraction = unicodedata.normalize("NFKC", match[2]).replace("⁄", "/")
@@ -253,32 +253,36 @@ def _split_vulgar(text: str, between: str) -> str:
 
 
 _DIGITS = {c: str(i) for i, c in enumerate("零一二三四五六七八九")} | {"〇": "0", "两": "2"}
-# 幺三八: in telephone numbers
-_SPOKEN_ONE = re.compile(rf"(?<=[0-9幺{''.join(_DIGITS)}])幺|幺(?=[0-9幺{''.join(_DIGITS)}])")
+# 幺 (yao) is "one" beside other digits, in telephone numbers: 幺三八
+_YAO = re.compile(rf"(?<=[0-9幺{''.join(_DIGITS)}])幺|幺(?=[0-9幺{''.join(_DIGITS)}])")
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "亿": 10**8}
 _DIGIT, _UNIT = "".join(_DIGITS), "".join(_UNITS)
 _TO_DIGITS = str.maketrans(_DIGITS)
-_LONGEST = 40  # characters of a number; what is longer is none
+_LONGEST = 40  # characters of a number; a longer string of digits is no number
 _LATIN = "a-z\u00c0-\u024f"
+# the point in 三点五 and 一点五亿; 三点五分 is 3:05
 _DECIMAL = re.compile(
     rf"(?<=[{_DIGIT}{_UNIT}])点(?=[{_DIGIT}]+(?:[万亿]|(?![0-9{_DIGIT}{_UNIT}分])))"
-)  # 三点五, 一点五亿; 三点五分 is 3:05
+)
+# "percent of" before its number: 百分之五
 _PERCENT = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])百分之(?=[0-9{_DIGIT}十])")
 _WHOLE = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])百分之?百(?![0-9{_DIGIT}{_UNIT}])")  # 100 %
-_TENS = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])[廿卅卌]")  # but 五卅 is the 30th of May
+# words for 20, 30 and 40, but not in 五卅, the 30th of May
+_TENS = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])[廿卅卌]")
 _TEN_TIMES = {"廿": "二十", "卅": "三十", "卌": "四十"}
-_FINANCIAL = "零壹贰叁肆伍陆柒捌玖拾佰仟"  # on cheques; alone they are names and verbs
+_FINANCIAL = "零壹贰叁肆伍陆柒捌玖拾佰仟"  # digits on cheques; alone they are names and verbs
 _CHEQUE = re.compile(rf"(?<![{_FINANCIAL}万亿])[{_FINANCIAL[1:10]}][拾佰仟][{_FINANCIAL}万亿]*")
 _FROM_CHEQUE = str.maketrans(_FINANCIAL, "零一二三四五六七八九十百千")
 # 两 begins a number (两百, 两个), or stands before a unit in one (一千两百); elsewhere it is a weight, 三两
 _INSIDE = rf"(?:[0-9{_UNIT}{_DIGIT.replace('两', '')}]|两(?=[百千万亿]))*"
+# a number such as 3千零24 or 一万二, with the Latin letters before and after it
 _NUMBER = re.compile(
     rf"([{_LATIN}]?)((?:[0-9]+(?:\.[0-9]+)?|[{_DIGIT.replace('两', '')}十]|(?<![0-9{_DIGIT}{_UNIT}])两){_INSIDE}"
     rf"(?:\.[{_DIGIT}]+(?:[万亿]{_INSIDE})?)?)([{_LATIN}]?)"
 )
-_ABOUT = re.compile(
-    r"(?<![零〇])(?:一二|二三|两三|三四|三五|四五|五六|六七|七八|八九)"
-)  # 二三十 is 20 or 30, 十七八 17 or 18
+# two digits in a row make a number approximate: 二三十 is 20 or 30, 十七八 17 or 18
+_ABOUT = re.compile(r"(?<![零〇])(?:一二|二三|两三|三四|三五|四五|五六|六七|七八|八九)")
+# signs -> words, in this order: 1/2, -5, 5 ‰, 7:00, 7:30, 三点半, €5
 _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (
         re.compile(r"(?<![0-9a-z/.])([0-9]{1,2})/([0-9]{1,2})(?![0-9a-z/])"),
@@ -301,18 +305,19 @@ _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str
 )
 
 
-def _fraction(match: re.Match[str], written: str) -> str:
+def _fraction(match: re.Match[str], form: str) -> str:
+    """Write numerator and denominator in a form; 9/11 and 5/2 stay."""
     above, below = int(match[1]), int(match[2])
-    return written.format(above, below) if 0 < above < below in _PARTS else match.group()
+    return form.format(above, below) if 0 < above < below in _DENOMINATORS else match.group()
 
 
 def chinese_digits(text: str) -> str:
     """Write the numbers of simplified Chinese as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is
     3.5, 两 is 2, 廿一 21, 贰佰 200.
 
-    百分之五 is 5 and 百分之百 100: normal forms have no percent sign. 二三十 (20 or 30) and the weight in 三两
-    are no digits. 一 is a number wherever it stands (一起 is 1起), as it is on the other side of a
-    comparison.
+    百分之五 is 5 and 百分之百 100: normal forms have no percent sign. 二三十 (20 or 30) and the weight in
+    三两 do not become digits. 一 becomes 1 in any word (一起 is 1起), which does no harm, because both
+    sides of a comparison are treated so.
     """
     text = _CHEQUE.sub(lambda match: match.group().translate(_FROM_CHEQUE), text)
     text = _TENS.sub(lambda match: _TEN_TIMES[match.group()], text)
@@ -323,18 +328,18 @@ def chinese_digits(text: str) -> str:
 
 
 def _rewrite_number(match: re.Match[str]) -> str:
-    """Write a number of `_NUMBER` as digits, apart from the Latin letters beside it."""
+    """Write a number of `_NUMBER` as digits, with a space between them and Latin letters."""
     before, number, after = match.groups()
-    value = _value(number)
-    if value == number:
+    digits = _number_digits(number)
+    if digits == number:
         return match.group()
     left = " " if before and not number[0].isascii() else ""
     right = " " if after and not number[-1].isascii() else ""
-    return before + left + value + right + after
+    return before + left + digits + right + after
 
 
-def _value(number: str) -> str:
-    """Return a Chinese number as digits, or as it is where it is none."""
+def _number_digits(number: str) -> str:
+    """Return a Chinese number as digits; a text that is no exact number stays as it is."""
     if len(number) > _LONGEST:
         return number
     has_unit = bool(set(number) & set(_UNITS))
@@ -343,11 +348,11 @@ def _value(number: str) -> str:
         return number
     if not has_unit:  # 一九八四
         return number.translate(_TO_DIGITS)
-    with localcontext(prec=9 * _LONGEST):  # no digit is rounded
-        return _sum(number)
+    with localcontext(prec=9 * _LONGEST):  # enough that no digit is rounded
+        return _add_up(number)
 
 
-def _sum(number: str) -> str:
+def _add_up(number: str) -> str:
     """Add up a Chinese number: its digits times its units, in sections of 万 and 亿."""
     total = Decimal(0)
     section = Decimal(0)
@@ -376,7 +381,7 @@ def _sum(number: str) -> str:
 
 @lru_cache(1)
 def spoken_english() -> dict[str, Any]:
-    """Load spoken_english.yaml: words, and how signs are spoken."""
+    """Load spoken_english.yaml: lists of words, and rules that turn signs into words."""
     import yaml
 
     path = Path(__file__).parent / "spoken_english.yaml"
@@ -384,7 +389,7 @@ def spoken_english() -> dict[str, Any]:
 
 
 def _arabic(numeral: str) -> int:
-    """Read a Roman numeral of small letters, up to 89."""
+    """Read a Roman numeral in lower case, up to 89."""
     values = [{"i": 1, "v": 5, "x": 10, "l": 50}[c] for c in numeral]
     return sum(-left if left < right else left for left, right in pairwise([*values, 0]))
 
@@ -397,7 +402,7 @@ def _ruler(match: re.Match[str]) -> str:
 
 
 def _spoken_fraction(match: re.Match[str]) -> str:
-    """Write "three quarters" as 3/4; "three quarter" and "one thirds" stay."""
+    """Write "three quarters" as 3/4; "three quarter" and "one thirds" stay as they are."""
     above = int(match[1]) if match[1].isdigit() else spoken_english()["ones"].index(match[1]) + 1
     below = spoken_english()["below"][match[2]]
     number_agrees = (above == 1) != bool(match[3])
@@ -411,23 +416,24 @@ def _quarters(match: re.Match[str]) -> str:
 
 
 def _money(match: re.Match[str]) -> str:
-    """Write £5 million as 5 million pounds. The sign of dollars stays, since SQuAD's script does
-    not see it."""
-    one = match[2] == "1" and not match[3]
+    """Write £5 million as 5 million pounds. The dollar sign stays, since SQuAD's script removes
+    it."""
+    is_one = match[2] == "1" and not match[3]
     name = spoken_english()["currencies"][match[1]]
-    if one and match[1] != "¥":
+    if is_one and match[1] != "¥":
         name = name[:-1]  # without the s
     return f"{match[2]}{match[3] or ''} {name}"
 
 
 def _measure(match: re.Match[str]) -> str:
-    """Write 5km as 5 kilometers."""
+    """Write 5km as 5 kilometers, 1km as 1 kilometer, 5km/h as 5 kilometers per hour."""
     one, number, unit = match.groups()
     name, *rest = spoken_english()["measures"][unit].split(" ", 1)
     return " ".join((one or number, name if one else f"{name}s", *rest))
 
 
-_MADE: dict[str, Callable[[re.Match[str]], str]] = {  # functions of the signs
+# Functions that the rules of spoken_english.yaml name in the place of a replacement.
+_REPLACEMENTS: dict[str, Callable[[re.Match[str]], str]] = {
     "=scaled": lambda match: f"{match[1]} {spoken_english()['scales'][match[2]]}",
     "=money": _money,
     "=fraction": lambda match: _fraction(match, f"{{0}}{_OVER}{{1}}"),
@@ -445,32 +451,34 @@ _MADE: dict[str, Callable[[re.Match[str]], str]] = {  # functions of the signs
 
 @lru_cache(1)
 def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
-    """List the patterns of spoken_english.yaml, and what takes the place of each."""
+    """List the patterns of spoken_english.yaml, each with its replacement."""
     words = spoken_english()
     patterns = words["patterns"] | {"over": _OVER, "apart": _APART}
 
     def fill(text: str) -> str:
-        """Fill in what names in braces stand for: a pattern, or any of some words."""
+        """Replace names in braces by a pattern, or by the alternatives of a list of words."""
         return re.sub(
             r"\{([a-z_]+)\}",
             lambda match: fill(patterns.get(match[1]) or "|".join(words[match[1]])),
             text,
         )
 
-    return [
-        (re.compile(fill(pattern)), _MADE.get(new) or fill(new)) for pattern, new in words["signs"]
-    ]
+    rules = []
+    for pattern, new in words["signs"]:
+        rules.append((re.compile(fill(pattern)), _REPLACEMENTS.get(new) or fill(new)))
+    return rules
 
 
 @lru_cache(1)
 def _dates() -> re.Pattern[str]:
-    """Match "january 7th" and "january the 7th", which are "january 7"."""
+    """Return a pattern of "january 7th" and "january the 7th", which are written "january 7"."""
     return re.compile(
         rf"\b({'|'.join(spoken_english()['months'])})(?: the)? "
         rf"([0-9]{{1,2}})(?:st|nd|rd|th)(?!\w)"
     )
 
 
+# "$5 and 20 cents", "5 pounds 20 pence", once numbers are digits
 _CENTS = re.compile(
     r"(\$[0-9]+|[0-9]+(?= (?:euro|pound)s? ))( euros?| pounds?|) (?:and "
     r")?([0-9]{1,2}) (?:cents?|pence)(?!\w)"
@@ -478,8 +486,8 @@ _CENTS = re.compile(
 
 
 def _as_spoken(text: str) -> str:
-    """Write what stands in signs in lower-case English as it is said, or as `_OVER` and `_APART`
-    have it."""
+    """Write the signs of a lower-case English text as the words that are said for them, with
+    `_OVER` in fractions and `_APART` between numbers that must not be joined."""
     text = _split_vulgar(text.replace(_OVER, " ").replace(_APART[0], " "), " ")
     for pattern, new in _signs():
         text = pattern.sub(new, text)
@@ -491,13 +499,13 @@ def english_digits(text: str) -> str:
     million" 20000000, "third" 3rd, "two and a half" 2.5, "a million and a half" 1500000, "three
     quarters" 3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
 
-    Only what spells a number is rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356,
-    appendix C): successive digit words are one number ("two three" is 23); "one" is 1. And what is
-    written in signs is written as it is said: ½ and 1/2 (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5
-    pounds"), 50¢, 7:30 (730: "seven thirty"), 7:00 ("7 oclock"), 7 p.m., -5, 5km ("5 kilometers"),
-    20°C, #5 and No. 5 ("number 5"), the day after a month (January 7th is
-    "january 7"), and Roman numerals after some forty names of rulers ("Henry VIII" is "henry the
-    8th") and words that count ("chapter IV"), but never I.
+    Number words alone are rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356,
+    appendix C): successive digit words are one number ("two three" is 23); "one" is 1. Signs become
+    the words that are said for them: ½ and 1/2 (with the denominators 2 to 10, 12, 16, 20), $5bn,
+    £5 ("5 pounds"), 50¢, 7:30 (730: "seven thirty"), 7:00 ("7 oclock"), 7 p.m., -5, 5km ("5
+    kilometers"), 20°C, #5 and No. 5 ("number 5"), the day after a month (January 7th is "january
+    7"), and Roman numerals after some forty names of rulers ("Henry VIII" is "henry the 8th") and
+    words that count ("chapter IV"), but never I.
     """
     return _english_digits(text).replace(_OVER, "/")
 
@@ -516,8 +524,8 @@ def _english_digits(text: str) -> str:
 
 
 def whisper_numbers() -> Any:
-    """Return Whisper's rules for English numbers, and mend those of transformers 5, which know
-    "nineth" in the place of "ninth"."""
+    """Return Whisper's rules for English numbers, and correct those of transformers 5, which have
+    "nineth" for "ninth"."""
     # Imported late: transformers takes a second, and Chinese does not need it.
     from transformers.models.whisper.english_normalizer import EnglishNumberNormalizer
 
@@ -528,13 +536,14 @@ def whisper_numbers() -> Any:
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern of any of some words, the longest first."""
+    """Return a pattern that matches any of the words, the longest first."""
     return "|".join(sorted(words, key=len, reverse=True))
 
 
 @lru_cache(1)
 def _english() -> tuple[re.Pattern[str], Any]:
-    """Return what spells a number, and Whisper's rules."""
+    """Return a pattern of numbers in words ("two million and five", "20 percent", "third"), and
+    Whisper's rules that turn them into digits."""
     rules = whisper_numbers()
     plain = {*rules.ones, *rules.tens, *rules.multipliers, "zero"}
     # an ordinal or a plural ends the number
@@ -553,15 +562,15 @@ def _english() -> tuple[re.Pattern[str], Any]:
     return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<!\bone)(?='s\b))"), rules
 
 
-# ---- which documents share the rare terms of a query: a term is a word, or an n-gram of letters or
-# units. Letters: Q queries, P documents, V terms
+# ---- TF-IDF: documents that share rare terms with a query. A term is a word, or an n-gram of
+# letters or units. Letters: Q queries, P documents, V terms
 
-NGRAM = 3  # units or letters: the best of 1 to 8 on the development set of MiniSQA
+NGRAM = 3  # units or letters of a term: the best of 1 to 8 on the development set of MiniSQA
 Terms = Sequence[Hashable]
 
 
 def ngrams(symbols: Terms, n: int) -> list[Hashable]:
-    """List every n symbols in a row; none where there are fewer."""
+    """List every n symbols in a row; an empty list where there are fewer."""
     return list(zip(*(symbols[i:] for i in range(n)), strict=False))
 
 

@@ -1,11 +1,11 @@
-"""Samples, frames, units and seconds: the one place that converts between them, in exact integers.
+"""Samples, frames, units and seconds are converted into each other here alone, in exact integers.
 
-Letters: N samples, T frames, U units. A frame of a convolutional front end sees `receptive` samples
-and the next frame sees the same number `hop` samples later. Frame t is said to *own* the `hop`
-samples in the middle of what it sees, so that the frames tile the time axis without gap or overlap;
-the first frame owns everything before it too, the last everything after it.
-A run-length unit owns the frames it was merged from. Times in seconds are sample numbers divided by
-the rate, once, at the end.
+Letters: N samples, T frames, U units. A frame of a convolutional front end sees `receptive`
+samples, and the next frame sees as many, `hop` samples later. Frame t *owns* the `hop` samples in
+the middle of those that it sees, so that the frames tile the time axis without gap or overlap; the
+first frame also owns everything before, the last everything after. A run-length unit owns the
+frames that it was merged from. Times in seconds are sample numbers divided by the rate, once, at
+the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FrameGrid:
 
     @property
     def offset(self) -> int:
-        """Return the samples before the first sample that frame 0 owns as its middle part."""
+        """Return the number of the first sample in the middle part of frame 0."""
         return (self.receptive - self.hop) // 2
 
     def frames(self, samples: int) -> int:
@@ -56,12 +56,12 @@ class FrameGrid:
         return 0 if samples < self.receptive else (samples - self.receptive) // self.hop + 1
 
     def samples_for(self, frames: int) -> int:
-        """Return the least number of samples that gives this many frames."""
+        """Return the smallest number of samples that gives this many frames."""
         return 0 if frames <= 0 else (frames - 1) * self.hop + self.receptive
 
     def first_sample(self, frame: int) -> int:
-        """Return the first sample owned by a frame (0 for frame 0); for frame = T, where the last
-        full hop ends."""
+        """Return the first sample that a frame owns (0 for frame 0); for frame = T, the end of the
+        last hop."""
         return 0 if frame <= 0 else frame * self.hop + self.offset
 
     def frame_at(self, sample: int, frames: int) -> int:
@@ -82,11 +82,11 @@ class FrameGrid:
 
 @dataclass(frozen=True)
 class RunLength:
-    """Consecutive duplicates of units are merged. units: (U,) int; lengths: (U,) int >= 1, in
+    """Runs of equal units are merged to one unit each. units: (U,) int; lengths: (U,) int >= 1, in
     frames.
 
-    seconds: of the recording, to whose end the last unit goes; None: not known, the least that
-    gives so many frames.
+    seconds: of the recording, at whose end the last unit ends; None: not known, and taken to be as
+    short as this number of frames allows.
     """
 
     units: np.ndarray
@@ -122,7 +122,7 @@ class RunLength:
 
     @cached_property
     def borders(self) -> np.ndarray:
-        """Return (U + 1,) the first frame of every unit, and T."""
+        """Return (U + 1,) the first frame of every unit, and at the end T."""
         return np.r_[0, np.cumsum(self.lengths)]
 
     def expand(self) -> np.ndarray:
@@ -134,9 +134,8 @@ class RunLength:
         the first or last unit."""
         if not len(self):
             raise ValueError("there are no units")
-        return int(
-            np.clip(np.searchsorted(self.borders, frame, side="right") - 1, 0, len(self) - 1)
-        )
+        index = np.searchsorted(self.borders, frame, side="right") - 1
+        return int(np.clip(index, 0, len(self) - 1))
 
 
 def units_of_interval(
@@ -145,32 +144,33 @@ def units_of_interval(
     """Find the span of units, both ends inclusive, that fits [start, end) seconds best: a label for
     a span head.
 
-    Each border of the interval lies in one unit. The span that contains the interval goes too far
-    at both ends by half a unit on average, so at either end the unit is left out where the span
-    then has a higher F1 (twice the seconds shared with the interval over the seconds of both).
-    Never -1 and never empty: first <= last always holds (faults 1 and 2 of the released DUAL code).
-    Raises ValueError for an interval that is empty or not finite.
+    The smallest span that contains the interval is too long by half a unit at either end on
+    average. So the unit at an end is left out where the span then has a higher F1: twice the
+    samples shared with the interval over the samples of both.
+    The span is never -1 and never empty: first <= last always holds (faults 1 and 2 of the released
+    DUAL code). Raises ValueError for an interval that is empty or not finite.
     """
     if not (np.isfinite(start) and np.isfinite(end)) or end <= start:
         raise ValueError(f"[{start}, {end}) seconds is not an interval")
-    low = grid.sample(start)
-    high = max(grid.sample(end), low + 1)
-    first, last = (runs.unit_at(grid.frame_at(sample, runs.frames)) for sample in (low, high - 1))
-
+    start_sample = grid.sample(start)
+    end_sample = max(grid.sample(end), start_sample + 1)
+    first = runs.unit_at(grid.frame_at(start_sample, runs.frames))
+    last = runs.unit_at(grid.frame_at(end_sample - 1, runs.frames))
     borders = unit_samples(grid, runs)
 
     def f1(span: tuple[int, int]) -> float:
         left, right = int(borders[span[0]]), int(borders[span[1] + 1])
-        return 2 * max(min(right, high) - max(left, low), 0) / (right - left + high - low)
+        overlap = max(min(right, end_sample) - max(left, start_sample), 0)
+        return 2 * overlap / (right - left + end_sample - start_sample)
 
-    # of equals, the containing one
+    # the containing span comes first, and max takes the first of equals
     spans = [(i, j) for i in (first, first + 1) for j in (last, last - 1) if i <= j]
     return max(spans, key=f1)
 
 
 def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
-    """Return (U + 1,) the first sample that every unit owns, and where the last unit ends, which is
-    where the recording does."""
+    """Return (U + 1,) the first sample that every unit owns, and at the end the end of the
+    recording, where the last unit ends."""
     samples = runs.borders * grid.hop + grid.offset
     samples[0] = 0
     end = grid.samples_for(runs.frames) if runs.seconds is None else grid.sample(runs.seconds)
@@ -182,7 +182,7 @@ def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
 def interval_of_units(
     grid: FrameGrid, runs: RunLength, first: int, last: int
 ) -> tuple[float, float]:
-    """Return the seconds [start, end) owned by units first..last, both inclusive: the inverse of
+    """Return the seconds [start, end) that units first to last own, both inclusive: the inverse of
     `units_of_interval`."""
     if not 0 <= first <= last < len(runs):
         raise ValueError(f"units {first}..{last} are not among {len(runs)} units")

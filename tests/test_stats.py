@@ -128,10 +128,10 @@ def test_a_cell_has_the_mean_and_nearly_the_interval_of_the_plain_bootstrap():
 
 def test_two_calls_about_the_same_groups_draw_the_same():
     values = np.random.default_rng(2).normal(size=50).tolist()
-    one = stats.resample_cells({"a": scored(values)}, seed=1)["a"].drawn
+    one = stats.resample_cells({"a": scored(values)}, seed=1)["a"].resampled
     backwards = {"x": scored(values)[::-1], "y": scored(values[::-1])}
-    assert np.allclose(one, stats.resample_cells(backwards, seed=1)["x"].drawn)
-    assert not np.allclose(one, stats.resample_cells({"a": scored(values)}, seed=2)["a"].drawn)
+    assert np.allclose(one, stats.resample_cells(backwards, seed=1)["x"].resampled)
+    assert not np.allclose(one, stats.resample_cells({"a": scored(values)}, seed=2)["a"].resampled)
 
 
 def test_only_items_that_all_cells_have_count():
@@ -145,7 +145,7 @@ def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
         stats.Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3, 2),
     )
     found = stats.combine_estimates(np.divide, a, b)
-    assert np.isnan(found.drawn[0]) and found.value == 2.0
+    assert np.isnan(found.resampled[0]) and found.value == 2.0
     assert 2.0 <= found.interval.low <= found.interval.high <= 3.0
     assert np.isnan(
         stats.combine_estimates(np.divide, a, stats.Estimate(0.0, np.zeros(3), 3, 3)).value
@@ -185,7 +185,7 @@ def test_tasks_that_share_a_voice_are_drawn_together():
     assert together["other"] == set("uvwxy")
     assert together["none"] == {f"p{i}" for i in range(12)} and drawn_of["none"].name == "passage"
     drawn = {
-        t: stats.resample_cells({t: scored}, 0, 2000, "passage", together[t])[t].drawn
+        t: stats.resample_cells({t: scored}, 0, 2000, "passage", together[t])[t].resampled
         for t, scored in cells.items()
     }
     usual = np.isfinite(drawn["ks"])

@@ -29,7 +29,7 @@ import yaml
 from scipy import signal
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, stage, write_lines
-from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
+from speechssl.audio import SAMPLE_RATE, header_duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
 from speechssl.cli import script
 from speechssl.data import superb as sets
@@ -83,7 +83,7 @@ class PlannedUtterance:
             spoken = speak(self.text, self.voice) if self.text else None
             phones = phones_of(spoken) if self.phones else ""
             write_flac(folder / audio, render(self, spoken))
-        seconds = duration(folder / audio)
+        seconds = header_duration(folder / audio)
         of_task: dict[str, Any] = {"slots": self.slots, "matches": self.matches}
         voice = self.voice.name
         return Utterance(self.id, audio, seconds, voice, self.labels, self.text, phones, **of_task)

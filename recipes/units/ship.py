@@ -19,8 +19,8 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from speechssl.artifacts import read_json, replacing, write_json
-from speechssl.checkpoints import dequantise, quantise
 from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.quantisation import dequantise, quantise
 from speechssl.units.codebook import load_codebook
 
 _, exp, arm, read, out, file = sys.argv

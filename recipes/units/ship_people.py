@@ -17,8 +17,8 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.checkpoints import quantise
 from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.quantisation import quantise
 from speechssl.units.codebook import load_codebook
 
 parser = argparse.ArgumentParser(

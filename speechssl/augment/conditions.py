@@ -20,7 +20,7 @@ import numpy as np
 
 from speechssl import signal
 from speechssl.artifacts import write_lines
-from speechssl.audio import SAMPLE_RATE, duration, to_int16
+from speechssl.audio import SAMPLE_RATE, header_duration, to_int16
 from speechssl.augment.noise import (
     SHARES,
     DrawnNoise,
@@ -233,7 +233,7 @@ class Distorter:
         call it before a long run."""
         for step in self._possible_steps(condition):
             for path in self._files(step):
-                duration(path)
+                header_duration(path)
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
         """Return name and size in bytes of the recordings that a condition draws on, and the
@@ -398,7 +398,7 @@ class FrozenDistorter:
         for row in rows:
             for step in row["steps"]:
                 for piece in self._pieces(step):
-                    duration(piece.file)
+                    header_duration(piece.file)
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples

@@ -29,8 +29,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
 from speechssl.cascade.data import TimedWord, Transcript, check_samples
-from speechssl.checkpoints import dequantise
 from speechssl.errors import InputError, first_line
+from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
 BLANK = 0

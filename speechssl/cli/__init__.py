@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from speechssl import __version__
 from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json
-from speechssl.cli.parser import parse, suggest_name
+from speechssl.cli.parser import parse_call, suggest_name
 from speechssl.errors import InputError, one_line, pop_set_aside
 from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
 
-WHAT = """usage: speechssl VERB [options]
+INTRODUCTION = """usage: speechssl VERB [options]
 
 Speech understanding with self-supervised encoders: discrete units, spoken question answering
 (DUAL), SUPERB.
@@ -33,10 +33,10 @@ Speech understanding with self-supervised encoders: discrete units, spoken quest
   speechssl answer --passage lecture.mp3 --question question.wav
   speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
 """
-FURTHER = """
+FURTHER_HELP = """
 All {count} verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
 What is installed here, and what is missing for what: speechssl doctor."""
-ABOUT = f"""{WHAT}  speechssl VERB --help
+ABOUT = f"""{INTRODUCTION}  speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches
 as true or false): `--config recipes/minisqa/base.yaml --stage hubert-1` reads the options of a
@@ -49,18 +49,19 @@ and memory) and --strict. `speechssl doctor` prints versions.
 
 Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr; 3 done, but items
 were set aside and --strict is given; 130 stopped by the keyboard."""
-USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
+# Environment variable: a file to which every verb adds a line with the time and memory it took.
+USAGE = "SPEECHSSL_USAGE"
 
 
 class Verb(NamedTuple):
-    """A verb is a function that takes the dataclass of its options, both as module:name below
-    speechssl."""
+    """A verb is a function that takes the dataclass of its options. Both are named as module:name
+    below speechssl, and imported when they are used."""
 
     options: str
     function: str
 
 
-GROUPS = {  # first words of verbs -> what these are about
+GROUPS = {  # first word of some verbs -> what they are about
     "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
     "pretrain": (
         "self-supervised pre-training of encoders, from scratch or continued on distorted speech"
@@ -146,7 +147,7 @@ VERBS = {
     "doctor": Verb("cli.options:Doctor", "cli.doctor:diagnose"),
 }
 
-# shown without arguments
+# `speechssl` alone shows these verbs, and `speechssl --help` shows the daily ones first.
 FIRST = ("answer", "serve", "units extract", "train dual", "evaluate qa", "pretrain continue")
 DAILY = (
     *FIRST,
@@ -156,40 +157,46 @@ DAILY = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns the exit code: 0; 2 after one sentence on what was wrong with the
-    input; the others are in ABOUT."""
+    """Run the verb that the arguments name (None: those of this process), and return the exit code,
+    which ABOUT explains. An InputError becomes one sentence on stderr and the exit code 2."""
     return _attempt(partial(parse_arguments, sys.argv[1:] if arguments is None else arguments))
 
 
 def script(
     function: Callable[[Any], Any], options: type, arguments: Sequence[str] | None = None
 ) -> int:
-    """Run a recipe's own function as `main` runs a verb. options: the dataclass that it takes."""
+    """Run a function of a recipe as `main` runs a verb, and return the exit code.
+
+    options: the dataclass that the function takes, from which the command line is made as a verb's
+    is, with --config, --json and the others. A recipe ends with
+    `if __name__ == "__main__": sys.exit(script(function, Options))`.
+    """
     typed = sys.argv[1:] if arguments is None else arguments
     file = Path(inspect.getfile(function))
     program = f"python {'/'.join(file.parts[-3:])}"  # recipes/NAME/FILE.py
-    return _attempt(partial(parse, program, options, typed), function)
+    return _attempt(partial(parse_call, program, options, typed), function)
 
 
 def _attempt(
-    read: Callable[[], tuple[Any, Namespace] | None], function: Callable[[Any], Any] | None = None
+    read_call: Callable[[], tuple[Any, Namespace] | None],
+    function: Callable[[Any], Any] | None = None,
 ) -> int:
-    """Read the options, call the function with them, and make exit codes of what is raised.
+    """Read the options, call the function with them, and turn exceptions into exit codes.
 
-    function: None for that of the verb which the options are of.
+    function: None stands for the function of the verb that the options belong to.
     """
     verbose = strict = False
     try:
-        call = read()
+        call = read_call()
         if call is not None:
-            options, typed = call
-            verbose, strict = typed.verbose, typed.strict
-            _run(function, options, typed)
+            options, flags = call
+            verbose, strict = flags.verbose, flags.strict
+            _run(function, options, flags)
             wait_before_exit()
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has read enough; what is left in the buffer goes nowhere
+    except BrokenPipeError:  # `| head` has read enough; the rest of the buffer goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as of a program that the signal ends
+        return 141  # the exit code of a program that SIGPIPE ends
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         if verbose:
             import traceback
@@ -211,41 +218,43 @@ def _attempt(
     return 0
 
 
-def _run(function: Callable[[Any], Any] | None, options: Any, manner: Namespace) -> None:
-    """Run a verb, and print what it says, or with --json what it returns; where that is nothing,
-    what it made."""
-    pop_set_aside()  # of a call before, in one process
-    _quiet_libraries(manner.verbose)
+def _run(function: Callable[[Any], Any] | None, options: Any, flags: Namespace) -> None:
+    """Run a verb; with --json, print what it returns, or what it made where it returns nothing.
+
+    flags: --verbose, --quiet and --json.
+    """
+    pop_set_aside()  # items of an earlier call in this process
+    _quiet_libraries(flags.verbose)
     started, out = time.monotonic(), sys.stdout
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
-        if not manner.verbose:  # a line, without the code that gave it
+        if not flags.verbose:  # a line, without the code that warned
             warnings.showwarning = lambda message, *_, **__: print(
                 f"warning: {message}", file=sys.stderr
             )
-        if manner.quiet:
+        if flags.quiet:
             stack.enter_context(redirect_stderr(stack.enter_context(open(os.devnull, "w"))))
-        if manner.json:
+        if flags.json:
             stack.enter_context(redirect_stdout(sys.stderr))
         with name_refused_file("a file"):
             if device := getattr(options, "device", None):
                 use_device(device)
-            # imported no sooner, for most import torch, which takes seconds
+            # imported now, and not at the top: most verbs import torch, which takes seconds
             result = (function or function_of(options))(options)
     seconds = time.monotonic() - started
     if os.environ.get(USAGE) and is_main():
         _record_usage(options, seconds)
-    if manner.json:
+    if flags.json:
         if result is None:
             result = _read_product(options)
         print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
-    if manner.verbose:
+    if flags.verbose:
         print(f"took {seconds:.1f} s; peak memory {peak_memory():.2f} GB", file=sys.stderr)
 
 
 def _read_product(options: Any) -> Any:
-    """Return the rows of the results that a verb adds to, or the card of what it made: of a folder,
-    of the encoder in it, or of a file."""
+    """Return the rows of the results file that a verb adds to, or else the card of the folder,
+    encoder or file that it made."""
     if hasattr(options, "results"):
         from speechssl.results import list_rows  # imports NumPy
 
@@ -258,17 +267,17 @@ def _read_product(options: Any) -> Any:
 
 
 def _record_usage(options: Any, seconds: float) -> None:
-    """Add a line to the file that $SPEECHSSL_USAGE names, in the folder of a recipe's run: what a
-    verb took, by its stage."""
+    """Add a line with the time, memory and disk that a verb took to the file that $SPEECHSSL_USAGE
+    names, which lies in the folder of a recipe's run."""
     file = Path(os.environ[USAGE])
     disk = 0
     for path in file.parent.rglob("*"):
         with suppress(FileNotFoundError):  # another verb of the run may have removed it meanwhile
             disk += path.lstat().st_size
-    places = [str(getattr(options, name)) for name in ("corpus", "out") if hasattr(options, name)]
+    paths = [str(getattr(options, name)) for name in ("corpus", "out") if hasattr(options, name)]
     line = {
         "stage": os.environ.get("SPEECHSSL_STAGE", ""),
-        "command": " ".join([type(options).__name__, *places]),
+        "command": " ".join([type(options).__name__, *paths]),
         "seconds": round(seconds, 1),
         "peak_gb": round(peak_memory(), 3),
         "gpu_gb": round(peak_gpu_memory(), 3),
@@ -281,7 +290,8 @@ def _record_usage(options: Any, seconds: float) -> None:
 
 def use_device(name: str) -> None:
     """Let this process see no GPU (cpu) or one (cuda:N), before a model is loaded. auto changes
-    nothing: a GPU is used where there is one. Raises InputError for a device that there is not."""
+    nothing: a GPU is used where there is one. Raises InputError for a device that does not
+    exist."""
     if name == "auto":
         return
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
@@ -309,8 +319,8 @@ def config_of(verb: str) -> Any:
 
 
 def function_of(options: Any) -> Callable[[Any], Any]:
-    """Return the function that is called with these options of a verb; what it returns is what
-    --json prints."""
+    """Import the function of the verb that these options belong to; --json prints what it
+    returns."""
     place = f"{type(options).__module__.removeprefix('speechssl.')}:{type(options).__name__}"
     verb = next(verb for verb in VERBS.values() if verb.options == place)
     return _named(verb.function)
@@ -323,26 +333,27 @@ def _named(place: str) -> Any:
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     """Return the options of a call as the dataclass of its verb, and all values by name; None where
-    help or a version was printed. Raises InputError."""
+    help or the version was printed. Raises InputError for what no verb takes."""
     words = list(arguments)
     if words[:1] == ["help"]:  # `speechssl help units fit`
         words = [*words[1:], "--help"]
     for length in (1, 2):
         verb = " ".join(words[:length])
         if verb in VERBS:
-            return parse(f"speechssl {verb}", config_of(verb), words[length:])
+            return parse_call(f"speechssl {verb}", config_of(verb), words[length:])
     if words[:1] == ["--version"]:
         print(f"speechssl {__version__}")
         return None
     if not words:
-        print("\n".join([WHAT, *list_verbs(FIRST), FURTHER.format(count=len(VERBS))]))
+        further = FURTHER_HELP.format(count=len(VERBS))
+        print("\n".join([INTRODUCTION, *list_verbs(FIRST), further]))
         return None
     group = words[0] if words[0] in GROUPS else ""
-    typed = words[1:] if group else words
-    if typed[:1] in (["-h"], ["--help"]):
+    rest = words[1:] if group else words
+    if rest[:1] in (["-h"], ["--help"]):
         print(overview(group))
         return None
-    if not typed:
+    if not rest:
         names = ", ".join(verb for verb in VERBS if verb.startswith(f"{group} "))
         raise InputError(f"`speechssl {group}` needs a verb: {names}")
     verb = " ".join(words[:2] if group else words[:1])
@@ -351,18 +362,20 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
 
 
 def overview(group: str) -> str:
-    """List the verbs of a group, or with "" all, the daily ones first, and a line about each."""
+    """List the verbs of a group with a line about each; with "" all verbs, the daily ones first."""
     if group:
         lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}\n"]
         return "\n".join(lines + list_verbs(v for v in VERBS if v.startswith(f"{group} ")))
-    seldom: dict[str, list[str]] = {"": []}  # verbs without a group, then by group
+    seldom: dict[str, list[str]] = {"": []}  # group -> verbs; those without a group come first
     for verb in VERBS:
         first = verb.partition(" ")[0]
         if verb not in DAILY:
             seldom.setdefault(first if first in GROUPS else "", []).append(verb)
     lines = [ABOUT, "\ndaily:", *list_verbs(DAILY), "\nseldom:"]
-    for first, verbs in seldom.items():
-        lines += ([f"\nseldom, {first}: {GROUPS[first]}"] if first else []) + list_verbs(verbs)
+    for name, verbs in seldom.items():
+        if name:
+            lines.append(f"\nseldom, {name}: {GROUPS[name]}")
+        lines += list_verbs(verbs)
     return "\n".join(lines)
 
 
@@ -380,15 +393,15 @@ def list_verbs(verbs: Iterable[str]) -> list[str]:
 
 @cache
 def _read_docstrings(module: str) -> dict[str, str]:
-    """Return the docstrings of the classes of a module below speechssl, without importing it: to
-    make all dataclasses of options takes four times as long."""
+    """Return the docstrings of the classes of a module below speechssl, by name. The module is
+    parsed and not imported, because making all dataclasses of options takes four times as long."""
     path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
     tree = ast.parse(path.read_text("utf-8"))
     return {c.name: ast.get_docstring(c) or "" for c in tree.body if isinstance(c, ast.ClassDef)}
 
 
 def _quiet_libraries(verbose: bool) -> None:
-    """Keep what libraries say of themselves off the terminal, but for verbose."""
+    """Keep what libraries say about themselves off the terminal, except where verbose."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not sys.stderr.isatty():  # a log file gets a line of a progress bar now and then
         os.environ.setdefault("TQDM_MININTERVAL", "30")
@@ -398,5 +411,5 @@ def _quiet_libraries(verbose: bool) -> None:
         return
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    # or every process warns of how DistributedDataParallel was built
+    # else every process warns of how DistributedDataParallel was built
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechssl.audio import check_clip, read_question, read_recording, write_clip
+from speechssl.audio import clip_container, read_question, read_recording, write_clip
 from speechssl.cli.options import AnswerQuestions, Bundle
 from speechssl.errors import InputError
 from speechssl.text import language_of
@@ -28,33 +28,33 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     """Print the answers of every system to every question, write those that --clip asks for, and
     return all of them. Raises InputError as `QA` does, and for a clip that cannot be written."""
     clips = name_clips(o)
-    language_of(o.language)
+    language_of(o.language)  # raises InputError before models are loaded
     passage = read_recording(o.passage)
-    asked = [read_question(question) for question in o.question]
+    contents = [read_question(question) for question in o.question]  # samples or texts
     from speechssl.pipelines import QA  # loads torch, which takes seconds
 
     reader, threshold = o.reading.reader, o.reading.null_threshold
     qa = QA(o.models, o.systems, reader, o.language, threshold, o.recogniser)
-    details = qa.details(passage, asked, str(o.passage))
+    details = qa.details(passage, contents, str(o.passage))
 
     answers: list[dict[str, Any]] = []
     unanswered: list[dict[str, Any]] = []
-    for question, content, by_system in zip(o.question, asked, details, strict=True):
+    for question, content, by_system in zip(o.question, contents, details, strict=True):
         if len(o.question) > 1:
             print(question)
         for name in qa.about:
             if name in by_system:
-                spoken = not isinstance(content, str)
-                answer = print_answer(name, by_system[name], spoken)
+                is_spoken = not isinstance(content, str)
+                answer = print_answer(name, by_system[name], is_spoken)
                 answers.append({"question": question} | answer)
             else:
                 print(f"{name:>20}  {LISTENS}")
                 unanswered.append({"question": question, "system": name, "why": LISTENS})
     print(CONFIDENCE, file=sys.stderr)
-    for made_of in dict.fromkeys(qa.about.values()):
-        names = [name for name, own in qa.about.items() if own == made_of]
-        print(f"{', '.join(names)}: {made_of}")
-    for path, by_system in zip(clips, details, strict=False):
+    for parts in dict.fromkeys(qa.about.values()):
+        names = [name for name, parts_of_system in qa.about.items() if parts_of_system == parts]
+        print(f"{', '.join(names)}: {parts}")
+    for path, by_system in zip(clips, details, strict=False):  # without --clip there are none
         write_first(path, passage, by_system)
     return {
         "passage": str(o.passage),
@@ -69,7 +69,7 @@ def name_clips(o: AnswerQuestions) -> Sequence[Path]:
     file, and for one that would overwrite a recording."""
     if o.clip is None:
         return []
-    check_clip(o.clip)
+    clip_container(o.clip)  # raises InputError for a suffix that cannot be written
     count = len(o.question)
     clips = [o.clip]
     if count > 1:
@@ -81,7 +81,7 @@ def name_clips(o: AnswerQuestions) -> Sequence[Path]:
     return clips
 
 
-def print_answer(name: str, detail: Detail, spoken: bool) -> dict[str, Any]:
+def print_answer(name: str, detail: Detail, is_spoken: bool) -> dict[str, Any]:
     """Print the answer of a system, and what it recognised of a spoken question; return both."""
     from speechssl.cascade.data import Transcript  # loads torch
 
@@ -90,12 +90,12 @@ def print_answer(name: str, detail: Detail, spoken: bool) -> dict[str, Any]:
     times = f"{answer.start:7.2f} to {answer.end:7.2f} s  confidence {answer.confidence:.2f}{words}"
     print(f"{name:>20}  {'no answer' if answer.text == '' else times}")
     transcript = None
-    if spoken and isinstance(detail.question, Transcript):
+    if is_spoken and isinstance(detail.question, Transcript):
         transcript = detail.question.text
         print(f'{"":>20}  the question, as recognised: "{transcript}"')
-    # JSON has no nan
-    known = {key: None if value != value else value for key, value in asdict(answer).items()}
-    return {"system": name, **known, "question_transcript": transcript}
+    # JSON has no NaN, which is unequal to itself
+    values = {key: None if value != value else value for key, value in asdict(answer).items()}
+    return {"system": name, **values, "question_transcript": transcript}
 
 
 def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]) -> None:
@@ -114,9 +114,9 @@ def bundle_parts(o: Bundle) -> dict[str, Any]:
     from speechssl.units.codebook import load_codebook
 
     card = bundle(o.parts, o.out)
-    made = [*card["systems"]] or ["no system yet"]
+    systems = ", ".join(card["systems"]) or "no system yet"
     units = ""
     if o.parts.codebook is not None:
         units = f" and {load_codebook(o.out / 'units.safetensors').size} units"
-    print(f"{o.out}: an encoder{units}; systems: {', '.join(made)}")
+    print(f"{o.out}: an encoder{units}; systems: {systems}")
     return {"out": str(o.out), "card": card}

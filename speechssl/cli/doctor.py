@@ -14,7 +14,7 @@ from typing import Any
 
 from speechssl import __version__
 from speechssl.artifacts import read_json
-from speechssl.checkpoints import DEFAULT, MODELS, SHIPPED, models_root
+from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, models_root
 from speechssl.cli.options import Doctor
 from speechssl.errors import InputError, first_line, packages_of
 
@@ -184,7 +184,9 @@ def find_models() -> dict[str, dict[str, str]]:
     offline = ", and nothing is fetched (HF_HUB_OFFLINE)" if constants.is_offline_mode() else ""
     return {
         "ship with the package": shipped,
-        f"${MODELS} ({root})": {str(p.parent.relative_to(root)): name_kind(p) for p in own},
+        f"${MODELS_VARIABLE} ({root})": {
+            str(p.parent.relative_to(root)): name_kind(p) for p in own
+        },
         f"cache of the hub ({cache}){offline}": dict(cached_models(cache)),
     }
 

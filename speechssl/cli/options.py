@@ -1,4 +1,4 @@
-"""`speechssl answer` and `bundle`: their options."""
+"""The options of `speechssl answer`, `bundle` and `doctor`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from speechssl.cascade.options import ReaderOptions
 from speechssl.options import DEVICE, ENCODERS, Parts, argument, group, option
 
+# MISSING, typed as Any: `Parts` has no default for the encoder here, and argparse then requires it
 REQUIRED: Any = MISSING
 
 

@@ -1,5 +1,5 @@
-"""The command line of a verb: argparse's parser, made from the dataclass of the verb's options
-(`speechssl.options`), and the YAML files from which --config takes options."""
+"""The command line of a verb is parsed by argparse, with a parser made from the dataclass of its
+options (`speechssl.options`); --config takes options from YAML files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_
 
 from speechssl.errors import InputError
 
-COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")  # a group of help
+# Options that stand in a group of their own in the help, "computing", whatever dataclass has them.
+COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")
 
 
 class Option(NamedTuple):
@@ -31,16 +32,16 @@ class Option(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """This parser takes dashes and underscores alike, and raises InputError."""
+    """This parser takes dashes and underscores in names of options, and raises InputError."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see `{self.prog} --help`)")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and show in one line what a call takes where it is given too much."""
-        values, left = self.parse_known_args(args, namespace)
-        if left:
-            self.error(f"unrecognized arguments: {' '.join(left)}; write `{self.usage}`")
+        """Parse the arguments; the message about unknown ones shows how to call the verb."""
+        values, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}; write `{self.usage}`")
         return values
 
     def spell(self, arguments: Sequence[str]) -> list[str]:
@@ -74,6 +75,7 @@ def options_of(
     default: an instance whose values are the defaults; None: those of the fields. title: of the
     group in the help; without: the fields that are no options here.
     """
+    # `build` walks the fields in the same way, and puts the parsed values in their places
     types_of_fields = typing.get_type_hints(config, include_extras=True)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -105,9 +107,9 @@ def _name_option(f: Field[Any]) -> str:
 def build(
     config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()
 ) -> Any:
-    """Make the dataclass, and those of its groups, of parsed values by the names of the options;
-    default, without: as of `options_of`."""
-    made = {}
+    """Make the dataclass, and those of its groups, of parsed values by the names of the options.
+    default, without: as in `options_of`."""
+    arguments = {}
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
         if f.name not in without:
@@ -116,8 +118,8 @@ def build(
             elif _is_option(f):
                 value = _read_value(f, values[_name_option(f)])
         if value is not MISSING:
-            made[f.name] = value
-    return config(**made)
+            arguments[f.name] = value
+    return config(**arguments)
 
 
 def _read_value(f: Field[Any], parsed: Any) -> Any:
@@ -137,17 +139,21 @@ def _format_help(prog: str) -> argparse.HelpFormatter:
 
 
 def show_call(program: str, config: type) -> str:
-    """Show a call with what must be given; the rest is [options]."""
+    """Show a call with its positional arguments and required options; the rest is [options]."""
     words = [program]
     for option in options_of(config):
-        metadata, several = option.metadata, " ..." if get_origin(option.kind) is tuple else ""
+        metadata = option.metadata
+        name = option.name.upper()
+        dots = " ..." if get_origin(option.kind) is tuple else ""
         if metadata.get("positional"):
-            name = f"{option.name.upper()}{several}"
-            words.append(f"[{name}]" if metadata.get("nargs") else name)
+            words.append(f"[{name}{dots}]" if metadata.get("nargs") else f"{name}{dots}")
         elif option.default is MISSING:
-            value = metadata.get("metavar") or option.name.upper()
-            words.append(f"--{option.name.replace('_', '-')} {value}{several}")
+            words.append(f"{_flag(option)} {metadata.get('metavar') or name}{dots}")
     return " ".join([*words, "[options]"])
+
+
+def _flag(option: Option) -> str:
+    return f"--{option.name.replace('_', '-')}"
 
 
 def make_parser(program: str, config: type) -> Parser:
@@ -180,50 +186,50 @@ def make_parser(program: str, config: type) -> Parser:
 def _add_option(place: Any, option: Option) -> None:
     """Add an option to the parser, or to a group of it."""
     metadata, kind = option.metadata, option.kind
-    takes: dict[str, Any] = {}  # what argparse is told of its values
-    if metadata.get("nargs"):
-        takes["nargs"] = metadata["nargs"]
-    if metadata.get("metavar"):
-        takes["metavar"] = metadata["metavar"]
+    keywords: dict[str, Any] = {}  # of argparse
+    for name in ("nargs", "metavar"):
+        if metadata.get(name):
+            keywords[name] = metadata[name]
     if get_origin(kind) is tuple:
-        takes["nargs"] = _count_values(option)
+        keywords["nargs"] = _count_values(option)
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
-        takes["choices"] = list(get_args(kind))
+        keywords["choices"] = list(get_args(kind))
         kind = str
     if metadata.get("positional"):
-        takes["metavar"] = option.name.upper()
-        place.add_argument(option.name, help=metadata["help"], type=_make_reader(kind), **takes)
+        keywords["metavar"] = option.name.upper()
+        place.add_argument(option.name, help=metadata["help"], type=_make_reader(kind), **keywords)
         return
     if metadata["values"]:
-        takes |= {"choices": list(metadata["values"]), "type": str}
+        keywords["choices"] = list(metadata["values"])
     elif kind is bool:
-        takes["action"] = argparse.BooleanOptionalAction
+        keywords["action"] = argparse.BooleanOptionalAction
     else:
-        takes["type"] = _make_reader(kind)
+        keywords["type"] = _make_reader(kind)
     default = _write_default(option)
     place.add_argument(
-        f"--{option.name.replace('_', '-')}",
+        _flag(option),
         dest=option.name,
         default=default,
         required=option.default is MISSING,
         help=metadata["help"] + _show_default(default),
-        **takes,
+        **keywords,
     )
 
 
 def _count_values(option: Option) -> int | str:
-    """Return how many values a tuple takes, as argparse has it: a number, * or +."""
-    others = get_args(option.kind)[1:]
+    """Return how many values a tuple takes, as argparse's nargs: a number, * or +."""
+    kinds = get_args(option.kind)
     if option.metadata.get("positional"):
         return "+"
     if option.metadata["least"] and option.default != ():
         return "+"
-    return "*" if others == (...,) else len(others) + 1
+    return "*" if kinds[1:] == (...,) else len(kinds)  # tuple[Path, ...] or tuple[float, float]
 
 
 def _write_default(option: Option) -> Any:
-    """Return the default as it would be parsed, before `build` makes of it what it stands for."""
+    """Return the default as argparse would parse it, which `build` turns into the value of the
+    dataclass."""
     default = None if option.default is MISSING else option.default
     if option.metadata["values"]:
         texts = [text for text, value in option.metadata["values"].items() if value == default]
@@ -232,7 +238,8 @@ def _write_default(option: Option) -> Any:
 
 
 def _show_default(default: Any) -> str:
-    """Return the end of a help; nothing where there is no default, or an empty one."""
+    """Return " (default: ...)" for the end of a help; nothing where the default is none or
+    empty."""
     if default is None or default is False or default in ("", []):
         return ""
     values = default if isinstance(default, list) else [default]
@@ -241,7 +248,8 @@ def _show_default(default: Any) -> str:
 
 
 def _make_reader(kind: Any) -> Callable[[str], Any]:
-    """Return a function that reads a value as it was typed: a text, a path or a number."""
+    """Return a function that reads a value from the text that was typed: a text, a path or a
+    number, which must be finite and in range."""
     number, limits = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
     if number not in (int, float):
         return number  # type: ignore[no-any-return]
@@ -250,19 +258,22 @@ def _make_reader(kind: Any) -> Callable[[str], Any]:
         value = number(text)
         if not math.isfinite(value):
             raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-        if limits and (not limits.low <= value <= limits.high or (value == 0 and not limits.zero)):
+        if limits and value not in limits:
             raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {limits}")
         return value
 
-    read.__name__ = number.__name__  # as argparse calls what cannot be read: "invalid int value"
+    read.__name__ = number.__name__  # for argparse's message: "invalid int value"
     return read
 
 
-def parse(
+def parse_call(
     program: str, config: type, arguments: Sequence[str]
 ) -> tuple[Any, argparse.Namespace] | None:
     """Return the dataclass of a call, made of what was typed and of the file of --config, and all
-    values by name; None where they were printed. Raises InputError for what does not fit."""
+    values by name; None where --print-config printed them.
+
+    Raises InputError for options or values that the verb does not take.
+    """
     parser = make_parser(program, config)
     words = parser.spell(arguments)
     file, stage = _find_config(words, program)
@@ -276,7 +287,7 @@ def parse(
         if file is None:
             raise
         where = f"{file}, section {stage}" if stage else file
-        raise InputError(f"{error}; the options of {where} are among them") from error
+        raise InputError(f"{error} (options of {where} are part of this call)") from error
     if values.print_config:
         print_options(config, vars(values))
         return None
@@ -284,14 +295,14 @@ def parse(
 
 
 def _find_config(words: Sequence[str], program: str) -> tuple[Path | None, str | None]:
-    """Return the values of --config and --stage."""
+    """Return the values of --config and --stage, which are needed before the others."""
     parser = Parser(prog=program, add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--stage")
-    found = parser.parse_known_args(words)[0]
-    if found.stage is not None and found.config is None:
-        raise InputError(f"--stage {found.stage} names a section of a file; give it with --config")
-    return found.config, found.stage
+    values, _ = parser.parse_known_args(words)
+    if values.stage is not None and values.config is None:
+        raise InputError(f"--stage {values.stage} names a section of a file; give it with --config")
+    return values.config, values.stage
 
 
 def print_options(config: type, values: Mapping[str, Any]) -> None:
@@ -299,12 +310,17 @@ def print_options(config: type, values: Mapping[str, Any]) -> None:
     import yaml
 
     given = {o.name: values[o.name] for o in options_of(config) if not o.metadata.get("positional")}
-    plain = json.loads(json.dumps(given, default=str))  # paths are texts
+    plain = _plain_values(given)
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
 
 
+def _plain_values(given: Mapping[str, Any]) -> Any:
+    """Return the values as JSON has them, with paths as texts: YAML has no paths and tuples."""
+    return json.loads(json.dumps(given, default=str))
+
+
 def write_arguments(section: Mapping[str, Any]) -> list[str]:
-    """Write the options of a file as they are typed."""
+    """Write the options of a file as they would be typed."""
     words = []
     for name, value in section.items():
         flag = f"--{name}"
@@ -321,7 +337,8 @@ def write_arguments(section: Mapping[str, Any]) -> list[str]:
 
 
 def read_section(file: Path, stage: str | None) -> dict[str, Any]:
-    """Read a YAML file of options, or a section of it."""
+    """Read the options of a YAML file, or of a section of it. Raises InputError for other files
+    and for a section that the file does not have."""
     import yaml
 
     try:

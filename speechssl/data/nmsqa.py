@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import hash_bytes
-from speechssl.audio import SAMPLE_RATE, duration
+from speechssl.audio import SAMPLE_RATE, header_duration
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
@@ -648,7 +648,7 @@ def _lay_out(names: tuple[str, ...], joined: Joined, whole: Path | None) -> Pass
     if whole is None:
         return layout
     try:
-        apart = abs(duration(whole) - layout.seconds)
+        apart = abs(header_duration(whole) - layout.seconds)
     except InputError:  # one that is damaged says nothing of the sentences
         return layout
     return replace(layout, comparable=apart <= AGREE + DRIFT * len(names))

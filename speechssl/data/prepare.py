@@ -32,8 +32,8 @@ from speechssl.artifacts import CORPUS_RECORD, hash_files, read_json, stage, wri
 from speechssl.audio import (
     SAMPLE_RATE,
     check_audio,
-    duration,
     format_length,
+    header_duration,
     read_audio,
     read_native,
     resample,
@@ -289,7 +289,7 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
     where it is."""
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
-            return str(paths[0].resolve()), duration(paths[0])
+            return str(paths[0].resolve()), header_duration(paths[0])
         return audio, write_joined(paths, out / audio).samples / SAMPLE_RATE
     except InputError as error:
         return {"reason": UNUSABLE, "why": str(error)}

@@ -26,7 +26,7 @@ import numpy as np
 from msgspec import Meta
 
 from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
-from speechssl.audio import length
+from speechssl.audio import exact_duration
 from speechssl.errors import InputError
 from speechssl.schema import convert
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
@@ -227,7 +227,7 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
             raise InputError(f"{place} has neither audio nor text; give it a recording")
         record = replace(record, audio=_find_audio(root, path, record.audio, place))
         if record.audio and not measured:
-            record = replace(record, seconds=length(root / record.audio))
+            record = replace(record, seconds=exact_duration(root / record.audio))
         for option in getattr(record, "option_audio", ()):
             _find_audio(root, path, option, place)
         yield place, record

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_text
-from speechssl.audio import SAMPLE_RATE, duration, write_flac
+from speechssl.audio import SAMPLE_RATE, header_duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
@@ -257,7 +257,7 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
             out = folder / f"{safe_name(f'{kind}-{key[1]}')}.flac"
             try:
                 if out.is_file():
-                    written[key] = out, duration(out)
+                    written[key] = out, header_duration(out)
                 else:
                     samples = decode_cell(content["bytes"], f"{path}: {kind} {key[1]}")
                     write_flac(out, samples)

@@ -22,7 +22,7 @@ from msgspec import Meta
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, read_json
-from speechssl.audio import duration
+from speechssl.audio import header_duration
 from speechssl.data.records import Seconds, check_inside, read_lines
 from speechssl.errors import InputError
 from speechssl.schema import convert
@@ -253,7 +253,7 @@ def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance
             )
     if measured:
         return utterance
-    return replace(utterance, seconds=duration(root / utterance.audio))
+    return replace(utterance, seconds=header_duration(root / utterance.audio))
 
 
 # ---- which voices training knew, and so what intervals draw (`stats.choose_units`): a head knows

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_text, stage, write_lines
-from speechssl.audio import duration
+from speechssl.audio import header_duration
 from speechssl.data.options import SuperbSet
 from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, to_record
 from speechssl.errors import InputError
@@ -135,7 +135,7 @@ def measure_utterances(
         for path in (utterance.audio, *utterance.sources):
             if not Path(path).is_file():
                 return path
-        return duration(utterance.audio)
+        return header_duration(utterance.audio)
 
     utterances = list(utterances)
     with ThreadPoolExecutor(THREADS) as pool:

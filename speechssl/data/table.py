@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from speechssl.artifacts import hash_files, parse_json, stage
-from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
+from speechssl.audio import SAMPLE_RATE, as_recording, exact_duration, write_flac
 from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
@@ -309,7 +309,7 @@ class RecordMaker:
                     f"{place} names {path}, which does not exist; paths are relative to {self.base}"
                 )
             try:
-                return str(path.resolve()), length(path)
+                return str(path.resolve()), exact_duration(path)
             except InputError:
                 return None
         where = f"{place}, audio"

@@ -4,7 +4,7 @@ encoder, two vectors.
 Both vectors are dotted with every output of the encoder and give the logits of an answer's start
 and end. DUAL reads units with it (arXiv 2203.04911), the cascade word pieces, SpeechBERT audio
 words. On disk a reader is a folder with config, weights, layout and card; matrices are kept as int8
-(`checkpoints.quantise`), everything else as it is.
+(`quantisation.quantise`), everything else as it is.
 Letters: B sequences, S tokens in a sequence, E embedding width.
 """
 
@@ -23,11 +23,11 @@ from torch import nn
 from torch.nn import functional
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
-from speechssl.checkpoints import dequantise, quantise
 from speechssl.dual.data import Layout, window_mask
 from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
+from speechssl.quantisation import dequantise, quantise
 from speechssl.textlm.attention import (
     LONG,
     attend_locally,

@@ -287,7 +287,7 @@ def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtracto
                 f"{folder} has other pieces than its reader was trained on; copy it whole"
             )
     known = known_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
-    if known.isdisjoint(extractor.codebook.names):
+    if known.isdisjoint(extractor.codebook.equivalents):
         raise InputError(
             f"{folder} is no reader of the units of {extractor.codebook.name}; train one on them"
         )

@@ -1,1 +1,1 @@
-"""Speech encoders: loading, features of a layer, and pre-training."""
+"""Speech encoders are loaded, converted and run, and their features are stored."""

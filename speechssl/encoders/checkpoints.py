@@ -1,10 +1,10 @@
-"""Checkpoints of torchaudio and fairseq are read as encoders of transformers: names of weights,
-architecture, and files.
+"""Checkpoints of torchaudio and fairseq are read as encoders of transformers: their files, the
+names of their weights, and their architecture.
 
-The architecture follows from the shapes of the weights; strides, heads, the place of the layer
-norms and whether the input is normalised do not, and come from fairseq's settings or torchaudio's
-factory arguments (`Architecture`). Where nobody states them, the published models' values are
-taken, which is reported on stderr.
+Most of the architecture follows from the shapes of the weights. Strides, heads, the position of the
+layer norms and the normalisation of the input do not; they come from fairseq's settings or from the
+arguments of torchaudio's factory (`Architecture`). Where neither states them, the values of the
+published models are assumed, which is reported on stderr.
 
 Letters: C channels, K kernel size, D width.
 """
@@ -27,10 +27,10 @@ from speechssl.schema import convert
 KINDS = ("huggingface", "torchaudio", "fairseq")
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
 LAYER = "encoder.layers.{n}."
-# of a module in Hugging Face and in torchaudio, or in fairseq, after the first row that fits;
-# `{n}` is a number, and what follows (`.weight`) stays
+# Names of a module in Hugging Face, and in torchaudio or fairseq. The first row that matches is
+# used; `{n}` is a number, and the rest of a name (`.weight`) stays.
 TORCHAUDIO = (
-    ("masked_spec_embed", "mask_generator.mask_embedding"),  # of HuBERTPretrainModel only
+    ("masked_spec_embed", "mask_generator.mask_embedding"),  # in HuBERTPretrainModel only
     ("feature_projection", "encoder.feature_projection"),
     ("encoder", "encoder.transformer"),
 )
@@ -45,7 +45,7 @@ FAIRSEQ = (
     (LAYER + "feed_forward.intermediate_dense", LAYER + "fc1"),
     (LAYER + "feed_forward.output_dense", LAYER + "fc2"),
 )
-# of the front end: one group norm after the first convolution, or a layer norm after each
+# Norms of the front end: one group norm after the first convolution, or a layer norm after each.
 FAIRSEQ_NORMS = {
     "group": (CONV + "0.layer_norm", CONV + "0.2"),
     "layer": (CONV + "{n}.layer_norm", CONV + "{n}.2.1"),
@@ -55,7 +55,7 @@ WEIGHT_NORM = (
     ("parametrizations.weight.original1", "weight_v"),
 )
 
-# of the encoder inside a larger model
+# Prefixes that the encoder may have inside a larger model.
 PREFIXES = (
     "w2v_encoder.w2v_model.",
     "w2v_model.",
@@ -64,10 +64,10 @@ PREFIXES = (
     "model.",
     "module.",
 )
-EXTRAS = (  # what a checkpoint holds beyond the encoder: listed, and left out
-    # wav2vec 2.0's pre-training
+EXTRAS = (  # weights beyond the encoder's, which are listed and left out
+    # of wav2vec 2.0's pre-training
     r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",
-    # HuBERT's
+    # of HuBERT's pre-training
     r"final_proj\..+", r"label_embs_concat", r"mask_generator\.(?!mask_embedding).+",
     r"logit_generator\..+",
     r"(w2v_encoder\.)?proj\..+", r"aux\..+", r"lm_head\..+",  # CTC heads
@@ -77,22 +77,20 @@ EXTRAS = (  # what a checkpoint holds beyond the encoder: listed, and left out
 
 
 def is_extra(name: str) -> bool:
-    """Say whether a weight is known not to belong to the encoder."""
+    """Return whether a weight is known not to belong to the encoder."""
     return any(re.fullmatch(pattern, name) for pattern in EXTRAS)
 
 
 def rename(
     state: Mapping[str, torch.Tensor], kind: str, norm: str, inverse: bool = False
 ) -> dict[str, torch.Tensor]:
-    """Give the weights of a library (`kind`) Hugging Face's names, or the inverse; names of
-    something else stay.
-
-    norm: of the front end, group or layer.
-    """
+    """Rename the weights of a library (`kind`) to Hugging Face's names, or back (`inverse`). Other
+    names stay. norm: of the front end, group or layer."""
     rows = TORCHAUDIO if kind == "torchaudio" else (*FAIRSEQ, FAIRSEQ_NORMS[norm])
     patterns = []
-    for ours, others in rows:
-        old, new = (ours, others) if inverse else (others, ours)
+    for hugging_face, other in rows:
+        old, new = (hugging_face, other) if inverse else (other, hugging_face)
+        # encoder.layers.{n}.fc1 -> the pattern of encoder.layers.3.fc1.weight
         pattern = re.escape(old).replace(r"\{n\}", r"(?P<n>\d+)") + r"(?P<rest>\..+|)"
         patterns.append((re.compile(pattern), new))
     renamed: dict[str, torch.Tensor] = {}
@@ -112,22 +110,26 @@ def rename(
 
 
 def list_first(names: Iterable[str]) -> str:
-    """List the first names, for a message."""
+    """List the first three names, for a message."""
     listed = sorted(names)
     return ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
 
 
-KERNELS = (10, 3, 3, 3, 3, 2, 2)  # of every published model
+# of every published model: kernels and strides of the front end, width of an attention head, and
+# WavLM's largest relative position in frames
+KERNELS = (10, 3, 3, 3, 3, 2, 2)
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
 HEAD_WIDTH = 64
 MAX_DISTANCE = 800
+# names of weights
 POSITIONS = "encoder.pos_conv_embed.conv.parametrizations.weight.original1"
 PROJECTION = "feature_projection.projection."
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture has what weights do not show of it; None where it is not stated."""
+    """An architecture has these properties that do not follow from its weights; None for one that
+    is not stated."""
 
     strides: tuple[int, ...] | None = None  # of the front end's convolutions
     heads: int | None = None
@@ -139,14 +141,14 @@ class Architecture:
     max_distance: int | None = None  # of WavLM's relative positions
 
     def override(self, other: Architecture) -> Architecture:
-        """Return this, and where it states nothing the other."""
+        """Return what this architecture states, completed by the other."""
         stated = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(other, **{name: x for name, x in stated.items() if x is not None})
 
 
 def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
-    """Read fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises
-    InputError for another activation."""
+    """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`. Raises
+    InputError for an activation other than gelu."""
 
     def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
         part = settings.get(name)
@@ -154,13 +156,13 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
 
     def value_of(section: dict[str, Any], name: str, kind: type) -> Any:
         value = section.get(name)
-        return value if type(value) is kind else None  # not "${task.normalize}"
+        return value if type(value) is kind else None  # it may be a reference: "${task.normalize}"
 
     settings = settings if isinstance(settings, dict) else {}
     model, task = section(settings, "model"), section(settings, "task")
-    before = model.get("w2v_args")  # a fine-tuned model holds the settings of its pre-training
-    if isinstance(before, dict):
-        model = section(before, "model")
+    pretraining = model.get("w2v_args")  # in the settings of a fine-tuned model
+    if isinstance(pretraining, dict):
+        model = section(pretraining, "model")
     if model.get("activation_fn", "gelu") != "gelu":
         raise InputError(
             f"{where} has the activation {model['activation_fn']}, and only gelu is supported; "
@@ -168,9 +170,9 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
         )
     # an expression such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2", of (C, K, stride)
     strides: list[int] = []
-    text = str(model.get("conv_feature_layers"))
-    for listed, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", text):
-        numbers = re.findall(r"\(\s*\d+\s*,\s*\d+\s*,\s*(\d+)\s*\)", listed)
+    expression = str(model.get("conv_feature_layers"))
+    for layers, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", expression):
+        numbers = re.findall(r"\(\s*\d+\s*,\s*\d+\s*,\s*(\d+)\s*\)", layers)
         strides += [int(stride) for stride in numbers] * int(times or 1)
     name = str(model.get("_name") or model.get("arch") or "")
     return Architecture(
@@ -184,7 +186,7 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
 
 @dataclass(frozen=True)
 class TorchaudioArguments:
-    """The arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) that are not seen in
+    """These arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) do not follow from
     the weights."""
 
     extractor_mode: str
@@ -207,11 +209,11 @@ class TorchaudioArguments:
 def config_of(
     stated: Architecture, state: Mapping[str, torch.Tensor], where: str
 ) -> tuple[Any, bool, list[str]]:
-    """Return the configuration of transformers, whether the input is normalised, and in words what
-    was assumed.
+    """Return the configuration of transformers, whether the input is normalised, and the
+    assumptions in words.
 
-    state: weights under Hugging Face's names. Raises InputError where what must be known is neither
-    stated nor usual.
+    state: weights under Hugging Face's names. Raises InputError where a property is not stated and
+    cannot be assumed.
     """
     shapes: list[tuple[int, ...]] = []
     while f"{CONV}{len(shapes)}.conv.weight" in state:
@@ -229,7 +231,7 @@ def config_of(
     heads = stated.heads
     constant = state.get("encoder.layers.0.attention.gru_rel_pos_const")
     if heads is None:
-        if constant is not None and constant.ndim == 4:  # WavLM's has an axis of heads
+        if constant is not None and constant.ndim == 4:  # of WavLM, (1, heads, 1, 1)
             heads = constant.shape[1]
         elif width % HEAD_WIDTH == 0:
             heads = width // HEAD_WIDTH
@@ -241,7 +243,7 @@ def config_of(
             "to `speechssl convert`"
         )
     pre_norm = stated.pre_norm
-    if pre_norm is None:  # as in the published models: large ones have both
+    if pre_norm is None:  # published models have both kinds of layer norms, or neither
         pre_norm = norm == "layer"
         guesses.append(f"layer norm {'before' if pre_norm else 'after'} attention")
     normalise = stated.normalise
@@ -280,7 +282,8 @@ def config_of(
 
 
 def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
-    """Return the shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
+    """Return the shape of a weight: (C', C, K) of a convolution, (out, in) of a linear map. Raises
+    InputError for a weight that is missing or has other axes."""
     axes = 3 if "conv" in name else 2
     if name not in state or state[name].ndim != axes:
         raise InputError(
@@ -289,8 +292,8 @@ def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int
     return tuple(state[name].shape)
 
 
-# the same of an architecture in Hugging Face's config, torchaudio's arguments, fairseq's model; ""
-# where it has none
+# Names of a setting in Hugging Face's config, torchaudio's arguments, and fairseq's model; "" where
+# the library does not have it.
 SETTINGS = (
     ("conv_bias", "extractor_conv_bias", "conv_bias"),
     ("hidden_size", "encoder_embed_dim", "encoder_embed_dim"),
@@ -312,65 +315,58 @@ SETTINGS = (
 
 def torchaudio_arguments(config: Any) -> dict[str, Any]:
     """Return the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
-    wavlm = config.model_type == "wavlm"
-    rows = SETTINGS if wavlm else SETTINGS[:-2]
-    return {name: getattr(config, ours) for ours, name, _ in rows} | {
+    rows = SETTINGS if config.model_type == "wavlm" else SETTINGS[:-2]
+    layers = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
+    return {name: getattr(config, hugging_face) for hugging_face, name, _ in rows} | {
         "extractor_mode": f"{config.feat_extract_norm}_norm",
-        "extractor_conv_layer_config": [
-            list(x)
-            for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
-        ],
+        "extractor_conv_layer_config": list(map(list, layers)),
         "aux_num_out": None,
     }
 
 
 def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
     """Return the `cfg` of a fairseq checkpoint, as plain values."""
-    hubert = config.model_type == "hubert"
-    layers = [
-        tuple(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
-    ]
+    is_hubert = config.model_type == "hubert"
+    layers = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
     model = {
-        "_name": "hubert" if hubert else "wav2vec2",
+        "_name": "hubert" if is_hubert else "wav2vec2",
         "extractor_mode": "default" if config.feat_extract_norm == "group" else "layer_norm",
-        "conv_feature_layers": str(layers),
+        "conv_feature_layers": str(list(layers)),
         "activation_fn": "gelu",
-        **{name: getattr(config, ours) for ours, _, name in SETTINGS if name},
+        **{name: getattr(config, hugging_face) for hugging_face, _, name in SETTINGS if name},
     }
     task = {
-        "_name": "hubert_pretraining" if hubert else "audio_pretraining",
+        "_name": "hubert_pretraining" if is_hubert else "audio_pretraining",
         "sample_rate": 16_000,
         "normalize": normalise,
     }
     return {"model": model, "task": task}
 
 
-BUNDLE = "torchaudio:"
-MASK = "masked_spec_embed"  # stands for hidden frames; only training uses it
+BUNDLE = "torchaudio:"  # begins the name of one of torchaudio's bundles
+MASK = "masked_spec_embed"  # the vector that replaces masked frames in training
 NO_MASK = "a mask embedding of zeros, which only training uses"
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of an encoder have the names of the library they come from, without a prefix and what
-    is not the encoder's."""
+    """The weights of an encoder have the names of their library, without a prefix."""
 
     name: str
     where: str  # for messages
     kind: str  # torchaudio or fairseq
     state: dict[str, torch.Tensor]
-    left_out: list[str]
+    left_out: list[str]  # names of weights that are not the encoder's
     stated: Architecture
     card: dict[str, Any] = field(default_factory=dict)
 
 
 def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
-    """Make the model of transformers with these weights; say whether its input is normalised, and
-    in words what was assumed.
+    """Return the model of transformers with these weights, whether its input is normalised, and the
+    assumptions in words.
 
-    overrides: what the user states, which wins.
-    Raises InputError when a weight has no place, a place has no weight, or what must be known is
-    not stated.
+    overrides: properties that the user states, which take precedence. Raises InputError when
+    weights are missing or left over, or a property is not stated and cannot be assumed.
     """
     where = weights.where
     stated = overrides.override(weights.stated)
@@ -381,32 +377,32 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     width = shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
     if weights.kind == "fairseq" and PROJECTION + "weight" not in state:
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
-    filled = [] if MASK in state else [NO_MASK]
+    no_mask = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
     config, normalise, guesses = config_of(replace(stated, norm=norm), state, where)
-    # or the model would have no mask embedding
+    # at 0 the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
 
     copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
     try:
-        # nothing is initialised, so nothing can stay as it was initialised
+        # on "meta" no weight is initialised, so none can be missed by load_state_dict
         with torch.device("meta"):
             model = AutoModel.from_config(config, dtype=torch.float32)
         model.load_state_dict(copies, assign=True)
     except Exception as error:
-        # torch and transformers have their own for shapes that make no sense
+        # torch and transformers raise many kinds for shapes that do not fit
         reason = " ".join(str(error).split())[:160]
         raise InputError(
             f"{where} does not have the weights of a {config.model_type} model ({reason}); fetch "
             "or make it again"
         ) from error
-    return model.eval().requires_grad_(False), normalise, guesses + filled
+    return model.eval().requires_grad_(False), normalise, guesses + no_mask
 
 
 def _norm_of(names: set[str], stated: str | None) -> str | None:
-    """Return the norm of the front end, group or layer: the names of the weights tell it, but for
-    a front end of one convolution, which has the same names with both."""
+    """Return the norm of the front end, group or layer. It follows from the names of the weights,
+    except for a front end of one convolution, which has the same names in both cases."""
     if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
         return "layer"
     if names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
@@ -415,29 +411,30 @@ def _norm_of(names: set[str], stated: str | None) -> str | None:
 
 
 def _split_projections(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Split what torchaudio's WavLM holds in one tensor: query, key and value, (3 D, ...)."""
+    """Split the projections to query, key and value, which torchaudio's WavLM has in one tensor,
+    (3 D, ...)."""
     state: dict[str, torch.Tensor] = {}
     for name, tensor in weights.items():
-        stem, in_one, parameter = name.partition("attention.attention.in_proj_")
-        if in_one:
+        prefix, joint_projection, parameter = name.partition("attention.attention.in_proj_")
+        if joint_projection:
             for letter, part in zip("qkv", tensor.chunk(3), strict=True):
-                state[f"{stem}attention.{letter}_proj.{parameter}"] = part
+                state[f"{prefix}attention.{letter}_proj.{parameter}"] = part
         else:
             state[name.replace("attention.attention.", "attention.")] = tensor
     return state
 
 
 def read_weights(name: str | Path) -> Weights:
-    """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged,
-    or cannot be fetched."""
+    """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for another name, and for weights
+    that are damaged or cannot be fetched."""
     if str(name).startswith(BUNDLE):
         return read_bundle(str(name).removeprefix(BUNDLE))
     return read_file(Path(name))
 
 
 def read_bundle(name: str) -> Weights:
-    """Read one of torchaudio.pipelines, which fetches it. Raises InputError for an unknown name,
-    and where it cannot be fetched."""
+    """Fetch and read one of torchaudio.pipelines. Raises InputError for an unknown name, and where
+    it cannot be fetched."""
     import torchaudio
 
     kind = torchaudio.pipelines.Wav2Vec2Bundle
@@ -466,14 +463,15 @@ def read_bundle(name: str) -> Weights:
 
 
 def read_file(path: Path) -> Weights:
-    """Read a fairseq checkpoint or a torchaudio state dict; its names say which."""
+    """Read a fairseq checkpoint or a torchaudio state dict, which have different names of weights.
+    Raises InputError for another file."""
     content = read_pt(path) if path.suffix != ".safetensors" else {}
     state, settings = _unwrap(content if isinstance(content, Mapping) else {})
-    named = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
-    weights = _without_prefix(state) if named else {}
+    is_state = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
+    weights = _without_prefix(state) if is_state else {}
     kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in weights) else "fairseq"
-    known = kind == "torchaudio" or any(".self_attn." in name for name in weights)
-    if not known or len(state) != len(weights):
+    is_encoder = kind == "torchaudio" or any(".self_attn." in name for name in weights)
+    if not is_encoder or len(state) != len(weights):  # fewer: two weights got the same name
         raise InputError(
             f"{path} holds no encoder, or more than one, under torchaudio's or fairseq's names "
             f"({list_first(map(str, state)) or 'it has none'}); give a HuBERT or a wav2vec 2.0 of "
@@ -497,20 +495,20 @@ def read_file(path: Path) -> Weights:
 
 
 def _unwrap(content: Any) -> tuple[Any, Any]:
-    """Return the weights, and fairseq's settings or None, of what a trainer saved around them."""
-    if isinstance(content.get("model"), Mapping):  # fairseq's
+    """Return the weights in a file of a trainer, and fairseq's settings or None."""
+    if isinstance(content.get("model"), Mapping):  # of fairseq
         return content["model"], content.get("cfg") or content.get("args")
-    if isinstance(content.get("model_weight"), Mapping):  # s3prl's copies of fairseq's
+    if isinstance(content.get("model_weight"), Mapping):  # of s3prl, converted from fairseq
         settings = {"model": content.get("model_cfg"), "task": content.get("task_cfg")}
         return content["model_weight"], settings
-    if isinstance(content.get("state_dict"), Mapping):  # Lightning's
+    if isinstance(content.get("state_dict"), Mapping):  # of Lightning
         return content["state_dict"], None
     return content, None
 
 
 def _read_arguments(path: Path) -> Architecture:
-    """Read the arguments of torchaudio's factory, which `speechssl convert` writes beside its
-    weights."""
+    """Read the arguments of torchaudio's factory from the file that `speechssl convert` writes
+    beside the weights; nothing is stated without it."""
     arguments = path.with_suffix(".json")
     if not arguments.is_file():
         return Architecture()
@@ -519,7 +517,8 @@ def _read_arguments(path: Path) -> Architecture:
 
 
 def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Remove the prefix that the encoder has inside a larger model, and that of the whole model."""
+    """Remove the prefix of the encoder inside a larger model from its names, and "model." from the
+    others."""
     prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
     outer = "model." if prefix.startswith("model.") else ""
     return {
@@ -531,6 +530,6 @@ def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
 def _without_extras(
     state: Mapping[str, torch.Tensor],
 ) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """Return the encoder's weights, and the names of what is known not to be its own."""
+    """Return the encoder's weights, and the names of those that are known not to be its own."""
     left_out = sorted(name for name in state if is_extra(name))
     return {name: tensor for name, tensor in state.items() if name not in left_out}, left_out

@@ -1,9 +1,9 @@
-"""A speech encoder turns samples into hidden states, whoever made it.
+"""A speech encoder turns samples into hidden states, whichever library it comes from.
 
 Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer
-0" is something else). Where layers normalise their input (large), the last one's output is taken
+0" is something else). In models whose layers normalise their input (large), the last layer is taken
 before the final norm of the encoder, as in transformers 5 and torchaudio; fairseq and s3prl's
-`hubert_custom` give it after that norm.
+`hubert_custom` take it after that norm.
 
 Letters: N samples, T frames, L layers, D width.
 """
@@ -27,22 +27,23 @@ from speechssl.encoders.hubert import TorchEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
-BLOCK = 1 << 20  # samples whose moments are taken at a time
-LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
-# bytes of all layers of a recording that are remembered where the last one was asked for
-KEPT = 2**28
+BLOCK = 1 << 20  # samples whose moments are computed at a time
+LONG_PIECES = 15  # so many pieces (10 minutes) or more have a progress bar
+# A `SharedEncoder` that is asked for the last layer computes and remembers all layers of a
+# recording if they take at most so many bytes.
+REMEMBERED_BYTES = 2**28
 
 
 class Engine(Protocol):
-    """An engine computes layers of one utterance, by itself."""
+    """An engine computes layers of one utterance at a time."""
 
     @property
-    def place(self) -> str:
-        """Say where it computes: cpu, cuda, or openvino."""
+    def backend(self) -> str:
+        """Return what computes: cpu, cuda, or openvino."""
 
     def statistics(self, wave: torch.Tensor) -> Any:
-        """Return what must be known of the whole utterance, (N,) float32, before a piece of it is
-        encoded."""
+        """Return the statistics of the whole utterance, (N,) float32, that are needed to encode a
+        piece of it."""
 
     def states(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
@@ -53,7 +54,8 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Chunking:
-    """Long audio is cut into pieces of `seconds`, each seen with `context` seconds around it."""
+    """Long audio is cut into pieces of `seconds`, each of which is encoded with `context` seconds
+    before and after it."""
 
     seconds: float = 40.0
     context: float = 2.0
@@ -61,11 +63,10 @@ class Chunking:
 
 @dataclass(frozen=True)
 class SpeechEncoder:
-    """A frozen encoder owns sample rate, normalisation, frame grid and layer count; callers never
-    touch them.
+    """A frozen encoder takes care of sample rate, normalisation and frame grid: callers give
+    samples and get layers.
 
-    Padding policy: there is none. Utterances are encoded as they are, so that none depends on what
-    it is batched with.
+    Utterances are not padded, so that none depends on the others in its batch.
     """
 
     name: str
@@ -80,7 +81,7 @@ class SpeechEncoder:
     chunking: Chunking = Chunking()
     # hash of what decides the features beside the weights; empty where that is not known
     settings: str = ""
-    # seconds that it always reads: shorter audio is one piece; None: any number
+    # seconds of the fixed window of Whisper, up to which audio is one piece; None: no fixed window
     window: float | None = None
 
     def __repr__(self) -> str:
@@ -91,15 +92,15 @@ class SpeechEncoder:
         """Encode one utterance of any length: (N,) float32 at 16 kHz -> all layers, (L + 1, T, D)
         float32.
 
-        T is what one pass would give (`grid.frames(N)`): longer audio than `chunking.seconds` is
+        T is that of a single pass (`grid.frames(N)`): audio longer than `chunking.seconds` is
         encoded in overlapping pieces that are joined frame by frame. Raises ValueError for fewer
         samples than one receptive field.
         """
-        every = range(self.layers + 1)
-        return torch.cat([torch.stack(states) for states in self._pieces(samples, every)], dim=1)
+        layers = range(self.layers + 1)
+        return torch.cat([torch.stack(states) for states in self._pieces(samples, layers)], dim=1)
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer the
+        """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer that the
         encoder does not have."""
         return self.features_of([samples], layer)[0].cpu()
 
@@ -113,16 +114,16 @@ class SpeechEncoder:
     @property
     def device(self) -> str:
         """Return the kind of device it runs on: cpu or cuda."""
-        return "cuda" if self.engine.place == "cuda" else "cpu"
+        return "cuda" if self.engine.backend == "cuda" else "cpu"
 
     @property
     def batches(self) -> bool:
-        """Say whether `features_of` computes several recordings at a time: a GPU does, and a CPU is
-        fastest one by one."""
-        return isinstance(self.engine, TorchEngine) and self.engine.place != "cpu"
+        """Return whether `features_of` computes several recordings at a time: it does on a GPU,
+        while a CPU is fastest one by one."""
+        return isinstance(self.engine, TorchEngine) and self.engine.backend != "cpu"
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
-        """Return `features` of many recordings. Where it `batches` they stay on the GPU."""
+        """Return `features` of several recordings. With `batches` they stay on the GPU."""
         self._check(layer)
         features: dict[int, torch.Tensor] = {}
         if self.batches:
@@ -144,7 +145,7 @@ class SpeechEncoder:
             )
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
-        """Return what the model is given: (N,) float32, normalised where the encoder wants it.
+        """Return the input of the model: (N,) float32, normalised if the encoder requires it.
 
         Raises ValueError for samples that are not finite, or fewer than one receptive field.
         """
@@ -182,23 +183,24 @@ class SpeechEncoder:
         if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
             size = frames
         starts = range(0, frames, size)
-        in_pool = threading.current_thread() is not threading.main_thread()  # which has its own bar
-        hidden = in_pool or len(starts) < LONG_PIECES
-        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=hidden):
+        # in the threads of a pool there is no bar, for the pool has one
+        in_pool = threading.current_thread() is not threading.main_thread()
+        no_bar = in_pool or len(starts) < LONG_PIECES
+        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=no_bar):
             left = max(first - context, 0)
             right = min(first + size + context, frames)
-            # a group norm sees the rest too
+            # the last piece has the samples after the last frame: some engines' norms see them
             end = len(wave) if right == frames else self.grid.samples_for(right)
             piece = wave[left * self.grid.hop : end]
             inner = slice(first - left, min(first + size, frames) - left)
-            # float() copies bf16; clone, lest a view keep the context alive
             states = self.engine.states(piece, statistics, layers)
+            # clone(), because a view would keep the context in memory
             yield [x[inner].clone().float() for x in states]
 
 
 def _moments(samples: np.ndarray) -> tuple[float, float]:
-    """Return the means of samples (N,) and of their squares, in float64 and block by block: the
-    same on any number of threads."""
+    """Return the means of samples (N,) and of their squares. They are computed in float64 and block
+    by block, and are the same for any number of threads."""
     total = squares = 0.0
     for first in range(0, len(samples), BLOCK):
         block = samples[first : first + BLOCK].astype(np.float64)
@@ -209,16 +211,16 @@ def _moments(samples: np.ndarray) -> tuple[float, float]:
 
 
 def _tensor(samples: np.ndarray) -> torch.Tensor:
-    """View an array as a tensor: the same memory, or the same file."""
+    """View an array as a tensor in the same memory, or of the same file."""
     if isinstance(samples, np.memmap):
         samples = samples.view(np.ndarray)
-        samples.flags.writeable = True  # torch asks for it; nobody writes
+        samples.flags.writeable = True  # torch warns otherwise; nothing is written
     return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
 
 
 class SharedEncoder:
-    """Share one encoder between systems: every thread remembers the last array it encoded, so that
-    it is encoded once. What is not defined here is the encoder's own."""
+    """Systems share one encoder: every thread remembers the last array that it encoded, so that the
+    array is encoded once. All other attributes are those of the encoder."""
 
     batches = False  # it remembers one recording
 
@@ -241,12 +243,15 @@ class SharedEncoder:
         return torch.cat(list(self.stream(samples, layer)))
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """Yield `features` in the pieces of the encoder, or at once where all layers are remembered
-        or take no more than the last one."""
+        """Yield `features` in the pieces of the encoder.
+
+        There is one piece if all layers are remembered. It is so too for the last layer, which
+        costs as much as all layers, up to REMEMBERED_BYTES.
+        """
         inner = self.inner
         states = self._states(samples)
         size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
-        if None in states or (layer == inner.layers and size <= KEPT):
+        if None in states or (layer == inner.layers and size <= REMEMBERED_BYTES):
             yield self.hidden_states(samples)[layer]
             return
         if layer not in states:
@@ -254,7 +259,8 @@ class SharedEncoder:
         yield from states[layer]
 
     def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
-        """Return what this thread remembers of the samples: pieces by layer, all layers by None."""
+        """Return what this thread remembers about the samples: a layer -> its pieces, None -> all
+        layers."""
         if getattr(self.last, "samples", None) is not samples:
             self.last.states = {}
             self.last.samples = samples
@@ -263,12 +269,12 @@ class SharedEncoder:
 
 
 def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
-    """Let every thread remember the last recording, so that whoever gets the same samples after it
-    encodes nothing again."""
+    """Return `encode` with a memory: every thread remembers the last recording, so that systems
+    which get the same samples one after the other encode them once."""
     last = threading.local()
 
     def encode_once(samples: np.ndarray) -> Any:
-        # all systems of a recording get one and the same array
+        # all systems get the same array, and not a copy
         if getattr(last, "samples", None) is not samples:
             last.encoded = encode(samples)
             last.samples = samples
@@ -279,16 +285,17 @@ def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray],
 
 @contextmanager
 def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Give a pool of threads, in each of which torch uses one thread, however many there are.
+    """Give a pool of threads, in each of which torch uses one thread.
 
-    Many small models side by side beat one small model on many threads; and as sums are grouped by
-    threads, no result depends on the number of workers. What has not begun when the block is left
-    by an exception is not begun any more.
+    Several small models side by side are faster than one small model on several threads. And since
+    the order of torch's sums depends on its number of threads, no result depends on the number of
+    workers. Work that has not begun when an exception leaves the block is cancelled.
     """
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # the workers' setting is also the default of threads to come
+        # the workers have also set the default of later threads
+        torch.set_num_threads(threads_before)

@@ -1,5 +1,5 @@
-"""Engines beside `TorchEngine` (`hubert.py`) compute hidden states: OpenVINO those of HuBERT and
-wav2vec 2.0, transformers' own modules those of other encoders.
+"""These engines compute hidden states beside `TorchEngine` (`hubert.py`): OpenVINO for HuBERT and
+wav2vec 2.0, transformers' own modules for other encoders.
 
 Letters: N samples, T frames, C channels, D width.
 """
@@ -28,7 +28,7 @@ from speechssl.encoders.hubert import (
     convolution_dtype,
     dtype_of,
     group_norm_statistics,
-    norm_where_any,
+    layer_norm_if_any,
     transform,
     without_weight_norm,
 )
@@ -40,14 +40,15 @@ if TYPE_CHECKING:  # transformers takes seconds to import
 
 
 class OpenVinoEngine:
-    """Run HuBERT or wav2vec 2.0 on a CPU by OpenVINO, which is the faster one on processors with
-    AMX. precision: fp32 or bf16.
+    """This engine runs HuBERT or wav2vec 2.0 on a CPU by OpenVINO, which is faster than torch on
+    processors with AMX.
 
-    graph: where the model is kept in OpenVINO's format, made from `model` where there is none. The
-    group norm's statistics are computed by torch, from the whole utterance. Raises MissingExtra.
+    precision: fp32 or bf16. graph: file of the model in OpenVINO's format, which is made from
+    `model` if it does not exist. torch computes the statistics of the group norm, from the whole
+    utterance. Raises MissingExtra.
     """
 
-    place = "openvino"
+    backend = "openvino"
 
     def __init__(self, model: Any, precision: str, graph: Path) -> None:
         try:
@@ -63,13 +64,13 @@ class OpenVinoEngine:
             seconds = time.perf_counter() - started
             tqdm.write(f"converted for OpenVINO in {seconds:.1f} s ({graph})", file=sys.stderr)
         self.graph = openvino.Core().read_model(graph)
-        self.threads = torch.get_num_threads()  # of the caller, and not of a pool's workers
+        self.threads = torch.get_num_threads()  # of the thread that loads it, not of a pool's
         self.compiled: dict[tuple[int, ...], Any] = {}
         self.lock = threading.Lock()
 
     @torch.inference_mode()
     def statistics(self, wave: torch.Tensor) -> Statistics:
-        """Return what the group norm does to this utterance. wave: (N,) float32."""
+        """Return the scale and shift of the group norm for this utterance. wave: (N,) float32."""
         return group_norm_statistics(self.first, wave[None])
 
     def states(
@@ -82,7 +83,7 @@ class OpenVinoEngine:
         return [torch.from_numpy(np.array(output[0])) for output in outputs.values()]
 
     def _compile(self, layers: tuple[int, ...]) -> Any:
-        """Compile the part of the graph that these layers need, once."""
+        """Compile, once, the part of the graph that these layers need."""
         import openvino
 
         with self.lock:
@@ -102,7 +103,7 @@ class OpenVinoEngine:
 
 
 class AllLayers(nn.Module):
-    """Give all layers as outputs, for OpenVINO to trace."""
+    """This module has all layers as outputs, for OpenVINO to trace."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -111,15 +112,15 @@ class AllLayers(nn.Module):
     def forward(
         self, samples: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """Return layers 0 to L. Convolutions are written as OpenVINO computes them best, (1, C,
-        T), and not as `hubert.convolve_samples` has them."""
+        """Return layers 0 to L. Convolutions are computed on (1, C, T), which OpenVINO does best,
+        in contrast to `hubert.convolve_samples`."""
         x = samples[:, None]
         for n, layer in enumerate(self.model.feature_extractor.conv_layers):
             conv = layer.conv
             x = F.conv1d(x, conv.weight, conv.bias if n else None, conv.stride)
             if n == 0:
                 x = scale[..., None] * x + shift[..., None]
-            x = F.gelu(norm_where_any(layer, x.transpose(1, 2)).transpose(1, 2))
+            x = F.gelu(layer_norm_if_any(layer, x.transpose(1, 2)).transpose(1, 2))
         return tuple(transform(self.model, x.transpose(1, 2)))
 
 
@@ -131,7 +132,7 @@ def convert_to_openvino(model: Any, graph: Path) -> None:
     model.encoder.pos_conv_embed.conv = without_weight_norm(model.encoder.pos_conv_embed.conv)
     channels = model.config.conv_dim[0]
     example = torch.zeros(1, SAMPLE_RATE), torch.ones(1, channels), torch.zeros(1, channels)
-    with warnings.catch_warnings(action="ignore"):  # of tracing
+    with warnings.catch_warnings(action="ignore"):  # tracing warns of constants
         converted = openvino.convert_model(AllLayers(model), example_input=example)
     graph.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=graph.parent) as scratch:
@@ -141,14 +142,16 @@ def convert_to_openvino(model: Any, graph: Path) -> None:
 
 
 class TransformersEngine:
-    """Run a model of transformers as it is, up to the layer that is asked for, in fp32 or bf16."""
+    """This engine runs a model of transformers as it is, up to the last layer that is needed, in
+    fp32 or bf16."""
 
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
-        self.lock = threading.Lock()  # the hooks are on the one model that all threads use
+        self.backend = self.device.type
+        self.lock = threading.Lock()  # the hooks are on the model, which all threads share
         self.dtype = dtype_of(precision)
         self.model = model.to(device, self.dtype)
+        # convolutions that may be wrong in bf16 (`convolution_dtype`) run in float32
         for module in self.model.modules():
             if not isinstance(module, nn.Conv1d):
                 continue
@@ -167,21 +170,21 @@ class TransformersEngine:
         modules = list(self.model.encoder.layers)
         hidden_states: list[torch.Tensor] = []
 
-        class Enough(Exception):
-            """The last layer that was asked for has been computed."""
+        class LastLayerDone(Exception):
+            """The last layer that is needed has been computed."""
 
-        def keep(x: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
+        def record(x: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
             hidden_states.append(x[0] if isinstance(x, torch.Tensor) else x[0][0])
             if len(hidden_states) > max(layers):
-                raise Enough
+                raise LastLayerDone
 
         with self.lock:
-            hooks = [modules[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
+            hooks = [modules[0].register_forward_pre_hook(lambda _, inputs: record(inputs))]
             for module in modules:
-                hooks.append(module.register_forward_hook(lambda _, __, outputs: keep(outputs)))
+                hooks.append(module.register_forward_hook(lambda _, __, outputs: record(outputs)))
             try:
                 self.model(piece[None].to(self.device, self.dtype))
-            except Enough:
+            except LastLayerDone:
                 pass
             finally:
                 for hook in hooks:
@@ -189,32 +192,33 @@ class TransformersEngine:
         return [hidden_states[layer].cpu() for layer in layers]
 
 
-# the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
+# The centre of frame t is sample 320 t (in HuBERT it is 320 t + 200).
 WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)
-WHISPER_WINDOW = 30.0
+WHISPER_WINDOW = 30.0  # seconds
 
 
 class WhisperEngine:
-    """Run Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to
-    the layer that is asked for.
+    """This engine runs Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one
+    window, up to the last layer that is needed.
 
-    It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The
-    last layer is taken after the encoder's final norm, as transformers' `hidden_states` has it.
-    precision: fp32 or bf16.
+    The encoder always reads 30 s, and shorter audio is followed by silence, so every piece costs
+    the same. The last layer is taken after the encoder's final norm, as in `hidden_states` of
+    transformers. precision: fp32 or bf16.
     """
 
     def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
+        self.backend = self.device.type
         self.model = encoder.to(device, dtype_of(precision))
         from transformers import WhisperFeatureExtractor
 
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
-        # torch's layers are safe beside each other, the extractor's buffers are not known to be
+        # torch's layers are thread-safe; the buffers of the extractor may not be
         self.lock = threading.Lock()
 
     def statistics(self, wave: torch.Tensor) -> None:
-        """Return None: the loudest point of the log-mel, which scales it, is the window's."""
+        """Return None: the log-mel is scaled by its largest value in the window, and not in the
+        utterance."""
 
     @torch.inference_mode()
     def states(

@@ -1,7 +1,7 @@
-"""An encoder is written for Hugging Face, torchaudio or fairseq.
+"""An encoder is written in the format of Hugging Face, torchaudio or fairseq.
 
-What was written is read again, and all of its layers are compared with the source's, before
-anything appears under its name.
+The written file is read again, and all layers are compared with those of the source, before it gets
+its name.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from speechssl.finetuning import added_modules
 
 TOLERANCE = 1e-5  # of the relative error of a layer
 SECONDS = 2  # of noise, for which layers are compared
-# entries that the cards of two files share which hold the same encoder
-SAME = ("what", "model_type", "normalise", "norm", "settings")
-# settings of transformers' config that say nothing of the encoder
-PASSING = ("_name_or_path", "transformers_version", "dtype", "architectures")
+# Entries of the card that are equal for two files of the same encoder.
+IDENTIFYING = ("what", "model_type", "normalise", "norm", "settings")
+# Settings in transformers' config that do not describe the encoder.
+IRRELEVANT = ("_name_or_path", "transformers_version", "dtype", "architectures")
 Layers = list[torch.Tensor]  # 0 to L, (T, D) each
 
 
 def convert_encoder(o: Convert) -> None:
-    """Write an encoder in another format, and print how far its layers are from the source's."""
+    """Write an encoder in another format, and print the relative errors of its layers."""
     pre_norm = o.pre_norm if o.pre_norm or o.post_norm else None
     card = convert(o.source, o.out, o.to, Architecture(o.strides, o.heads, pre_norm))
     for layer, error in enumerate(card["largest_errors"]):
@@ -61,14 +61,13 @@ def convert_encoder(o: Convert) -> None:
 def convert(
     source: str | Path, out: Path, kind: str, overrides: Architecture = Architecture()
 ) -> dict[str, Any]:
-    """Write an encoder in another library's format, and return its card, with the largest relative
-    error of every layer.
+    """Write an encoder in another library's format, and return its card, with the relative error of
+    every layer.
 
-    out: a folder for huggingface, a `.pt` for the others. overrides: what is known of a source that
-    does not say it.
-    Where `out` is there already and was made from the same weights, nothing is done.
+    out: a folder for huggingface, a `.pt` file for the others. overrides: properties that the
+    source does not state. Nothing is done if `out` exists and was made from the same weights.
     Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is
-    something else, or what was written is another encoder.
+    something else, or the written file is another encoder.
     """
     is_folder = kind == "huggingface"
     if not is_folder and out.suffix not in (".pt", ".pth"):
@@ -77,11 +76,11 @@ def convert(
     if not is_folder:
         _check_plain(checkpoint, kind)
     card = _make_card(checkpoint, kind)
-    beside = [] if is_folder else [out.with_suffix(".json"), _card_file(out, kind)]
-    if any(path.exists() for path in (out, *beside)):
+    further_files = [] if is_folder else [out.with_suffix(".json"), _card_file(out, kind)]
+    if any(path.exists() for path in (out, *further_files)):
         return _read_existing(out, kind, card)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # in the same file system
+    # in the same file system, so that files can be renamed
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.stem}-") as scratch:
         written = Path(scratch) / out.name
         if kind == "huggingface":
@@ -95,7 +94,7 @@ def convert(
         if is_folder:
             card["files"] = file_hashes(written)
         write_json(_card_file(written, kind), card)
-        # last what others look for
+        # `out` itself comes last, so that it is never there without its card
         for path in sorted(Path(scratch).iterdir(), key=lambda path: path.name == out.name):
             os.replace(path, out.parent / path.name)
     return card
@@ -104,9 +103,9 @@ def convert(
 def _check_plain(checkpoint: Checkpoint, kind: str) -> None:
     """Raise InputError for an encoder that the format of torchaudio or fairseq cannot hold."""
     config: Any = checkpoint.model.config
-    plain = is_known(config) and not added_modules(checkpoint.model)
-    usual = config.layer_norm_eps == 1e-5 and getattr(config, "feat_proj_layer_norm", True)
-    if not (plain and usual):
+    is_plain = is_known(config) and not added_modules(checkpoint.model)
+    same_norms = config.layer_norm_eps == 1e-5 and getattr(config, "feat_proj_layer_norm", True)
+    if not (is_plain and same_norms):
         raise InputError(
             f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0, and is not written for "
             f"{kind}; convert to huggingface"
@@ -116,7 +115,7 @@ def _check_plain(checkpoint: Checkpoint, kind: str) -> None:
 def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
     """Return the card of a checkpoint in a format."""
     config: Any = checkpoint.model.config
-    settings = {k: v for k, v in config.to_dict().items() if k not in PASSING}
+    settings = {k: v for k, v in config.to_dict().items() if k not in IRRELEVANT}
     made_from = {
         "name": checkpoint.name,
         "kind": checkpoint.kind,
@@ -128,7 +127,7 @@ def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
         "made_from": made_from,
         "model_type": config.model_type,
         "normalise": checkpoint.normalise,
-        "norm": getattr(config, "feat_extract_norm", "layer"),  # data2vec has no other
+        "norm": getattr(config, "feat_extract_norm", "layer"),  # data2vec has layer norms always
         "settings": hash_json(settings),
         "left_out": list(checkpoint.left_out),
         "taken_for_granted": list(checkpoint.guesses),
@@ -136,14 +135,14 @@ def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
 
 
 def _read_existing(out: Path, kind: str, card: dict[str, Any]) -> dict[str, Any]:
-    """Return the card of what is there. Raises InputError where it is another encoder than that of
-    `card`, by its own card or by its weights."""
+    """Return the card of the existing `out`. Raises InputError where its card or its weights show
+    that it is another encoder than that of `card`."""
     card_file = _card_file(out, kind)
     stored = read_json(card_file) if out.exists() and card_file.is_file() else {}
     weights = card["made_from"]["hash"]
     same_weights = stored.get("made_from", {}).get("hash") == weights
-    same_facts = all(stored.get(key) == card[key] for key in SAME)
-    if not (same_weights and same_facts) or hash_weights(load_checkpoint(out).model) != weights:
+    same_card = all(stored.get(key) == card[key] for key in IDENTIFYING)
+    if not (same_weights and same_card) or hash_weights(load_checkpoint(out).model) != weights:
         raise InputError(
             f"{out} already exists and is something else; choose another place or delete it"
         )
@@ -158,18 +157,18 @@ def _rename_weights(checkpoint: Checkpoint, kind: str) -> dict[str, torch.Tensor
 
 
 def _write_torchaudio(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) -> None:
-    """Write the `.pt` of torchaudio; its architecture goes beside it, and into the card the mask
-    embedding, which the format does not hold."""
+    """Write the `.pt` of torchaudio. Its architecture is written beside it, and the mask embedding,
+    for which the format has no place, into the card."""
     state = _rename_weights(checkpoint, "torchaudio")
     card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
     torch.save(state, written)
     write_json(written.with_suffix(".json"), torchaudio_arguments(checkpoint.model.config))
-    write_json(_card_file(written, "torchaudio"), card)  # which is read with it
+    write_json(_card_file(written, "torchaudio"), card)  # needed to read the file
 
 
 def _write_fairseq(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) -> None:
-    """Write the `.pt` of fairseq, whose models have no projection between equal widths: one that
-    changes nothing is left out, another one is noted in the card."""
+    """Write the `.pt` of fairseq. Its models have no projection between equal widths: an identity
+    is left out, any other projection is noted in the card."""
     config: Any = checkpoint.model.config
     state = _rename_weights(checkpoint, "fairseq")
     if config.conv_dim[-1] == config.hidden_size:
@@ -186,8 +185,8 @@ def _write_fairseq(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) 
 
 
 def relative_errors(layers: Layers, expected: Layers) -> list[float]:
-    """Return the relative error of every layer: the length of its difference from what is expected,
-    over the length of that."""
+    """Return the relative error of every layer: the norm of its difference from the expected one,
+    over the norm of the latter."""
     errors = []
     for a, b in zip(layers, expected, strict=True):
         distance = torch.linalg.norm((a - b).double())
@@ -196,23 +195,25 @@ def relative_errors(layers: Layers, expected: Layers) -> list[float]:
 
 
 def _verify(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
-    """Return the relative errors of all layers of what was written, for SECONDS of noise, each side
-    computed by the library whose format it is (fairseq's by our own engine). Raises InputError
-    where the weights are not the source's to the bit, or a layer is off by more than TOLERANCE."""
-    again = load_checkpoint(written)
-    weights, read = checkpoint.model.state_dict(), again.model.state_dict()
-    same_weights = weights.keys() == read.keys()
-    same_weights = same_weights and all(torch.equal(weights[n], read[n]) for n in weights)
-    is_whole = not again.left_out and not again.guesses
+    """Return the relative errors of all layers of the written encoder for SECONDS of noise. Source
+    and copy are computed by the libraries of their formats (fairseq's by our engine).
+
+    Raises InputError where the weights differ in a bit, or an error exceeds TOLERANCE.
+    """
+    copy = load_checkpoint(written)
+    weights, copied = checkpoint.model.state_dict(), copy.model.state_dict()
+    same_weights = weights.keys() == copied.keys()
+    same_weights = same_weights and all(torch.equal(weights[n], copied[n]) for n in weights)
+    is_complete = not copy.left_out and not copy.guesses
     samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
     if checkpoint.normalise:
         wave = (wave - wave.mean()) / wave.std(correction=0)
-    found = _native_layers(written, again, wave)
-    errors = relative_errors(found, _native_layers(source, checkpoint, wave))
-    is_near = np.max(errors) <= TOLERANCE  # not so where one is NaN
-    same = same_weights and again.normalise == checkpoint.normalise
-    if not (same and is_whole and is_near):
+    layers = _native_layers(written, copy, wave)
+    errors = relative_errors(layers, _native_layers(source, checkpoint, wave))
+    is_near = np.max(errors) <= TOLERANCE  # False for NaN
+    is_same = same_weights and copy.normalise == checkpoint.normalise
+    if not (is_same and is_complete and is_near):
         raise InputError(
             f"{source} is another encoder in {kind} (its layers differ by {np.max(errors):.1e}), "
             "so nothing was written; report this as a bug"
@@ -222,15 +223,15 @@ def _verify(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str
 
 @torch.inference_mode()
 def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor) -> Layers:
-    """Compute all layers by the library that the checkpoint is of: torchaudio's model has
-    torchaudio's file, not our reading of it."""
+    """Compute all layers by the library of the checkpoint. For torchaudio that is torchaudio's
+    model with torchaudio's file, and not the converted model."""
     config: Any = checkpoint.model.config
     if checkpoint.kind != "torchaudio":
         engine: Any = TransformersEngine(checkpoint.model)
         if checkpoint.kind == "fairseq":
             engine = as_encoder(checkpoint, device="cpu").engine
-        every = range(config.num_hidden_layers + 1)
-        return list(engine.states(wave, engine.statistics(wave), every))
+        layer_numbers = range(config.num_hidden_layers + 1)
+        return list(engine.states(wave, engine.statistics(wave), layer_numbers))
     import torchaudio
 
     weights = read_weights(name).state
@@ -240,12 +241,12 @@ def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor)
         make = torchaudio.models.wavlm_model
     model = make(**torchaudio_arguments(config))
     model.load_state_dict(weights)
-    first_layer: Layers = []
+    layer_0: Layers = []
     model.encoder.transformer.layers[0].register_forward_pre_hook(
-        lambda _, inputs: first_layer.append(inputs[0])
+        lambda _, inputs: layer_0.append(inputs[0])
     )
     layers, _ = model.eval().extract_features(wave[None])
-    return [x[0] for x in (*first_layer, *layers)]
+    return [x[0] for x in (*layer_0, *layers)]
 
 
 def _card_file(out: Path, kind: str) -> Path:

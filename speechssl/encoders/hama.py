@@ -1,11 +1,11 @@
-"""hama is an encoder that has heard people: the phone recogniser of the package `hama` (2.2 million
-parameters, Apache-2.0), a Conformer (Gulati et al. 2020, arXiv 2005.08100) with CTC over 191
-symbols: phones of IPA, `<wb>` between words, `<blank>`.
+"""hama is an encoder that was trained on people's speech: the phone recogniser of the package
+`hama` (2.2 million parameters, Apache-2.0), a Conformer (Gulati et al. 2020, arXiv 2005.08100) with
+CTC over 191 symbols: phones of IPA, `<wb>` between words, `<blank>`.
 
-`load_encoder("hama")` gives its four blocks as layers 1 to 4 and their input as layer 0,
-`load_encoder("hama:phones")` what it recognises as its only layer, 0: (T, K), 1 for the symbol that
-greedy decoding wrote last; recipes/units/phones.py makes units of it. The package does not state
-what it was trained on: what is learned from it has seen phone labels.
+`load_encoder("hama")` gives its four blocks as layers 1 to 4 and their input as layer 0.
+`load_encoder("hama:phones")` gives the recognised phones as its only layer, 0: one-hot vectors
+(T, K) of the symbol that greedy decoding emitted last; recipes/units/phones.py makes units of them.
+The package does not state its training data; whatever is learned from it has seen phone labels.
 
 Letters: N samples, T frames of 20 ms, D width, K symbols without the blank.
 """
@@ -27,14 +27,15 @@ from torch.nn import functional as F
 
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.checkpoints import dequantise
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
 NAME, PHONES = "hama", "hama:phones"
 LAYERS, WIDTH, HEADS, KERNEL, SYMBOLS = 4, 144, 4, 31, 191
-WINDOW, HOP, BINS, MELS = 400, 160, 201, 80  # of the spectrum: samples and numbers
+WINDOW, HOP = 400, 160  # samples, of the spectrum
+BINS, MELS = 201, 80  # of the spectrum
 BOUNDARY = "<wb>"  # the last symbol but the blank
 GRID = FrameGrid(SAMPLE_RATE, hop=2 * HOP, receptive=1)  # the centre of frame t is sample 320 t
 CHUNKING = Chunking(26.0, 2.0)  # its own library reads no more than 30 s
@@ -70,7 +71,7 @@ def load_hama(
 
 
 def is_hama(name: str | Path) -> bool:
-    """Say whether a name is hama's, or a folder holds a model that goes on from it."""
+    """Return whether a name is hama's, or that of a folder with a model trained from it."""
     config = Path(name) / "config.json"
     if config.is_file():
         content = read_json(config)
@@ -105,7 +106,7 @@ def phone_symbols() -> list[str]:
 
 
 def package_file(name: str) -> Path:
-    """Find a file of the package's assets, without importing it. Raises MissingExtra."""
+    """Find a file among the assets of the package, which is not imported. Raises MissingExtra."""
     spec = find_spec("hama")
     if spec is None or spec.origin is None:
         raise MissingExtra("the encoder hama", "hama")
@@ -113,37 +114,37 @@ def package_file(name: str) -> Path:
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a file of hama's engine: a table of names, types, shapes and places, then the bytes. All
-    as float32."""
-    raw = path.read_bytes()
-    place = 8  # after the magic word and two bytes of version and kind
+    """Read a file of hama's engine: a table of names, types, shapes and offsets, then the numbers,
+    which are converted to float32."""
+    content = path.read_bytes()
+    position = 8  # after the magic word, the version and the kind
 
-    def take(form: str) -> tuple[int, ...]:
-        nonlocal place
-        values = struct.unpack_from("<" + form, raw, place)
-        place += struct.calcsize("<" + form)
+    def read_next(form: str) -> tuple[int, ...]:
+        nonlocal position
+        values = struct.unpack_from("<" + form, content, position)
+        position += struct.calcsize("<" + form)
         return values
 
-    (count,) = take("I")
+    (count,) = read_next("I")
     table = []
     for _ in range(count):
-        (length,) = take("H")
-        name = raw[place : place + length].decode()
-        place += length
-        kind, rank = take("BB")
-        shape = take(f"{rank}I")
-        offset, _ = take("QQ")
+        (length,) = read_next("H")
+        name = content[position : position + length].decode()
+        position += length
+        kind, rank = read_next("BB")
+        shape = read_next(f"{rank}I")
+        offset, _ = read_next("QQ")
         table.append((name, np.float16 if kind else np.float32, shape, offset))
-    begin = -(-place // 16) * 16
+    start = -(-position // 16) * 16  # aligned
     tensors = {}
     for name, dtype, shape, offset in table:
-        values = np.frombuffer(raw, dtype, math.prod(shape), begin + offset)
+        values = np.frombuffer(content, dtype, math.prod(shape), start + offset)
         tensors[name] = torch.from_numpy(values.reshape(shape).astype(np.float32))
     return tensors
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a swish between them, behind a layer norm."""
+    """A feed-forward module has a layer norm, and two linear maps with a swish between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,8 +158,8 @@ class FeedForward(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A gated convolution over time, each channel by itself, behind a layer norm. Its batch norm
-    is part of the weights."""
+    """A convolution module has a layer norm and a gated depthwise convolution over time, whose
+    weights include the batch norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,8 +175,8 @@ class Convolution(nn.Module):
 
 
 class Block(nn.Module):
-    """A Conformer block: half a feed-forward, attention without positions, a convolution, half a
-    feed-forward, a layer norm."""
+    """A Conformer block has half a feed-forward, attention without positions, a convolution, half a
+    feed-forward, and a layer norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,8 +194,8 @@ class Block(nn.Module):
         return self.norm(x)
 
     def attend(self, x: torch.Tensor) -> torch.Tensor:
-        """Attend over all frames, (B, T, D) to (B, T, D). `nn.MultiheadAttention` itself would, in
-        inference, hold all weights (B, heads, T, T) and take half as long again."""
+        """Apply self-attention, (B, T, D) to (B, T, D). `nn.MultiheadAttention` itself would hold
+        the weights (B, heads, T, T) in inference, and take half as long again."""
         projected = F.linear(x, self.attn.in_proj_weight, self.attn.in_proj_bias)
         q, k, v = projected.unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v)
@@ -202,7 +203,7 @@ class Block(nn.Module):
 
 
 class Conformer(nn.Module):
-    """Spectrum, a convolution that halves the frame rate, and blocks."""
+    """The Conformer has a spectrum, a convolution that halves the frame rate, and blocks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,13 +216,13 @@ class Conformer(nn.Module):
 
     @property
     def blank(self) -> int:
-        """Return the blank, which is the last symbol."""
+        """Return the number of the blank, the last symbol."""
         return self.proj.out_channels - 1
 
     @classmethod
     def of(cls, tensors: dict[str, torch.Tensor]) -> Conformer:
-        """Make it of the package's tensors. Those that its authors folded or turned when they
-        exported it have numbers in the place of names, in the order of the layers."""
+        """Make the model of the package's tensors. Tensors that were folded or transposed for the
+        export have numbers instead of names, in the order of the layers."""
         model = cls()
         with torch.device("meta"):
             names = [name for name, _ in cls().named_parameters()]
@@ -255,7 +256,7 @@ class Conformer(nn.Module):
         """Return layers 0 to `last` of utterances of one length, (B, T, D) each. samples: (B, N)
         float32."""
         padded = F.pad(samples, (WINDOW // 2, WINDOW // 2), mode="reflect")[:, None]
-        # TF32 rounds to 10 bits: beside a strong band of the spectrum a weak one would be noise
+        # TF32 rounds to 10 bits, which would drown a weak band of the spectrum beside a strong one
         with torch.backends.cudnn.flags(torch.backends.cudnn.enabled, allow_tf32=False):
             real = F.conv1d(padded, self.cosines, stride=HOP)
             imaginary = F.conv1d(padded, self.sines, stride=HOP)
@@ -267,24 +268,24 @@ class Conformer(nn.Module):
         frames = GRID.frames(samples.shape[1])
         return [x[:, :frames] for x in states]
 
-    def written(self, last: torch.Tensor) -> torch.Tensor:
-        """Return in every frame the symbol that greedy decoding wrote last, before the first that
-        one; 0 where it wrote none. last: (B, T, D), the last layer. Returns (B, T)."""
-        best = self.proj(last.transpose(1, 2)).argmax(1)
-        writes = best != self.blank
-        places = torch.arange(best.shape[1], device=best.device)
-        # the place of the last one that was written is a running maximum
-        place = torch.where(writes, places, 0).cummax(1).values
-        place = torch.maximum(place, writes.int().argmax(1, keepdim=True))
-        return torch.where(writes.any(1, keepdim=True), best.gather(1, place), 0)
+    def decode(self, last_layer: torch.Tensor) -> torch.Tensor:
+        """Return for every frame the symbol that greedy decoding emitted last, and before the first
+        symbol the first; 0 where it emitted none. last_layer: (B, T, D). Returns (B, T)."""
+        best = self.proj(last_layer.transpose(1, 2)).argmax(1)
+        is_symbol = best != self.blank
+        frames = torch.arange(best.shape[1], device=best.device)
+        # the frame of the last symbol is a running maximum
+        source = torch.where(is_symbol, frames, 0).cummax(1).values
+        source = torch.maximum(source, is_symbol.int().argmax(1, keepdim=True))
+        return torch.where(is_symbol.any(1, keepdim=True), best.gather(1, source), 0)
 
 
 class HamaEngine:
-    """Give the layers of one utterance at a time."""
+    """This engine gives the layers of one utterance at a time."""
 
     def __init__(self, model: Conformer, device: str) -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
+        self.backend = self.device.type
         self.model = model.to(device)
 
     def statistics(self, wave: torch.Tensor) -> None:
@@ -300,19 +301,19 @@ class HamaEngine:
 
     def _run(self, piece: torch.Tensor, last: int) -> list[torch.Tensor]:
         """Return layers 0 to `last`, (1, T, D) each."""
-        missing = WINDOW // 2 + 1 - len(piece)  # samples, of those that are mirrored at the ends
+        missing = WINDOW // 2 + 1 - len(piece)  # samples that the mirrored padding needs
         samples = F.pad(piece, (0, max(missing, 0))).clamp(-1, 1).to(self.device)
         frames = GRID.frames(len(piece))
         return [x[:, :frames] for x in self.model(samples[None], last)]
 
 
 class PhoneEngine(HamaEngine):
-    """Give the phones of one utterance at a time."""
+    """This engine gives the phones of one utterance at a time."""
 
     @torch.inference_mode()
     def states(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return the one layer, (T, K): a 1 in every row. piece: (N,) float32."""
-        symbols = self.model.written(self._run(piece, LAYERS)[-1])[0]
+        symbols = self.model.decode(self._run(piece, LAYERS)[-1])[0]
         return [F.one_hot(symbols, self.model.blank).float().cpu() for _ in layers]

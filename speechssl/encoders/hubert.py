@@ -27,23 +27,23 @@ from torch.nn import functional as F
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
-WINDOWS = 1 << 18  # windows of samples whose moments are taken at a time
+WINDOWS = 1 << 18  # windows of samples whose moments are computed at a time
 BATCH_SECONDS = 320.0  # of audio that a GPU computes at a time
-STEP = 64  # frames: lengths of a batch are rounded up to a multiple of this, 1.3 s
-BLOCK = 16  # frames that one product of the positional convolution makes on a GPU
+STEP = 64  # frames, 1.3 s: the length of a batch is rounded up to a multiple of this
+BLOCK = 16  # frames that one product of the positional convolution gives on a GPU
 
 
 class Statistics(NamedTuple):
-    """The first convolution's output is multiplied by `scale` and moved by `shift`, (B, C) each:
-    by what its group norm does to this utterance, or by 1 and 0."""
+    """The output of the first convolution is multiplied by `scale`, and `shift` is added, (B, C)
+    each: the effect of the group norm on this utterance, or 1 and 0 without a group norm."""
 
     scale: torch.Tensor
     shift: torch.Tensor
 
 
 def is_known(config: Any) -> bool:
-    """Say whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, no batch
-    norm, none of transformers' adapters."""
+    """Return whether this file has the forward pass of an architecture: HuBERT or wav2vec 2.0 with
+    GELU, without batch norm and transformers' adapters."""
     return (
         config.model_type in ("hubert", "wav2vec2")
         and config.feat_extract_activation == config.hidden_act == "gelu"
@@ -54,7 +54,7 @@ def is_known(config: Any) -> bool:
 
 
 def check_known(model: Any, name: str = "the encoder") -> None:
-    """Raise InputError for an architecture that cannot be trained here, before any work."""
+    """Raise InputError for an architecture that cannot be trained here. Call it before any work."""
     if not is_known(model.config):
         raise InputError(
             f"{name} is a {model.config.model_type} model, not a plain HuBERT or wav2vec 2.0 "
@@ -63,14 +63,14 @@ def check_known(model: Any, name: str = "the encoder") -> None:
 
 
 def frames_of_samples(config: Any, lengths: torch.Tensor) -> torch.Tensor:
-    """Return how many frames, (B,), the convolutions make of (B,) samples."""
+    """Return the numbers of frames (B,) that the convolutions make of (B,) samples."""
     for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
         lengths = (lengths - kernel) // stride + 1
     return lengths
 
 
 def before_end(lengths: torch.Tensor, size: int) -> torch.Tensor:
-    """Mask the places before the end of each row: (B,) lengths -> (B, size) bool."""
+    """Return a mask of the positions before the end of each row: (B,) lengths -> (B, size) bool."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
@@ -81,14 +81,14 @@ def training_states(
     last: int | None = None,
     lengths: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the convolutions' output before its layer norm, (B, T, C), and layers 0 to `last`, (B,
-    T, D) each, in the model's present mode: with dropout and layer drop where it is being trained.
+    """Return the output of the convolutions before its layer norm, (B, T, C), and layers 0 to
+    `last`, (B, T, D) each, with dropout and layer drop if the model is in training mode.
 
-    samples: (B, N) float32, normalised. mask: (B, T) bool, frames to hide behind the model's mask
-    vector. last: None is all layers. lengths: (B,) samples that are an utterance's own, at least
-    one receptive field; those after them are padding, on which none of its frames depends, whatever
-    the norms (`frames_of_samples` says how many frames these are). None: there is no padding.
-    Computes in autocast's type where autocast is on. Raises InputError on an architecture that
+    samples: (B, N) float32, normalised. mask: (B, T) bool, frames to replace by the model's mask
+    vector. last: None for all layers. lengths: (B,) samples of each utterance, at least one
+    receptive field; None: there is no padding. The samples after them are padding, on which none of
+    the utterance's frames depends (`frames_of_samples` gives their number).
+    It computes in autocast's type where autocast is on. Raises InputError for an architecture that
     `is_known` does not know.
     """
     check_known(model)
@@ -107,14 +107,15 @@ def training_states(
 def group_norm_statistics(
     layer: Any, samples: torch.Tensor, lengths: torch.Tensor | None = None
 ) -> Statistics:
-    """Return what the group norm after the first convolution does to every utterance.
+    """Return the scale and shift of the group norm after the first convolution, for every
+    utterance.
 
-    layer: the first of the front end; samples: (B, N); lengths: (B,) how many of them are the
-    utterance's own, None: all.
-    Mean and variance of a channel of weights w are w.m and w'Cw, where m (K,) and C (K, K) are mean
-    and covariance of the windows of samples: there is no need to convolve a whole recording, or to
-    keep it. In float64, where nothing is lost to an offset of quiet speech. The convolution's own
-    bias is part of the mean, which the norm takes away.
+    layer: the first of the front end; samples: (B, N); lengths: (B,) samples of each utterance,
+    None: all.
+    Mean and variance of a channel with weights w are w.m and w'Cw, where m (K,) and C (K, K) are
+    mean and covariance of the windows of samples. So a whole recording need not be convolved, nor
+    held in memory. They are computed in float64, which is precise for quiet speech with an offset.
+    The bias of the convolution is part of the mean, which the norm subtracts.
     """
     weight, bias = layer.conv.weight[:, 0].double(), layer.conv.bias  # (C, K)
     if not isinstance(getattr(layer, "layer_norm", None), nn.GroupNorm):
@@ -137,7 +138,7 @@ def group_norm_statistics(
     scale = layer.layer_norm.weight / torch.sqrt(variance + layer.layer_norm.eps)
     shift = layer.layer_norm.bias - scale * (mean @ weight.T)
     if bias is not None:
-        shift = shift + 0 * bias  # its gradient is zero, and not missing
+        shift = shift + 0 * bias  # so that its gradient is 0, and not missing
     return Statistics(scale.float(), shift.float())
 
 
@@ -145,26 +146,27 @@ def convolve_samples(
     model: Any, samples: torch.Tensor, statistics: Statistics, dtype: torch.dtype
 ) -> torch.Tensor:
     """Apply the front end, (B, N) float32 -> (B, T, C). The first convolution is computed in
-    float32, for samples may be small beside their offset."""
+    float32, because samples may be small in comparison with their offset."""
     first, *others = model.feature_extractor.conv_layers
     weight = statistics.scale[..., None] * first.conv.weight[:, 0].float()
     windows = samples.unfold(1, weight.shape[2], first.conv.stride[0])
     x = torch.baddbmm(statistics.shift[:, None], windows, weight.transpose(1, 2)).to(dtype)
-    x = F.gelu(norm_where_any(first, x))
+    x = F.gelu(layer_norm_if_any(first, x))
     for layer in others:
-        x = F.gelu(norm_where_any(layer, convolve(layer.conv, x)))
+        x = F.gelu(layer_norm_if_any(layer, convolve(layer.conv, x)))
     return x
 
 
-def norm_where_any(layer: Any, x: torch.Tensor) -> torch.Tensor:
-    """Apply a convolution's layer norm; a group norm is in the statistics."""
+def layer_norm_if_any(layer: Any, x: torch.Tensor) -> torch.Tensor:
+    """Apply the layer norm after a convolution, if there is one; a group norm is part of the
+    `Statistics`."""
     norm = getattr(layer, "layer_norm", None)
     return layer_norm(norm, x) if isinstance(norm, nn.LayerNorm) else x
 
 
 def convolve(conv: Any, x: torch.Tensor) -> torch.Tensor:
-    """Convolve over time, (B, T, C) -> (B, T', C'): as an image of one row, whose channels lie
-    beside each other in memory as they are."""
+    """Convolve over time, (B, T, C) -> (B, T', C'). The sequence is treated as an image of one row
+    in the memory format "channels last", so that nothing is copied."""
     dtype = convolution_dtype(conv.weight, x.dtype, conv.stride[0])
     bias = None if conv.bias is None else conv.bias.to(dtype)
     image = x.to(dtype).transpose(1, 2)[:, :, None]
@@ -177,10 +179,10 @@ def convolution_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1)
     """Return float32 where oneDNN's sums in `dtype` may be wrong, else `dtype`. weight: (C', C /
     groups, K).
 
-    On a processor with AMX, oneDNN 3.10.2 (that of torch 2.11) computes some bf16 convolutions of
-    fewer than 32 channels wrongly, by as much as the result is large and without a warning. The
+    On a processor with AMX, oneDNN 3.10.2 (in torch 2.11) computes some bf16 convolutions of fewer
+    than 32 channels wrongly, with errors as large as the result and without a warning. The
     published sizes (512 channels in the front end, 48 or 64 in each of 16 groups of the positional
-    convolution) stay in bf16. tests/known_issues/test_onednn_grouped_bf16.py measures it.
+    convolution) stay in bf16. tests/known_issues/test_onednn_grouped_bf16.py measures the errors.
     """
     narrow = 1 < weight.shape[1] < (16 if stride < 4 else 32)
     on_cpu = weight.device.type == "cpu"
@@ -190,21 +192,21 @@ def convolution_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1)
 def convolve_positions(conv: Any, x: torch.Tensor) -> torch.Tensor:
     """Apply the positional convolution, (B, T, D) -> (B, T, D)."""
     if x.is_cpu:
-        return convolve(conv, x)[:, : x.shape[1]]  # an even kernel gives a frame too many
+        return convolve(conv, x)[:, : x.shape[1]]  # an even kernel gives one frame more
     return convolve_blockwise(x, conv.weight.to(x.dtype), conv.bias.to(x.dtype), conv.groups)
 
 
 def convolve_blockwise(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int
 ) -> torch.Tensor:
-    """Convolve over time with padding that keeps T, 16 frames by one product: a GPU has fast
-    kernels for large products, and none for 48 channels a group and kernels of 128. The zeros in
-    the matrices are an eighth more arithmetic.
+    """Convolve over time with padding that keeps T, computing 16 frames in one product.
 
+    A GPU has fast kernels for large products, but none for convolutions of 48 channels a group and
+    128 samples. The zeros in the matrices are an eighth more arithmetic.
     x: (B, T, C); weight: (C', C / G, K) of G groups. Returns (B, T, C').
     """
     frames, size = x.shape[1], weight.shape[2]
-    # frame i of a block has the kernel i places later: (G, C' / G, C / G, K + 15, 16)
+    # for frame i of a block the kernel is shifted by i: (G, C' / G, C / G, K + 15, 16)
     padded = F.pad(weight.unflatten(0, (groups, -1)), (BLOCK - 1, BLOCK - 1))
     shifted = padded.unfold(3, BLOCK, 1).flip(4)
     # (G, (K + 15) C / G, 16 C' / G)
@@ -226,15 +228,12 @@ def transform(
     mask: torch.Tensor | None = None,
     last: int | None = None,
 ) -> Iterator[torch.Tensor]:
-    """Yield layers 0 to `last`, (B, T, D) each, of the front end's output (B, T, C).
+    """Yield layers 0 to `last`, (B, T, D) each, for the output of the front end (B, T, C).
 
-    frames: (B,) how many are an utterance's own, None: all. mask: (B, T) frames to hide.
+    frames: (B,) of each utterance, None: all. mask: (B, T) frames to replace by the mask vector.
     """
-    encoder, projection, pre_norm = (
-        model.encoder,
-        model.feature_projection,
-        model.config.do_stable_layer_norm,
-    )
+    encoder, projection = model.encoder, model.feature_projection
+    pre_norm = model.config.do_stable_layer_norm
     x = features
     if hasattr(projection, "layer_norm"):
         x = layer_norm(projection.layer_norm, x)
@@ -242,7 +241,7 @@ def transform(
     attended = None
     if frames is not None:
         own = before_end(frames, x.shape[1])
-        x = x.masked_fill(~own[..., None], 0)  # as the positional convolution pads
+        x = x.masked_fill(~own[..., None], 0)  # the padding of the positional convolution
         attended = own[:, None, None]
     if mask is not None:
         x = torch.where(mask[..., None], model.masked_spec_embed.to(x.dtype), x)
@@ -259,7 +258,8 @@ def transform(
 def transformer_layer(
     layer: Any, x: torch.Tensor, attended: torch.Tensor | None, pre_norm: bool
 ) -> torch.Tensor:
-    """Map (B, T, D) to (B, T, D). attended: (B, 1, 1, T) the frames to attend to; None: all."""
+    """Apply a layer, (B, T, D) -> (B, T, D). attended: (B, 1, 1, T) bool, the frames to attend to;
+    None: all."""
     before = layer_norm(layer.layer_norm, x) if pre_norm else x
     x = x + layer.dropout(attention(layer.attention, before, attended))
     if not pre_norm:
@@ -272,7 +272,7 @@ def transformer_layer(
 
 
 def attention(module: Any, x: torch.Tensor, attended: torch.Tensor | None) -> torch.Tensor:
-    """Attend by all heads, (B, T, D) -> (B, T, D)."""
+    """Apply self-attention with all heads, (B, T, D) -> (B, T, D)."""
     q, k, v = (
         linear(projection, x).unflatten(2, (module.num_heads, -1)).transpose(1, 2)
         for projection in (module.q_proj, module.k_proj, module.v_proj)
@@ -283,8 +283,8 @@ def attention(module: Any, x: torch.Tensor, attended: torch.Tensor | None) -> to
 
 
 def linear(layer: Any, x: torch.Tensor) -> torch.Tensor:
-    """Apply a linear map with what fine-tuning has added to it: LoRA's update of its matrix (by
-    peft), or a bottleneck behind it (`finetuning.Bottleneck`)."""
+    """Apply a linear map with the modules that fine-tuning has added: LoRA's update of its matrix
+    (by peft), or an adapter behind it (`finetuning.Bottleneck`)."""
     weight = layer.weight
     if hasattr(layer, "lora_A"):
         weight = weight + layer.get_delta_weight("default")
@@ -302,16 +302,16 @@ def layer_norm(norm: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 class Unset(nn.Linear):
-    """Draw no weights, which takes a while: they are read from a file."""
+    """The weights of this linear map are not initialised, which takes a while: they are read from a
+    file."""
 
     def reset_parameters(self) -> None: ...
 
 
 def modules_of(config: Any) -> nn.Module:
-    """Make the modules of transformers' HubertModel or Wav2Vec2Model, under its names and without
-    values, for inference: transformers takes seconds to import. config: of an architecture that
-    `is_known`.
-    """
+    """Make the modules of transformers' HubertModel or Wav2Vec2Model for inference, under the same
+    names and with weights to be loaded. This avoids the import of transformers, which takes
+    seconds. config: of an architecture that `is_known`."""
 
     def tree(**children: Any) -> nn.Module:
         module = nn.Module()
@@ -320,9 +320,9 @@ def modules_of(config: Any) -> nn.Module:
         return module
 
     def convolution(n: int) -> nn.Module:
-        before = config.conv_dim[n - 1] if n else 1
+        inputs = config.conv_dim[n - 1] if n else 1
         width, kernel, stride = config.conv_dim[n], config.conv_kernel[n], config.conv_stride[n]
-        layer = tree(conv=nn.Conv1d(before, width, kernel, stride, bias=config.conv_bias))
+        layer = tree(conv=nn.Conv1d(inputs, width, kernel, stride, bias=config.conv_bias))
         if config.feat_extract_norm == "layer":
             layer.layer_norm = nn.LayerNorm(width)
         elif n == 0:
@@ -378,15 +378,15 @@ def dtype_of(precision: str) -> torch.dtype:
 
 
 class TorchEngine:
-    """Run HuBERT or wav2vec 2.0 on a CPU or a GPU. It takes the model over. precision: fp32 or
-    bf16."""
+    """This engine runs HuBERT or wav2vec 2.0 on a CPU or a GPU. It changes the model, which must
+    not be used elsewhere. precision: fp32 or bf16."""
 
     def __init__(self, model: Any, precision: str = "fp32", device: str = "cpu") -> None:
         self.device = torch.device(device)
-        self.place = self.device.type
+        self.backend = self.device.type
         self.dtype = dtype_of(precision)
-        if self.place == "cuda" and precision == "fp32":
-            torch.backends.cudnn.allow_tf32 = False  # which rounds to 10 bits
+        if self.backend == "cuda" and precision == "fp32":
+            torch.backends.cudnn.allow_tf32 = False  # TF32 rounds to 10 bits
         first = deepcopy(model.feature_extractor.conv_layers[0])
         model.encoder.pos_conv_embed.conv = without_weight_norm(model.encoder.pos_conv_embed.conv)
         self.model = model.to(self.device, self.dtype)
@@ -395,7 +395,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def statistics(self, wave: torch.Tensor) -> Statistics:
-        """Return what the group norm does to this utterance. wave: (N,) float32."""
+        """Return the scale and shift of the group norm for this utterance. wave: (N,) float32."""
         return group_norm_statistics(self.first, wave[None].to(self.device))
 
     @torch.inference_mode()
@@ -412,50 +412,50 @@ class TorchEngine:
     def features(
         self, waves: Sequence[torch.Tensor], layer: int, grid: FrameGrid
     ) -> list[torch.Tensor]:
-        """Return one layer of many utterances, in their order: (T_i, D) each, on the device. waves:
-        (N_i,) float32 each.
+        """Return one layer of several utterances, (T_i, D) each, on the device and in their order.
+        waves: (N_i,) float32 each.
 
-        Utterances are padded to a few fixed shapes (a batch that is not full, with silence), so
-        that a kernel is chosen by an utterance's own length alone, and none depends on the others
-        in its batch.
+        Utterances are padded to a few fixed lengths, and batches to a fixed size, so that the
+        kernel for an utterance depends on its own length alone, and not on the rest of its batch.
         """
-        lengths: dict[int, list[int]] = {}  # in frames, rounded up, of which utterances
-        for place, wave in enumerate(waves):
+        by_length: dict[int, list[int]] = {}  # frames, rounded up -> indices of utterances
+        for index, wave in enumerate(waves):
             frames = -(-grid.frames(len(wave)) // STEP) * STEP
-            lengths.setdefault(frames, []).append(place)
+            by_length.setdefault(frames, []).append(index)
         features: list[torch.Tensor] = [torch.empty(0)] * len(waves)
-        for frames, utterances in sorted(lengths.items()):
+        for frames, utterances in sorted(by_length.items()):
             size = max(int(BATCH_SECONDS * grid.frame_rate) // frames, 1)
             width = grid.samples_for(frames) + grid.hop - 1
             for start in range(0, len(utterances), size):
-                places = utterances[start : start + size]
+                indices = utterances[start : start + size]
                 # pinned, so that the next batch is filled while the GPU still computes this one
-                pinned = self.place == "cuda"
+                pinned = self.backend == "cuda"
                 batch = torch.zeros(size, width, pin_memory=pinned)
-                samples = torch.full((size,), grid.receptive, pin_memory=pinned)
-                for row, place in enumerate(places):
-                    length = len(waves[place])
-                    samples[row] = length
-                    batch[row, :length] = waves[place]
-                x = self._layer(batch, samples, layer)
-                for row, place in enumerate(places):
-                    features[place] = x[row, : grid.frames(len(waves[place]))]
+                lengths = torch.full((size,), grid.receptive, pin_memory=pinned)
+                for row, index in enumerate(indices):
+                    length = len(waves[index])
+                    lengths[row] = length
+                    batch[row, :length] = waves[index]
+                x = self._layer(batch, lengths, layer)
+                for row, index in enumerate(indices):
+                    features[index] = x[row, : grid.frames(len(waves[index]))]
         return features
 
-    def _layer(self, batch: torch.Tensor, samples: torch.Tensor, layer: int) -> torch.Tensor:
-        """Return one layer, (B, T, D), of (B, N) samples, of which `samples` (B,) are real."""
+    def _layer(self, batch: torch.Tensor, lengths: torch.Tensor, layer: int) -> torch.Tensor:
+        """Return one layer, (B, T, D), for samples (B, N). lengths: (B,) samples before the
+        padding."""
         batch = batch.to(self.device, non_blocking=True)
-        samples = samples.to(self.device, non_blocking=True)
-        statistics = group_norm_statistics(self.first, batch, samples)
+        lengths = lengths.to(self.device, non_blocking=True)
+        statistics = group_norm_statistics(self.first, batch, lengths)
         x = convolve_samples(self.model, batch, statistics, self.dtype)
-        frames = frames_of_samples(self.model.config, samples)
+        frames = frames_of_samples(self.model.config, lengths)
         for state in transform(self.model, x, frames, last=layer):
             x = state
         return x
 
 
 def without_weight_norm(conv: Any) -> nn.Conv1d:
-    """Copy a convolution, with the weights that its weight norm gives, computed once."""
+    """Copy a convolution without its weight norm, whose weights are computed once."""
     plain = nn.Conv1d(
         conv.in_channels,
         conv.out_channels,

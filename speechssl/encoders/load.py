@@ -1,4 +1,4 @@
-"""Speech encoders are loaded, whoever made them, and written as folders of Hugging Face.
+"""Speech encoders of several libraries are loaded, and written as folders of Hugging Face.
 
 `load_encoder` finds the checkpoint (`load_checkpoint`) and gives it the fastest engine
 (`as_encoder`). Files of torchaudio and fairseq are read by `checkpoints.py`, s3prl by `s3prl.py`.
@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.checkpoints import SHIPPED, checkpoint_folder, dequantise, load_quantised
+from speechssl.checkpoints import SHIPPED, checkpoint_folder
 from speechssl.encoders.checkpoints import (
     BUNDLE,
     MASK,
@@ -49,17 +49,20 @@ from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.processes import cpu_capabilities, has_bf16
+from speechssl.quantisation import dequantise, load_quantised
 from speechssl.timing import FrameGrid
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and what ships is read without it
     from transformers import HubertConfig
 
-ONE_FILE = "1000GB"  # of weights, as `max_shard_size` of transformers, which divides larger ones
-WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is a window
-SMALL_KERNELS = (10, 8, 8, 8)
+# `max_shard_size` of transformers, which writes larger models to several files
+ONE_FILE = "1000GB"
+WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is one window of 30 s
+SMALL_KERNELS = (10, 8, 8, 8)  # of the small HuBERT that ships
 SMALL_STRIDES = (5, 4, 4, 4)
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio", "whisper")
-DECISIVE = (  # of a config, beside what the shapes of the weights say
+# Settings of a config that decide the features and do not follow from the shapes of the weights.
+DECISIVE = (
     "conv_kernel",
     "conv_stride",
     "num_attention_heads",
@@ -69,40 +72,40 @@ DECISIVE = (  # of a config, beside what the shapes of the weights say
     "hidden_act",
     "feat_extract_activation",
 )
-OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"
+OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # for messages
 PRECISIONS = ("fp32", "bf16")
-LARGE = 50_000_000  # parameters: HuBERT base has 94 million
+# Parameters of a model for which OpenVINO may be faster than torch; HuBERT base has 94 million.
+LARGE = 50_000_000
 
 
 def load_encoder(
     name: str | Path, precision: str = "fp32", device: str = "auto", engine: str = "auto"
 ) -> SpeechEncoder:
-    """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same
-    hash, however they came.
+    """Load a speech encoder. The same weights give the same encoder, with the same hash, whatever
+    their format.
 
     name: one of
       a shipped model           people-en/encoder
-      a folder of models        of `speechssl bundle`: its encoder/
+      a folder of models        its encoder/ (of `speechssl bundle`)
       a Hugging Face folder     config.json with model.safetensors or pytorch_model.bin: HuBERT,
                                 wav2vec 2.0, WavLM or data2vec-audio, whatever head it has, and
                                 Whisper, whose encoder is taken
       a Hugging Face hub id     facebook/hubert-base-ls960, in $SPEECHSSL_MODELS first
-      a torchaudio bundle       torchaudio:HUBERT_BASE, any of torchaudio.pipelines that encodes
+      a torchaudio bundle       torchaudio:HUBERT_BASE, or another encoder of torchaudio.pipelines
       a torchaudio state dict   .pt or .pth of wav2vec2_model, HuBERTPretrainModel or a bundle
       a fairseq checkpoint      .pt of HuBERT or wav2vec 2.0, pre-trained or fine-tuned
       an s3prl upstream         s3prl:NAME or s3prl:NAME@PATH (needs speechssl[s3prl])
       hama or hama:phones       the layers of a recogniser of phones, or the phones (needs
                                 speechssl[hama])
-    precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the
-    third digit; auto is bf16 where the processor or GPU has it, else fp32, and the encoder says
-    which. device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
+    precision: fp32 gives the features of transformers, except for rounding; bf16 is faster, and
+    differs in the third digit; auto is bf16 if the processor or GPU has it, else fp32 (the
+    encoder's `precision` tells). device: cpu, cuda, cuda:N, or auto: a GPU if there is one.
     engine: torch; openvino, for HuBERT and wav2vec 2.0 on a CPU (needs speechssl[openvino]; the
-    converted model is kept in ~/.cache/speechssl/openvino); or auto: OpenVINO where it is installed
+    converted model is kept in ~/.cache/speechssl/openvino); or auto: OpenVINO if it is installed
     and faster: in bf16 on processors with AMX, for encoders of base size and larger.
-    What is left out (heads, quantisers) and what a file does not say (strides, heads) is reported
-    on stderr.
-    Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is
-    missing, damaged or left over.
+    Weights that are left out (heads, quantisers) and settings that a file does not state (strides,
+    heads) are reported on stderr. Raises InputError when the encoder cannot be found, is not a
+    speech encoder, or any of its weights is missing, damaged or left over.
     """
     if str(name).startswith("s3prl:"):
         from speechssl.encoders.s3prl import load_s3prl
@@ -121,7 +124,8 @@ def load_encoder(
 def as_encoder(
     checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto", engine: str = "auto"
 ) -> SpeechEncoder:
-    """Give a checkpoint an engine, as `load_encoder` says. The engine takes the model over."""
+    """Make an encoder of a checkpoint with an engine, as in `load_encoder`. The engine changes the
+    model, which must not be used elsewhere."""
     device, on_cpu = _find_device(device)
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
@@ -129,12 +133,12 @@ def as_encoder(
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
     model: Any = checkpoint.model
     config = model.config
-    whisper = config.model_type == "whisper"
+    is_whisper = config.model_type == "whisper"
     grid = WHISPER_GRID
-    if not whisper:
+    if not is_whisper:
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     weights = hash_weights(model)
-    # the same weights with other heads or strides are another encoder
+    # the same weights with other strides or another number of heads are another encoder
     settings = hash_json([checkpoint.normalise, *(getattr(config, x, None) for x in DECISIVE)])
     can_openvino = on_cpu and is_known(config)
     if engine == "openvino" and not can_openvino:
@@ -142,18 +146,18 @@ def as_encoder(
             f"OpenVINO does not run {checkpoint.name} on {device}; it is for HuBERT and wav2vec "
             "2.0 on a CPU"
         )
-    if engine == "auto" and can_openvino and precision == "bf16" and openvino_gains(model):
+    if engine == "auto" and can_openvino and precision == "bf16" and openvino_is_faster(model):
         engine = "openvino"
-    runs: Engine
-    if whisper:
-        runs = WhisperEngine(model, precision, device)
+    chosen: Engine
+    if is_whisper:
+        chosen = WhisperEngine(model, precision, device)
     elif not is_known(config):
-        runs = TransformersEngine(model, precision, device)
+        chosen = TransformersEngine(model, precision, device)
     elif engine == "openvino":
         graph = Path.home() / f".cache/speechssl/openvino/{weights}-{settings}.xml"
-        runs = OpenVinoEngine(model, precision, graph)
+        chosen = OpenVinoEngine(model, precision, graph)
     else:
-        runs = TorchEngine(model, precision, device)
+        chosen = TorchEngine(model, precision, device)
     return SpeechEncoder(
         name=checkpoint.name,
         grid=grid,
@@ -164,21 +168,20 @@ def as_encoder(
         card=checkpoint.card,
         precision=precision,
         settings=settings,
-        engine=runs,
-        chunking=WHISPER_CHUNKING if whisper else Chunking(),
-        window=WHISPER_WINDOW if whisper else None,
+        engine=chosen,
+        chunking=WHISPER_CHUNKING if is_whisper else Chunking(),
+        window=WHISPER_WINDOW if is_whisper else None,
     )
 
 
 def _find_device(device: str) -> tuple[str, bool]:
-    """Return the name of a device, and whether it is the CPU. Raises InputError where there is none
-    of that name."""
+    """Return the name of a device ("auto" becomes cuda or cpu), and whether it is the CPU. Raises
+    InputError for a device that does not exist."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         on_cpu = torch.empty(0, device=device).is_cpu
-    except (RuntimeError, AssertionError) as error:
-        # torch's words for a name it does not know, and for no driver
+    except (RuntimeError, AssertionError) as error:  # for an unknown name, and without a driver
         raise InputError(
             f"there is no device {device} here; give --device cpu, cuda, cuda:N or auto"
         ) from error
@@ -186,25 +189,26 @@ def _find_device(device: str) -> tuple[str, bool]:
 
 
 def shared_encoder(models: Path) -> SharedEncoder:
-    """Load the encoder of a model folder."""
+    """Load the encoder of a folder of models, to be shared by systems."""
     return SharedEncoder(load_encoder(models / "encoder"))
 
 
-def openvino_gains(model: nn.Module) -> bool:
-    """Say whether OpenVINO is faster than torch in bf16 here (recipes/speed): it is for large
-    encoders."""
+def openvino_is_faster(model: nn.Module) -> bool:
+    """Return whether OpenVINO is faster than torch in bf16 here: it is for large encoders on
+    processors with AMX (recipes/speed)."""
     parameters = sum(weight.numel() for weight in model.parameters())
     return parameters >= LARGE and has_fast_openvino()
 
 
 def has_fast_openvino() -> bool:
-    """Say whether OpenVINO is installed, on a processor with AMX."""
+    """Return whether OpenVINO is installed and the processor has AMX."""
     return bool(cpu_capabilities().get("amx_bf16")) and find_spec("openvino") is not None
 
 
 def hash_weights(model: torch.nn.Module) -> str:
-    """Return 16 hex digits over all parameters and buffers that features depend on, in order of
-    their names. Only training uses the mask embedding, and torchaudio's files do not have it."""
+    """Return 16 hex digits over all parameters and buffers that features depend on, in the order of
+    their names. The mask embedding is left out: only training uses it, and torchaudio's files do
+    not have it."""
     parts = []
     for name, tensor in sorted(model.state_dict().items()):
         if name != MASK:
@@ -214,27 +218,27 @@ def hash_weights(model: torch.nn.Module) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint is a speech encoder of transformers with float32 weights, and what lies beside
-    them."""
+    """A checkpoint is a speech encoder of transformers with float32 weights, its normalisation and
+    its card."""
 
     name: str
     model: torch.nn.Module
     normalise: bool
     card: dict[str, Any]
-    kind: str = "huggingface"  # whose names the weights had
+    kind: str = "huggingface"  # the library whose format the weights had
     left_out: tuple[str, ...] = ()  # weights that are not the encoder's
-    guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
+    guesses: tuple[str, ...] = ()  # in words, settings that were not stated and have been assumed
 
 
 def load_checkpoint(
     name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False
 ) -> Checkpoint:
-    """Load the model itself, to train it further. overrides: what is known of a file that does not
-    say it; wins over what it says. weights_alone: for our forward pass the modules of `modules_of`
-    will do.
+    """Load the model itself, to train it further.
 
+    overrides: settings that a file does not state, which take precedence over those that it states.
+    weights_alone: the modules of `modules_of` suffice, where our engines are used.
     Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
-    says all itself.
+    states all settings.
     """
     name = models_encoder(name)
     shipped = (SHIPPED / str(name) / "config.json").is_file()
@@ -274,8 +278,8 @@ def load_checkpoint(
 
 
 def models_encoder(name: str | Path) -> str | Path:
-    """Return the encoder inside, where a name is that of a folder of models or of a shipped set;
-    else the name."""
+    """Return the encoder in a folder of models or a shipped set of this name; else the name
+    itself."""
     for models in (Path(name), SHIPPED / str(name)):
         is_encoder = (models / "config.json").is_file()
         if not is_encoder and (models / "encoder" / "config.json").is_file():
@@ -285,6 +289,8 @@ def models_encoder(name: str | Path) -> str | Path:
 
 
 def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
+    """Load a model of Hugging Face. local: its folder, if there is one; name: its name
+    otherwise."""
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     title = folder.name if local.is_dir() else name
     card = _read_card(folder)
@@ -294,7 +300,7 @@ def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint
             return checkpoint
     config = _read_config(folder)
     normalise, guesses = _is_normalised(folder, config)
-    # or the model would have no mask embedding, and another hash
+    # at 0 the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     model, left_out, has_mask = _read_model(folder, config)
     if not has_mask:
@@ -307,8 +313,8 @@ def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
-    """Read the card of a folder, {} without one. Raises InputError where files are not those of the
-    card; cards of others name none."""
+    """Read the card of a folder, {} without one. Raises InputError where a file differs from the
+    hash in the card; cards of other programs have no hashes."""
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     stated = dict(card.get("files", {}))
     hashes = file_hashes(folder) if stated else {}
@@ -322,9 +328,9 @@ def _read_card(folder: Path) -> dict[str, Any]:
 
 
 def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkpoint | None:
-    """Read a HuBERT or wav2vec 2.0 without transformers, where its files state everything under
-    today's names; None for any other, and for files that are amiss: transformers knows what to make
-    of them."""
+    """Read a HuBERT or wav2vec 2.0 without importing transformers, if its files state everything
+    under current names. Return None for other models, and for files with a fault, which
+    transformers then reads or refuses."""
     try:
         config = SimpleNamespace(**read_json(folder / "config.json"))
         extractor = SimpleNamespace(**read_json(folder / "preprocessor_config.json"))
@@ -346,12 +352,13 @@ def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkp
 
 
 def _read_config(folder: Path) -> Any:
+    """Read the config of an encoder. Raises InputError for a damaged one, and for other models."""
     from transformers import AutoConfig
 
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
-        # transformers and huggingface_hub have their own for a config that makes no sense
+        # transformers and huggingface_hub raise many kinds for a damaged config
         raise InputError(
             f"found no speech encoder at {folder} ({first_line(error)}); give a folder with "
             f"config.json and model.safetensors{OTHERWISE}, or a hub id (OWNER/NAME)"
@@ -365,17 +372,17 @@ def _read_config(folder: Path) -> Any:
 
 
 def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
-    """Tell whether the input is normalised: by the feature extractor, or without one as the
-    published checkpoints do, which is a guess; return the guesses in words."""
+    """Return whether the input is normalised, and what was assumed, in words. The feature extractor
+    states it; without one, it is assumed to be as in the published checkpoints."""
     from transformers import AutoFeatureExtractor
 
     if config.model_type == "whisper":
         return False, []  # its log-mel has its own scale
-    # a processor of transformers 5 keeps it in the second
+    # transformers 5 writes the second file for a processor
     names = ("preprocessor_config.json", "processor_config.json")
     files = [folder / name for name in names if (folder / name).is_file()]
     if not files:
-        # data2vec has no other norm
+        # data2vec has layer norms, and no such setting
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         return normalise, [f"input {'' if normalise else 'not '}normalised"]
     try:
@@ -391,14 +398,14 @@ def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
 
 
 def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], bool]:
-    """Read the weights; return the model, the names that it has no place for, and whether the
-    mask embedding was among them."""
+    """Read the weights. Return the model, the names of weights that are not the encoder's, and
+    whether the mask embedding was there."""
     from transformers import MODEL_MAPPING
 
     path = folder / "model.safetensors"
     try:
-        # what ships is stored as int8, which transformers does not know: it gets the weights; else
-        # it reads the files itself
+        # Transformers does not know the int8 format of models that ship, and gets their weights. It
+        # reads other files itself.
         state = load_quantised(path) if path.is_file() else None
         model, info = MODEL_MAPPING[type(config)].from_pretrained(
             None if state else str(folder),
@@ -411,24 +418,26 @@ def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], 
         if hasattr(config, "added"):
             left_out -= _add_adapters(model, config.added, load_file(path))
     except Exception as error:
-        # safetensors, torch and transformers each have their own for a damaged file
+        # safetensors, torch and transformers raise many kinds for a damaged file
         raise InputError(
             f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
             "encoder again"
         ) from error
     missing = set(info["missing_keys"]) - {MASK} or {str(k) for k in info["mismatched_keys"]}
-    rest = {key for key in left_out if not is_extra(key)}
-    if missing or rest:
+    unknown = {key for key in left_out if not is_extra(key)}
+    if missing or unknown:
         raise InputError(
             f"the checkpoint {folder} does not have the weights of its config (missing: "
-            f"{list_first(missing)}; too many: {list_first(rest)}); fetch or make the encoder again"
+            f"{list_first(missing)}; too many: {list_first(unknown)}); fetch or make the encoder "
+            "again"
         )
     return model, tuple(sorted(left_out)), MASK not in info["missing_keys"]
 
 
 def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor]) -> set[str]:
-    """Add the adapters that `save_encoder` kept to a model; return their names among all `weights`
-    of the file. Raises ValueError where some are missing."""
+    """Add to a model the adapters that `save_encoder` saved among the `weights` of a file, and
+    return their names. what: the adapters, as in the config. Raises ValueError where some are
+    missing."""
     adapters = {name: values for name, values in weights.items() if ".adapter." in name}
     add_modules(model, what)
     loaded = model.load_state_dict(adapters, strict=False)
@@ -439,8 +448,8 @@ def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor])
 
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
-    """Write config, one safetensors and feature extractor; the config names adapters. bf16: half
-    the bytes, weights rounded."""
+    """Write config, one safetensors file and feature extractor; the config names the adapters.
+    bf16: round the weights, for half the bytes."""
     adapters = added_modules(encoder)
     if adapters:
         encoder.config.added = adapters
@@ -450,9 +459,9 @@ def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool 
 
 
 def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
-    """Write what transformers does to samples before the encoder gets them, as the published
-    checkpoints have it."""
-    # a group norm sees the padding, whatever is masked
+    """Write the feature extractor, with which transformers prepares samples for the encoder, as in
+    the published checkpoints."""
+    # models with a group norm, which sees the padding, were trained without an attention mask
     attends = getattr(config, "feat_extract_norm", "layer") == "layer"
     from transformers import Wav2Vec2FeatureExtractor
 
@@ -463,7 +472,7 @@ def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """Hash every file of weights, settings or a tokeniser of a folder, for its card, by name."""
+    """Hash the files of weights, settings and tokeniser in a folder, by name, for its card."""
     paths: set[Path] = set()
     for pattern in ("*.safetensors", "*config.json", "tokenizer*.json"):
         paths.update(folder.glob(pattern))
@@ -472,7 +481,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 def small_config() -> HubertConfig:
     """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256,
-    4.7 M parameters. No dropout: it is slow on CPUs."""
+    4.7 M parameters, and no dropout, which is slow on CPUs."""
     from transformers import HubertConfig
 
     return HubertConfig(

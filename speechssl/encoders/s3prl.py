@@ -2,11 +2,11 @@
 what it needs to run on current packages.
 
 `s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`,
-`s3prl:fbank`), `s3prl:NAME@PATH` one that is given it (`s3prl:hf_hubert_custom@FOLDER`,
-`s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints itself, some of them (mockingjay,
-tera, distiller, roberta) by unpickling: name only files that you trust.
-Layers are s3prl's: of a large `hubert_custom` or `wav2vec2_custom` the last one has gone through
-the encoder's final norm.
+`s3prl:fbank`), `s3prl:NAME@PATH` an upstream with a checkpoint of yours
+(`s3prl:hf_hubert_custom@FOLDER`, `s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints
+itself, some of them (mockingjay, tera, distiller, roberta) by unpickling: name only files that you
+trust. Layers are s3prl's: the last one of a large `hubert_custom` or `wav2vec2_custom` is taken
+after the encoder's final norm.
 
 After `register()`, `speechssl` is an upstream, and its checkpoint whatever `load_encoder` loads:
 
@@ -57,17 +57,18 @@ from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.timing import FrameGrid
 
 PREFIX = "s3prl:"
-_ONE_AT_A_TIME = threading.Lock()  # an upstream's hooks gather the layers in a list of the upstream
+# An upstream collects its layers in an attribute, so it can run in one thread at a time only.
+_RUN_LOCK = threading.Lock()
 
 
 def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
-    """Load `s3prl:NAME` or `s3prl:NAME@PATH`. The upstream normalises, or not, as s3prl has it.
+    """Load `s3prl:NAME` or `s3prl:NAME@PATH`. Its input is normalised, or not, as in s3prl.
 
-    Hop and receptive field are found from the number of frames it gives (`_find_grid`), for s3prl
-    says 320 whatever a checkpoint has. Audio longer than a chunk is encoded in pieces, each as if
-    it were the utterance. The random generators are left alone.
+    Hop and receptive field are found from the numbers of frames that it gives (`_find_grid`),
+    because s3prl states 320 for every checkpoint. Audio longer than a chunk is encoded in pieces,
+    each as if it were an utterance. The states of random generators are restored.
     Raises MissingExtra without s3prl, InputError for an unknown name, a checkpoint that cannot be
-    had, a precision other than fp32, or an upstream whose layers have no one width and frame rate.
+    loaded, a precision other than fp32, or layers that differ in width or frame rate.
     """
     if precision != "fp32":
         raise InputError(
@@ -80,7 +81,7 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
             upstream = _make_upstream(name, entry, path)
             states = run(upstream, _noise(SAMPLE_RATE))
             grid = _find_grid(upstream) if len({tuple(x.shape) for x in states}) == 1 else None
-    finally:  # s3prl seeds and draws where it pleases
+    finally:  # s3prl seeds the generators and uses them
         random.setstate(python)
         np.random.set_state(legacy)
     if grid is None:
@@ -94,34 +95,34 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
         grid=grid,
         layers=len(states) - 1,
         width=states[0].shape[-1],
-        normalise=False,  # its own business
-        # fbank and mfcc have no weights to tell them apart
+        normalise=False,  # the upstream does it
+        # with the name, because fbank and mfcc have no weights
         hash=hash_json({"s3prl": entry, "weights": hash_weights(upstream)}),
     )
 
 
 @dataclass(frozen=True)
 class UpstreamEngine:
-    """Run an upstream on one utterance at a time."""
+    """This engine runs an upstream on one utterance at a time."""
 
     upstream: nn.Module
     grid: FrameGrid
-    place: str = "cpu"
+    backend: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> torch.Tensor:
-        """Return the utterance itself, with the samples at its end that give no frame: what
-        normalises or pads looks at them too."""
+        """Return the utterance itself, with the samples at its end that give no frame: upstreams
+        that normalise or pad use them too."""
         return wave
 
     @torch.inference_mode()
     def states(
         self, piece: torch.Tensor, statistics: torch.Tensor, layers: Sequence[int]
     ) -> list[torch.Tensor]:
-        """Return these layers, (T, D) each. piece: (N,) float32. Raises ValueError for audio the
-        upstream cannot take."""
-        whole = len(statistics) - len(piece) < self.grid.hop
+        """Return these layers, (T, D) each. piece: (N,) float32; statistics: the utterance. Raises
+        ValueError for audio that the upstream cannot take."""
+        is_utterance = len(statistics) - len(piece) < self.grid.hop
         try:
-            states = run(self.upstream, statistics if whole else piece)
+            states = run(self.upstream, statistics if is_utterance else piece)
         except (RuntimeError, ValueError, AssertionError) as error:
             raise ValueError(
                 f"the upstream cannot encode {len(piece)} samples ({first_line(error)})"
@@ -131,43 +132,44 @@ class UpstreamEngine:
 
 def run(upstream: nn.Module, wave: torch.Tensor) -> list[torch.Tensor]:
     """Compute all layers of one utterance: L + 1 of (T, D). wave: (N,) float32."""
-    with _ONE_AT_A_TIME, torch.no_grad():
+    with _RUN_LOCK, torch.no_grad():
         return [x[0].float() for x in upstream([wave])["hidden_states"]]
 
 
 def _find_grid(upstream: nn.Module) -> FrameGrid | None:
-    """Find the grid that gives as many frames as the upstream does; None where frames do not come
-    at one steady rate.
+    """Find the grid that gives as many frames as the upstream does; None where the upstream has no
+    constant frame rate.
 
-    The lengths at which a frame more appears are one hop apart, and tell the receptive field, less
-    what the upstream pads: with even padding, frames lie where this grid puts them.
+    The lengths at which one frame more appears are one hop apart. They also give the receptive
+    field, less the padding of the upstream: if that is the same at both ends, the frames are where
+    this grid has them.
     """
 
     @cache
     def count(samples: int) -> int:
         try:
             return len(run(upstream, _noise(samples))[0])
-        except (RuntimeError, ValueError, AssertionError):  # too short for it
+        except (RuntimeError, ValueError, AssertionError):  # too short for the upstream
             return 0
 
     def next_step(start: int) -> int:
-        """Return the least length above `start` that has more frames than it."""
-        width = 2 * SAMPLE_RATE
-        for shorter in (640, 320, 160):
-            if count(start + shorter) > count(start):
-                width = shorter
+        """Return the smallest length above `start` that has more frames."""
+        width = 2 * SAMPLE_RATE  # of the search
+        for smaller_width in (640, 320, 160):
+            if count(start + smaller_width) > count(start):
+                width = smaller_width
         return start + bisect.bisect_right(range(start, start + width), count(start), key=count)
 
-    stated = upstream.get_downsample_rates("hidden_states")
-    first = 400 + 10 * stated  # most front ends see 25 ms, unpadded
-    if count(first - 1) + 1 != count(first):
-        first = next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
-    hop = stated
-    if not count(first + stated - 1) + 1 == count(first + stated) == count(first) + 1:
-        hop = next_step(first) - first
-    grid = FrameGrid(SAMPLE_RATE, hop, first - (count(first) - 1) * hop)
+    # `step` is a length with one frame more than `step` - 1; most front ends see 25 ms, unpadded
+    hop = upstream.get_downsample_rates("hidden_states")
+    step = 400 + 10 * hop
+    if count(step - 1) + 1 != count(step):
+        step = next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
+    if not count(step + hop - 1) + 1 == count(step + hop) == count(step) + 1:
+        hop = next_step(step) - step
+    grid = FrameGrid(SAMPLE_RATE, hop, step - (count(step) - 1) * hop)
     lengths = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
-    fits = all(grid.frames(first + n) == count(first + n) for n in lengths)
+    fits = all(grid.frames(step + n) == count(step + n) for n in lengths)
     return grid if fits and grid.receptive >= 0 else None
 
 
@@ -177,13 +179,15 @@ def _noise(samples: int) -> torch.Tensor:
 
 
 def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
+    """Load an upstream. name: `s3prl:ENTRY@PATH`, for messages; entry: its name in s3prl's hub;
+    path: its checkpoint, or "". Raises InputError where they do not fit or cannot be loaded."""
     entries = upstreams()
     if entry not in entries:
         near = difflib.get_close_matches(entry, entries, 3) or sorted(entries)[:3]
         raise InputError(f"s3prl has no upstream {entry!r}; did you mean {', '.join(near)}?")
-    known = inspect.signature(entries[entry]).parameters
-    parameters = [p for p in ("ckpt", "model_config") if p in known]
-    # the first is s3prl's own rule
+    signature = inspect.signature(entries[entry]).parameters
+    parameters = [p for p in ("ckpt", "model_config") if p in signature]
+    # the suffixes are a convention of s3prl
     takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)
     if takes_path != bool(path):
         which = f"needs a checkpoint; write {PREFIX}{entry}@PATH, of a file or URL"
@@ -191,16 +195,16 @@ def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
             which = f"downloads its own checkpoint; write {PREFIX}{entry}"
         raise InputError(f"the upstream {entry} {which}, and not {name}")
     if path and entry.startswith("hf_"):
-        # s3prl would fill in weights that are missing, or those of another kind, without a word
+        # s3prl would silently initialise missing weights, or all weights of another kind of model
         kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
         if entry != f"hf_{kind}_custom":
             raise InputError(f"the upstream {entry} would misread {path}: it is a {kind} model")
     try:
-        with redirect_stdout(sys.stderr):  # s3prl prints what it does
+        with redirect_stdout(sys.stderr):  # s3prl prints messages
             options = {(parameters or ["ckpt"])[0]: path} if path else {}
             return entries[entry](**options).eval().requires_grad_(False)
     except Exception as error:
-        # whatever the code of 196 upstreams raises: the network, a file, a package
+        # the 196 upstreams raise many kinds: for the network, a file, a package
         raise InputError(
             f"s3prl cannot load {name} ({first_line(error)}); check the checkpoint, or the "
             "network it comes from"
@@ -219,12 +223,12 @@ def upstreams() -> dict[str, Callable[..., nn.Module]]:
 
 
 def import_hub() -> Any:
-    """Import `s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place.
-    Raises MissingExtra without s3prl.
+    """Import `s3prl.hub`, with stand-ins for names that torchaudio and huggingface_hub no longer
+    have. Raises MissingExtra without s3prl.
 
-    s3prl 0.4.18 wants `torchaudio.set_audio_backend` and `torchaudio.sox_effects` (gone from 2.9
-    on), and for `run_downstream` two names of huggingface_hub (gone from 1.0 on). The first did
-    nothing worth doing; the others raise where they are used.
+    s3prl 0.4.18 imports `torchaudio.set_audio_backend` and `torchaudio.sox_effects` (removed in
+    2.9), and for `run_downstream` two names of huggingface_hub (removed in 1.0). The first needs to
+    do nothing; the others raise where they are used.
     """
     import huggingface_hub
     import torchaudio
@@ -240,7 +244,7 @@ def import_hub() -> Any:
     for name in ("HfFolder", "Repository"):
         if not hasattr(huggingface_hub, name):
             setattr(huggingface_hub, name, _raising(f"huggingface_hub.{name}"))
-    # what it prints is about packages that other upstreams want
+    # without its messages about packages that some upstreams need
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         try:
             from s3prl import hub
@@ -250,6 +254,8 @@ def import_hub() -> Any:
 
 
 def _raising(name: str) -> Callable[..., Any]:
+    """Return a stand-in for something missing, which raises InputError when it is used."""
+
     def raise_where_used(*_: Any, **__: Any) -> Any:
         raise InputError(
             f"s3prl wants {name}, which is not installed, or gone from the installed version; use "
@@ -261,18 +267,19 @@ def _raising(name: str) -> Callable[..., Any]:
 
 # ---- our encoders inside s3prl
 
-# samples; S3PRLUpstream fills up with zeros what is shorter, but only where the whole batch is
+# Shorter utterances are padded with zeros to this number of samples; S3PRLUpstream does the same,
+# but only if the whole batch is shorter.
 SHORTEST = 800
 
 
 class UpstreamExpert(nn.Module):
-    """Offer a SpeechEncoder as s3prl wants its upstreams. ckpt: what `load_encoder` takes;
-    precision: fp32 or bf16 (in `extra_conf`).
+    """This upstream of s3prl is a SpeechEncoder. ckpt: what `load_encoder` takes; precision: fp32
+    or bf16 (in `extra_conf`).
 
-    Utterances are encoded one by one and then padded, so that none depends on its batch mates.
-    s3prl counts a frame for every hop that is begun, one or two more than a front end without
-    padding gives: the last frame is repeated for these, which is what `S3PRLUpstream` does for the
-    longest utterance of a batch. Very short ones are filled up with zeros, as it does.
+    Utterances are encoded one by one and then padded, so that none depends on the others in its
+    batch. s3prl expects a frame for every hop or part of a hop, one or two more than a front end
+    without padding gives: the last frame is repeated for these, as `S3PRLUpstream` does for the
+    longest utterance of a batch.
     """
 
     def __init__(self, ckpt: str | None, precision: str = "fp32", **_: Any) -> None:
@@ -285,7 +292,7 @@ class UpstreamExpert(nn.Module):
         self.encoder = load_encoder(ckpt, precision)
 
     def get_downsample_rates(self, key: str | None = None) -> int:
-        """Return the samples a frame, of every layer."""
+        """Return the number of samples a frame, which is the same for every layer."""
         return self.encoder.grid.hop
 
     def forward(self, wavs: Sequence[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
@@ -296,7 +303,7 @@ class UpstreamExpert(nn.Module):
         return {"hidden_states": list(padded.unbind(2))}
 
     def _states(self, samples: np.ndarray) -> torch.Tensor:
-        """Return (ceil(N / hop), L + 1, D)."""
+        """Return all layers of samples (N,): (ceil(N / hop), L + 1, D)."""
         grid = self.encoder.grid
         missing = max(SHORTEST - len(samples), grid.samples_for(1) - len(samples), 0)
         states = self.encoder.hidden_states(np.pad(samples, (0, missing))).transpose(0, 1)
@@ -310,14 +317,13 @@ def speechssl(ckpt: str | None = None, **kwargs: Any) -> UpstreamExpert:
 
 
 def register() -> None:
-    """Make `speechssl` one of s3prl's upstreams, in this process. Raises MissingExtra without
-    s3prl."""
+    """Add `speechssl` to s3prl's upstreams, in this process. Raises MissingExtra without s3prl."""
     import_hub().speechssl = speechssl
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with its arguments, the
-    upstream registered."""
+    """Register the upstream, and run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with
+    its arguments."""
     if not arguments:
         raise InputError(
             "give a program of s3prl and its arguments, e.g. s3prl.run_downstream "
@@ -329,25 +335,24 @@ def main(arguments: Sequence[str]) -> None:
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 
-# ---- what s3prl's programs want of other packages
+# ---- what s3prl's programs need from other packages
 
 Effects = Sequence[Sequence[str]]
 
 
 def stand_in_for_programs() -> None:
-    """Let s3prl's downstream experts be imported and run: what they want beside upstreams, in this
-    process, where it is missing.
+    """Let s3prl's downstream experts be imported and run in this process, with stand-ins for what
+    they need and other packages lack.
 
-    torchaudio 2.9 dropped sox's effects and reads files only through torchcodec; torch 2.6 reads no
-    checkpoint with argparse's options in it, as s3prl's runner writes them; `catalyst` and `sox`
-    are imported for names that are not called on one device,
-    and `editdistance` for one function.
+    torchaudio 2.9 has no effects of sox, and reads files only through torchcodec. torch 2.6 reads
+    no checkpoint with argparse's options in it, which s3prl's runner writes. `catalyst` and `sox`
+    are imported for names that are not called on one device, and `editdistance` for one function.
     """
     import torchaudio
 
     if find_spec("torchcodec") is None:
         torchaudio.load = load
-    # in its place since `import_hub`, where torchaudio has none
+    # the stand-in of `import_hub`, if torchaudio has none
     effects: Any = torchaudio.sox_effects
     if not hasattr(effects, "__file__"):
         effects.apply_effects_file = apply_effects_file
@@ -380,8 +385,8 @@ def apply_effects_tensor(
     """Do what `torchaudio.sox_effects.apply_effects_tensor` does. tensor: (C, N).
 
     channels 1, rate and gain are computed here (soxr is the resampler of sox, so that samples
-    differ in their last bits); whatever else s3prl asks for (silence, in ASV) by the program sox,
-    which keeps rate and channels.
+    differ in their last bits only). Other effects that s3prl uses (silence, in ASV) are computed by
+    the program sox, and keep rate and channels.
     """
     samples, rate = tensor.numpy(), sample_rate
     for effect in effects:
@@ -403,7 +408,7 @@ def apply_effects_tensor(
 
 
 def _stand_in_module(path: str, name: str, value: Any) -> None:
-    """Make a module with one name in it, and packages around it, where there is none."""
+    """Make a module that defines one name, and the packages around it, unless it is installed."""
     parts = path.split(".")
     if parts[0] in sys.modules or find_spec(parts[0]) is not None:
         return

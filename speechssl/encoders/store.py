@@ -1,8 +1,8 @@
-"""The feature store keeps what encoders give for recordings on disk in shards: computed once, read
-as it is needed.
+"""A feature store keeps the features of recordings on disk: they are computed once, and read when
+they are needed.
 
-A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at
-the end `card.json`. A killed run loses one shard at most.
+Its folder holds `made_from.json`, shards `shard-NNNNN.safetensors` with the features of consecutive
+recordings, and at the end `card.json`. A killed run loses one shard at most.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A place says where the rows of a recording lie."""
+    """A place is where the rows of a recording are: `length` rows of a shard from `first` on."""
 
     shard: Path
     first: int
@@ -47,7 +47,8 @@ class FeatureStore:
     """A store maps the id of a recording to its rows (T, ...) on disk."""
 
     places: dict[str, Place] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)  # id -> what else is known of a recording
+    # id -> what `encode` returned beside the rows
+    facts: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # id -> why it has no rows
     _open: dict[Path, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -58,7 +59,8 @@ class FeatureStore:
         return self.rows(name, 0, self.places[name].length)
 
     def rows(self, name: str, first: int, last: int) -> Tensor:
-        """Read (last - first, ...) rows of a recording. Raises KeyError where it is not there."""
+        """Read (last - first, ...) rows of a recording. Raises KeyError for an unknown
+        recording."""
         path, start, _ = self.places[name]
         if path not in self._open:
             self._open[path] = safe_open(path, "pt")
@@ -67,12 +69,13 @@ class FeatureStore:
 
     @classmethod
     def load(cls, folder: Path | str) -> FeatureStore:
-        """Open a finished store. Raises InputError for other folders."""
+        """Open a finished store. Raises InputError for another folder."""
         names = read_json(Path(folder) / CARD)["shards"]
         return cls.of_shards(Path(folder) / name for name in names)
 
     @classmethod
     def of_shards(cls, shards: Iterable[Path]) -> FeatureStore:
+        """Open a store of these shards."""
         store = cls()
         for path in shards:
             index = json.loads(safe_open(path, "pt").metadata()["index"])
@@ -86,20 +89,21 @@ class FeatureStore:
         return store
 
     def __reduce__(self) -> Any:
-        """Leave out open files: another process opens them itself."""
+        """Pickle the store without its open files, which another process opens itself."""
         return FeatureStore, (self.places, self.facts, self.failed)
 
 
 class StoredRows:
-    """Rows of all recordings of a store lie one after another, as in an array (F, ...), of which
-    slices are read from disk."""
+    """The rows of all recordings of a store are one array (F, ...), of which slices are read from
+    disk."""
 
     def __init__(self, store: FeatureStore) -> None:
-        stops = itertools.accumulate((place.length for place in store.places.values()), initial=0)
+        borders = itertools.accumulate((place.length for place in store.places.values()), initial=0)
         # id -> its rows, [first, last)
-        self.bounds = dict(zip(store.places, itertools.pairwise(stops), strict=True))
+        self.bounds = dict(zip(store.places, itertools.pairwise(borders), strict=True))
         self.names, self.starts = list(self.bounds), [first for first, _ in self.bounds.values()]
-        self.shape = (self.bounds[self.names[-1]][1], *store.rows(self.names[0], 0, 1).shape[1:])
+        _, total = self.bounds[self.names[-1]]
+        self.shape = (total, *store.rows(self.names[0], 0, 1).shape[1:])
         self.store = store
 
     def __len__(self) -> int:
@@ -111,10 +115,9 @@ class StoredRows:
         while start < stop:
             name = self.names[bisect_right(self.starts, start) - 1]
             first, last = self.bounds[name]
-            parts.append(
-                self.store.rows(name, start - first, min(stop, last) - first)[::step].numpy()
-            )
-            start += len(parts[-1]) * step
+            part = self.store.rows(name, start - first, min(stop, last) - first)[::step].numpy()
+            parts.append(part)
+            start += len(part) * step
         return np.concatenate(parts)
 
 
@@ -129,36 +132,35 @@ def store_features(
     shard_mb: float = 64.0,
     limit_gb: float = math.inf,
 ) -> FeatureStore:
-    """Compute (once) the features of all recordings; of several processes, the first does. The size
-    is reported before it begins.
+    """Compute the features of all recordings, once, and return the store. Of several processes, the
+    first does. The size is reported before the work begins.
 
-    encode: recording -> rows (T, ...) and what else is to be known of it, None or something that
-    JSON can hold. Those for which it raises InputError or ValueError are set aside, listed, and
-    tried again next time. sizes: id -> bytes of its rows, about, by its length alone, so that a run
-    that was killed finds the same shards again. what: they are, or are for. workers: threads, None:
-    as many as torch has. shard_mb: a shard is closed when it is so large; limit_gb: more is refused
-    before it begins.
-    Raises InputError where `folder` was made from other inputs, the disk has too little room, or no
+    encode: recording -> rows (T, ...), and a further value for JSON or None (`FeatureStore.facts`).
+    Recordings for which it raises InputError or ValueError are set aside, listed, and tried again
+    by the next run. sizes: id -> approximate number of bytes of its rows; it must depend on the
+    recording's length alone, so that a run that was killed finds the same shards again. what: a
+    name of the features, or their purpose. workers: number of threads; None: that of torch.
+    shard_mb: size at which a shard ends; limit_gb: size above which InputError is raised at once.
+    Raises InputError where `folder` was made from other inputs, the disk is too small, or no
     recording can be used.
     """
     folder = Path(folder)
     shards = _plan_shards(folder, sizes, recordings, shard_mb * 1e6)
     with stage(folder, made_from, wait=True) as step, main_first():
         if is_main():
-            # a shard is done with all its recordings: those that could not be read may have been
-            # mended
-            missing = {
-                p: ids
-                for p, ids in shards.items()
-                if not p.is_file() or list(FeatureStore.of_shards([p]).places) != ids
-            }
-            todo = [name for ids in missing.values() for name in ids]
-            if todo:
-                needed = sum(sizes[name] for name in todo) / 1e9
-                _check_room(folder, f"{what} of {len(todo)} recordings", needed, limit_gb)
-            bar = tqdm(todo, what, unit="file", disable=not todo)
+            # A shard is complete only with all its recordings: files that could not be read may
+            # have been corrected.
+            incomplete = {}
+            for path, ids in shards.items():
+                if not path.is_file() or list(FeatureStore.of_shards([path]).places) != ids:
+                    incomplete[path] = ids
+            names = [name for ids in incomplete.values() for name in ids]
+            if names:
+                needed = sum(sizes[name] for name in names) / 1e9
+                _check_disk(folder, f"{what} of {len(names)} recordings", needed, limit_gb)
+            bar = tqdm(names, what, unit="file", disable=not names)
             with bar, single_threaded(workers or torch.get_num_threads()) as pool:
-                for path, ids in missing.items():
+                for path, ids in incomplete.items():
                     _write_shard(path, {name: recordings[name] for name in ids}, encode, pool, bar)
             step.finish(
                 {
@@ -179,13 +181,13 @@ def store_features(
 
 
 def _plan_shards(
-    folder: Path, sizes: Mapping[str, int], names: Iterable[str], most: float
+    folder: Path, sizes: Mapping[str, int], names: Iterable[str], shard_bytes: float
 ) -> dict[Path, list[str]]:
-    """Give every recording a shard, in order; a shard is closed when it has `most` bytes."""
+    """Divide the recordings among shards, in order; a shard ends when it has `shard_bytes`."""
     shards: dict[Path, list[str]] = {}
     size = math.inf
     for name in names:
-        if size >= most:
+        if size >= shard_bytes:
             shard = folder / f"shard-{len(shards):05d}.safetensors"
             shards[shard] = []
             size = 0.0
@@ -194,17 +196,17 @@ def _plan_shards(
     return shards
 
 
-def _check_room(folder: Path, work: str, needed: float, limit: float) -> None:
+def _check_disk(folder: Path, work: str, needed: float, limit: float) -> None:
     """Report the gigabytes that are needed on stderr. Raises InputError where they are more than
     are free or allowed."""
     free = shutil.disk_usage(folder).free / 1e9
     tqdm.write(f"{work}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
     if needed <= min(free, limit):
         return
-    short = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit:g} GB"
+    available = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit:g} GB"
     raise InputError(
-        f"{work} in {folder} need {needed:.3g} GB and {short}; take fewer recordings or another "
-        "disk"
+        f"{work} in {folder} need {needed:.3g} GB and {available}; take fewer recordings or "
+        "another disk"
     )
 
 
@@ -215,36 +217,37 @@ def _write_shard(
     pool: ThreadPoolExecutor,
     bar: tqdm,
 ) -> None:
-    """Encode what is not in the shard yet, and write it anew."""
+    """Encode the recordings that are not in the shard yet, and write all of them."""
     stored = FeatureStore.of_shards([path] if path.is_file() else [])
 
     def compute(name: str) -> tuple[Tensor, Any, str | None]:
-        """Return features of a recording, what else is known of it, and why there are none."""
+        """Return the rows of a recording, the further value, and the reason if there are no
+        rows."""
         try:
             if name in stored:
-                rows, more = stored[name], stored.facts.get(name)
+                rows, fact = stored[name], stored.facts.get(name)
             else:
-                rows, more = encode(recordings[name])
+                rows, fact = encode(recordings[name])
             if not len(rows):
                 raise ValueError("it is too short")
             if not torch.isfinite(rows).all():
                 raise ValueError("the encoder gives features that are not finite")
         except (InputError, ValueError) as error:
             return torch.zeros(0), None, str(error)
-        return rows.contiguous(), more, None
+        return rows.contiguous(), fact, None
 
     index: dict[str, Any] = {"rows": [], "failed": {}}
-    whole: list[Tensor] = []
-    for name, (rows, more, why) in zip(recordings, pool.map(compute, recordings), strict=True):
+    parts: list[Tensor] = []
+    for name, (rows, fact, reason) in zip(recordings, pool.map(compute, recordings), strict=True):
         index["rows"].append((name, len(rows)))
         if len(rows):
-            whole.append(rows)
-        if why is not None:
-            index["failed"][name] = why
-        if more is not None:
-            index.setdefault("facts", {})[name] = more
+            parts.append(rows)
+        if reason is not None:
+            index["failed"][name] = reason
+        if fact is not None:
+            index.setdefault("facts", {})[name] = fact
         bar.update()
     with replacing(path) as temporary:
-        # one entry: safetensors writes several in an order that changes from run to run
-        tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
+        # a single entry of metadata, because safetensors writes several in a random order
+        tensors = {"states": torch.cat(parts) if parts else torch.zeros(0, 1, 1)}
         temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))

@@ -1,9 +1,9 @@
-"""A `.pt` of torch.save, or a codebook of joblib, is read by a restricted unpickler, and nothing
-that is in it runs.
+"""A `.pt` of torch.save, or a codebook of joblib, is read by a restricted unpickler, which runs no
+code in the file.
 
 Tensors and arrays are rebuilt. Objects of the libraries that wrote the file (fairseq, omegaconf,
-argparse, scikit-learn ...) become inert stand-ins that keep what the pickle gave them. Whatever
-else a pickle asks for is refused.
+argparse, scikit-learn ...) become inert stand-ins that hold the values in the pickle. Everything
+else is refused.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from numpy._core import multiarray
 from speechssl.artifacts import hash_bytes
 from speechssl.errors import InputError, first_line
 
+# Names that become stand-ins: classes of these packages, such as omegaconf.dictconfig.DictConfig,
+# and some builtins.
 INERT = re.compile(
     r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|sklearn|joblib|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
     r"|torch\.(Size|device)|_?operator\.getitem"
     r"|(builtins|__builtin__)\.(object|type|NoneType|bool|int|long|float|complex|str|unicode|bytes|bytearray|list|tuple|dict|set|frozenset"
     r"|slice|range|getattr)"
 )
+# Functions that a file may call, by name.
 ALLOWED: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
     "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
@@ -44,7 +47,7 @@ ALLOWED: dict[str, Callable[..., Any]] = {
     "numpy._core.multiarray._reconstruct": multiarray._reconstruct,
     "numpy.core.multiarray.scalar": multiarray.scalar,
     "numpy._core.multiarray.scalar": multiarray.scalar,
-    # how pickles of protocol 2 and below write bytes and objects
+    # pickles of protocol 2 and below write bytes and objects in this way
     "_codecs.encode": lambda text, *_: str(text).encode("latin-1"),
     "copyreg._reconstructor": lambda kind, *_: kind(),
     "copy_reg._reconstructor": lambda kind, *_: kind(),
@@ -57,8 +60,8 @@ CLASSES = {
 
 
 class Inert:
-    """Stand in for an object of a class that is not imported. It keeps what it is given, and does
-    nothing."""
+    """This stands for an object of a class that is not imported. It holds the values that it is
+    given, and does nothing."""
 
     args: tuple[Any, ...]
     state: Any
@@ -83,8 +86,8 @@ class Inert:
 
 
 class Restricted(pickle._Unpickler):  # type: ignore[name-defined]
-    """All that a file can call are the functions above and makers of stand-ins. The unpickler
-    written in Python, for the arrays of joblib lie between the opcodes."""
+    """This unpickler lets a file call only the functions above and make stand-ins. It is based on
+    the unpickler in Python, because joblib writes the bytes of arrays between the opcodes."""
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined, assignment]
 
@@ -93,9 +96,10 @@ class Restricted(pickle._Unpickler):  # type: ignore[name-defined]
         self.file = file
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return what a name in the pickle stands for. Raises UnpicklingError for other names."""
         full = f"{module}.{name}"
         if full in ALLOWED:
-            # another function, lest a pickle change an attribute of the one
+            # a new function, because a pickle could change the attributes of this one
             return lambda *args: ALLOWED[full](*args)
         if full in CLASSES:
             return CLASSES[full]
@@ -106,12 +110,13 @@ class Restricted(pickle._Unpickler):  # type: ignore[name-defined]
         raise pickle.UnpicklingError(f"it would execute {full}; do not trust this file")
 
     def load_build(self) -> None:
+        """Read the array behind a wrapper of joblib, as soon as the wrapper is complete."""
         super().load_build()  # type: ignore[misc]
         wrapper = self.stack[-1]  # type: ignore[attr-defined]
         if type(wrapper).__name__ != "NumpyArrayWrapper":
             return
-        # what follows a wrapper in the file: a count of padding, padding (joblib from 1.2 on), the
-        # numbers
+        # after a wrapper follow the number of padding bytes and the padding (joblib from 1.2 on),
+        # and the array
         if wrapper.state.get("numpy_array_alignment_bytes") is not None:
             self.file.read(self.file.read(1)[0])
         shape, dtype = wrapper.state["shape"], wrapper.state["dtype"]
@@ -124,12 +129,12 @@ class Restricted(pickle._Unpickler):  # type: ignore[name-defined]
 
 
 def read_pt(path: Path) -> Any:
-    """Read what torch.save wrote: containers, numbers, tensors on the CPU, `Inert` for the rest.
+    """Read a file of torch.save: containers, numbers, tensors on the CPU, and `Inert` objects.
 
-    Raises InputError for a file that is damaged, is no such file, or asks for what no checkpoint
-    needs.
+    Raises InputError for a file that is damaged, is not of torch.save, or uses names that no
+    checkpoint needs.
     """
-    module: Any = types.ModuleType("restricted")  # what torch.load takes for the pickle module
+    module: Any = types.ModuleType("restricted")  # torch.load takes it for the pickle module
     module.Unpickler = Restricted
     module.load = lambda file, **options: Restricted(file, **options).load()
     try:
@@ -140,10 +145,10 @@ def read_pt(path: Path) -> Any:
                 damaged = archive.testzip()  # checksums, which torch ignores
             if damaged:
                 raise ValueError(f"{damaged} does not have its checksum")
-            # torch.load would run it
+            # torch.load would run the program
             if any(record.filename.endswith("/constants.pkl") for record in records):
                 raise ValueError("it is a TorchScript program, not weights")
-            # an optimiser's state is never read
+            # mapped to memory: the state of an optimiser is never read from the disk
             mapped = all(record.compress_type == zipfile.ZIP_STORED for record in records)
         elif tarfile.is_tarfile(path):  # torch.load would unpack it
             raise ValueError("it is in the tar format of torch before 0.2")
@@ -158,31 +163,32 @@ def read_pt(path: Path) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return the plain values that stand-ins hold: settings as dictionaries, lists, numbers and
+    """Return settings with the values of stand-ins in their place: dictionaries, lists, numbers and
     text."""
     if isinstance(value, dict):
         items = {}
-        for key, held in value.items():
+        for key, item in value.items():
             if isinstance(key, (str, int, Inert)):
-                items[plain(key)] = plain(held)
+                items[plain(key)] = plain(item)
         return items
     if isinstance(value, (list, tuple)):
-        return [plain(held) for held in value]
+        return [plain(item) for item in value]
     if not isinstance(value, Inert):
         return value
     state = value.state[0] if isinstance(value.state, tuple) and value.state else value.state
-    # omegaconf's containers and nodes have what they hold in one attribute
+    # omegaconf's containers have their content in one attribute, its nodes in another
     if isinstance(state, dict):
         return plain(state.get("_content", state.get("_val", state)))
     if value.items:
         return plain(value.items)
-    return plain(value.args[-1]) if value.args else None  # of an enum its value or name
+    return plain(value.args[-1]) if value.args else None  # the value or name of an enum
 
 
-# ---- codebooks of joblib: a pickle of the estimator, in which every array is a small wrapper with
-# the array's bytes behind it
+# ---- codebooks of joblib: a pickle of the estimator, in which every array is a wrapper followed by
+# the bytes of the array
 
-UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {  # by the first bytes
+# first bytes of a compressed file -> function that decompresses it
+DECOMPRESSORS: dict[bytes, Callable[[bytes], bytes]] = {
     b"\x1f\x8b": gzip.decompress,
     b"BZ": bz2.decompress,
     b"\xfd7zXZ": lzma.decompress,
@@ -193,14 +199,14 @@ ESTIMATORS = ("KMeans", "MiniBatchKMeans")
 
 
 def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return (K, D) float32 `cluster_centers_`, and what the card says about the file. Raises
+    """Return (K, D) float32 `cluster_centers_`, and the origin of the file for the card. Raises
     InputError for a file that is no fitted KMeans or MiniBatchKMeans."""
     try:
         packed = path.read_bytes()
         content = packed
-        for magic, unpack in UNPACKERS.items():
-            if packed.startswith(magic):
-                content = unpack(packed)
+        for first_bytes, decompress in DECOMPRESSORS.items():
+            if packed.startswith(first_bytes):
+                content = decompress(packed)
         estimator = Restricted(io.BytesIO(content), encoding="latin-1").load()
         kind = type(estimator).__name__
         if kind not in ESTIMATORS:
@@ -219,4 +225,6 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
         ) from error
     origin = {"file": path.name, "hash": hash_bytes(packed), "kind": kind}
     version = state.get("_sklearn_version")
-    return centres, origin | ({"scikit-learn": version} if isinstance(version, str) else {})
+    if isinstance(version, str):
+        origin["scikit-learn"] = version
+    return centres, origin

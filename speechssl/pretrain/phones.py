@@ -77,7 +77,7 @@ class NoisyStudent(nn.Module):
         """Return the loss and the share of frames with the teacher's symbol. samples: (B, N),
         distorted; clean_samples: (B, N)."""
         with torch.no_grad(), torch.autocast(samples.device.type, enabled=False):
-            labels = self.teacher.written(self.teacher(clean_samples)[-1])
+            labels = self.teacher.decode(self.teacher(clean_samples)[-1])
         with torch.autocast(samples.device.type, enabled=False):
             scores = self.head(self.student(samples)[-1])
         loss, accuracy = label_loss(scores, labels, by_order=False)

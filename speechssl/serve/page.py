@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, length, read_recording
+from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, exact_duration, read_recording
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra
@@ -52,7 +52,7 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
     """
     most = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
     try:
-        if (seconds := length(path)) > most:
+        if (seconds := exact_duration(path)) > most:
             raise InputError(
                 f"{path} lasts {seconds:.0f} s, and the {part} may last {most:g} s; "
                 "give a part of it"

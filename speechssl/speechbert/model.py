@@ -25,10 +25,10 @@ from torch.nn import functional
 
 from speechssl.artifacts import hash_files, read_json, replacing
 from speechssl.cascade.model import run_lstm
-from speechssl.checkpoints import dequantise, quantise
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
+from speechssl.quantisation import dequantise, quantise
 from speechssl.speechbert.data import NONE, WordTable, pad_words
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none

@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
-from speechssl.audio import duration, read_audio
+from speechssl.audio import header_duration, read_audio
 from speechssl.data.recordings import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, recording_units
 from speechssl.encoders.encoder import SpeechEncoder
@@ -247,7 +247,7 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
         "width": encoder.width,
         "chunking": asdict(encoder.chunking),
     }
-    return card | ({"engine": "openvino"} if encoder.engine.place == "openvino" else {})
+    return card | ({"engine": "openvino"} if encoder.engine.backend == "openvino" else {})
 
 
 def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pooled: bool) -> int:
@@ -259,7 +259,7 @@ def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pool
     frames = 0
     for recording in recordings:
         with suppress(InputError):
-            seconds = recording.seconds or duration(recording.path)
+            seconds = recording.seconds or header_duration(recording.path)
             frames += encoder.grid.frames(encoder.grid.sample(seconds))
     return 2 * row * frames
 

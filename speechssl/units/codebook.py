@@ -1,9 +1,10 @@
-"""A codebook is centroids in a file, with a card of what made them; it gives frames their units.
+"""A codebook is a file of centroids, with a card of what made them; it gives frames their units.
 
 `units fit` and `units import` write one (`kmeans.py`, `fit.py`); `load_codebook` reads it, and
-`Codebook.assign` maps features to units: to the nearest centroids, which `Nearest` finds.
+`Codebook.assign` maps features to units, the nearest centroids, which `Nearest` finds.
 
-Letters: T frames, D dimensions, K units, C candidates (frame, unit that may be its nearest).
+Letters: T frames, D dimensions, K units, C candidates: pairs of a frame and a unit that may be its
+nearest.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from speechssl.errors import InputError
 from speechssl.processes import cpu_capabilities
 
 SUFFIX = ".safetensors"
-# every utterance is encoded as it is, so that none depends on what it is batched with
+# Cards state that utterances are not padded, so that none depends on the others in its batch.
 PADDING = "none"
-CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
-EXACT = 1 << 20  # numbers that are taken to float64 at a time
-HALF = 2.0**-8  # what rounding to bf16 may do, relatively
-# the same, of a float32 product where torch is allowed that error
-LOOSE = {"tf32": 2.0**-11, "bf16": HALF}
+BLOCK_SCORES = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
+BLOCK_NUMBERS = 1 << 20  # numbers that are converted to float64 at a time
+BF16_ERROR = 2.0**-8  # relative error of rounding to bf16
+# Relative error of rounding the factors of a float32 product, by what torch is allowed to use.
+ALLOWED_ERRORS = {"tf32": 2.0**-11, "bf16": BF16_ERROR}
 Candidates = tuple[np.ndarray, np.ndarray]  # frames, in order, and units: (C,) each
 
 
 @dataclass(frozen=True)
 class Codebook:
-    """A codebook is centroids (K, D) float32, and the card that says what made them.
+    """A codebook has centroids (K, D) float32, and a card that says what made them.
 
     The card's `encoder` (hash of the weights, "mfcc" or "fbank"), `layer` and `frame_rate` decide
     whether it fits an encoder.
@@ -62,24 +63,24 @@ class Codebook:
         return hash_bytes(*(np.ascontiguousarray(x, np.float32).tobytes() for x in arrays))
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The hashes of the codebooks whose unit k means what it means here: its own comes first,
-        then all it was transferred from."""
+    def equivalents(self) -> tuple[str, ...]:
+        """Return the hashes of the codebooks whose unit k means what it means here: its own comes
+        first, then those that it was transferred from."""
         if "carried_from" not in self.card:
             return (self.hash,)
         return (self.hash, self.card["carried_from"], *self.card.get("transferred_through", ()))
 
     @property
     def lineage(self) -> dict[str, Any]:
-        """The part of a card that says that unit k of another codebook means what it means here."""
+        """Return the entries of the card of a codebook that is transferred from this one."""
         card: dict[str, Any] = {"carried_from": self.hash}
-        if self.names[1:]:
-            card["transferred_through"] = list(self.names[1:])
+        if self.equivalents[1:]:
+            card["transferred_through"] = list(self.equivalents[1:])
         return card
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
-        """Assign (T, D) on any device -> (T,) int64, the index of the nearest centroid, or of the
-        largest score; the first of equals.
+        """Return the unit of every frame, (T, D) on any device -> (T,) int64: the index of the
+        nearest centroid, or of the largest score; the first of equals.
 
         Raises ValueError when D differs or a feature is not finite.
         """
@@ -93,10 +94,12 @@ class Codebook:
         return self._nearest[features.device](features)
 
     def segment(self, features: torch.Tensor, price: float) -> np.ndarray:
-        """Assign (T, D) -> (T,) int64 so that the squared distances of the frames to their
-        centroids and `price` for every change of unit are least in sum (DPDP, arXiv 2012.07551,
-        with a price that is the same for segments of any length). Of a learned codebook the cost of
-        a frame is its score, negative.
+        """Return units (T, D) -> (T,) int64 that change less often: those whose costs, with `price`
+        for every change of unit, have the least sum.
+
+        The cost of a frame is its squared distance to its centroid, or minus its score in a learned
+        codebook. This is DPDP (arXiv 2012.07551) with a price that does not depend on the length of
+        a segment.
         """
         x = features.detach().cpu().double()
         centroids = torch.from_numpy(self.centroids).double()
@@ -118,28 +121,28 @@ class Codebook:
 
 
 def cheapest_path(costs: np.ndarray, price: float) -> np.ndarray:
-    """Find the sequence of units (T,) whose costs, with `price` for every change, are least in sum;
-    by dynamic programming. costs: (T, K)."""
+    """Find the sequence of units (T,) whose costs, with `price` for every change, have the least
+    sum, by dynamic programming. costs: (T, K)."""
     frames, size = costs.shape
-    # the unit before, where the cheapest path to a frame stays, is the same: -1
-    came_from = np.full(frames, -1)
+    # Whether the cheapest path to unit k at frame t comes from k; else it comes from best_before.
     stays = np.ones((frames, size), bool)
+    best_before = np.zeros(frames, np.int64)
     total = costs[0].copy()
     for t in range(1, frames):
-        came_from[t] = total.argmin()
-        changed = total[came_from[t]] + price
+        best_before[t] = total.argmin()
+        changed = total[best_before[t]] + price
         stays[t] = total <= changed
         total = np.minimum(total, changed) + costs[t]
     path = np.zeros(frames, np.int64)
     path[-1] = total.argmin()
     for t in range(frames - 1, 0, -1):
-        path[t - 1] = path[t] if stays[t, path[t]] else came_from[t]
+        path[t - 1] = path[t] if stays[t, path[t]] else best_before[t]
     return path
 
 
 def load_codebook(path: Path | str) -> Codebook:
-    """Load a codebook from a file, a shipped one by its name (`people-en/units.safetensors`), a
-    folder of models, or OWNER/NAME of the hub.
+    """Load a codebook: from a file, by its name where it ships (`people-en/units.safetensors`),
+    from a folder of models, or from OWNER/NAME of the hub.
 
     Raises InputError when the file or its card is missing or damaged, or the card is another
     codebook's.
@@ -163,6 +166,7 @@ def _card_of(path: Path) -> Path:
 
 
 def _read(path: Path) -> Codebook:
+    """Read a codebook and its card. Raises InputError where either is missing, or they differ."""
     try:
         arrays = load_file(path)
         centroids = arrays["centroids"]
@@ -179,15 +183,15 @@ def _read(path: Path) -> Codebook:
 
 
 def check_out(path: Path) -> None:
-    """Raise InputError where no codebook could be written by this name: to be known before hours of
+    """Raise InputError where no codebook could be written by this name. Call it before hours of
     work."""
     if path.suffix != SUFFIX or path.is_dir():
         raise InputError(f"the codebook {path} must be a file named *{SUFFIX}; rename it")
 
 
 def load_existing(out: Path, facts: dict[str, Any]) -> Codebook | None:
-    """Load the codebook that is there, if one is. facts: the entries its card must have. Raises
-    InputError where it says otherwise."""
+    """Load the codebook `out`; None where there is none yet. facts: entries that its card must
+    have. Raises InputError where the card has others."""
     if not (out.is_file() and _card_of(out).is_file()):
         return None
     codebook = _read(out)
@@ -207,17 +211,17 @@ def versions() -> dict[str, str]:
 
 # ---- the nearest centroid of every frame, exactly, by matrix products
 #
-# |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest: a product and a bias. It is
-# known how far off a rounded score may be, and so which units may be the nearest of a frame: its
-# candidates. A product in bf16, where the processor has it, leaves nine in ten frames of speech
-# one candidate; one in float32 decides most of the rest; true distances in float64 decide among
-# what is left. So the answer is the argmin of the distances, the same for any number of frames in
-# a call and of threads, on any machine.
+# |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest: a product and a bias. The error
+# of a rounded score has a known bound, which tells the units that may be the nearest of a frame:
+# its candidates. A product in bf16, where the processor has it, leaves nine in ten frames of speech
+# one candidate; a product in float32 decides most of the others; distances in float64 decide the
+# rest. So the answer is the argmin of the distances, for any number of frames in a call, any number
+# of threads and any machine.
 
 
 class Nearest:
-    """It finds the nearest of the centroids (K, D) on one device. It is prepared once and used for
-    every call. With offsets (K,) the nearest is the centroid of the largest score x.c + offset."""
+    """A finder is prepared once for the centroids (K, D) on one device, and called to find the
+    nearest. With offsets (K,) that is the centroid of the largest score x.c + offset."""
 
     def __init__(
         self,
@@ -241,12 +245,12 @@ class Nearest:
         if not bool(norms.isfinite().all()):
             raise ValueError("the features hold numbers that are not finite (NaN or infinity)")
         nearest = np.zeros(len(features), np.int64)
-        undecided = np.arange(len(features))  # numbers of the frames, whose features are:
+        undecided = np.arange(len(features))  # frames, with the features and norms of these:
         rest, rest_norms = features, norms
         for product in self.products:
             places, units = product.find_candidates(rest, rest_norms)
             frames = undecided[places]
-            nearest[frames] = units  # of a frame with one candidate, this is its unit
+            nearest[frames] = units  # right for frames with one candidate
             counts = np.bincount(frames, minlength=len(features))
             undecided = np.flatnonzero(counts > 1)
             if not len(undecided):
@@ -264,7 +268,7 @@ class Nearest:
         features: (T, D); frames, units: the candidates, (C,) each. Returns a unit for each
         different frame, in order.
         """
-        size = max(EXACT // features.shape[1], 1)
+        size = max(BLOCK_NUMBERS // features.shape[1], 1)
         distances = np.zeros(len(frames))
         for start in range(0, len(frames), size):
             part = slice(start, start + size)
@@ -281,11 +285,11 @@ class Nearest:
 
 
 class CentroidScores:
-    """It scores features against centroids by a product of one type, and knows how far off the
-    scores may be.
+    """Scores of features against centroids are computed by a product in one type, with a bound of
+    their errors.
 
-    The middle of the centroids is taken off them first. That adds the same to all scores of a
-    frame, and makes the numbers small, which are rounded less.
+    The mean of the centroids is subtracted from them first. That adds the same to all scores of a
+    frame, and smaller numbers have smaller rounding errors.
     """
 
     def __init__(
@@ -296,41 +300,41 @@ class CentroidScores:
         offsets: np.ndarray | None = None,
     ) -> None:
         exact = centroids.astype(np.float64)
-        middle = exact.mean(0)
-        centred = exact - middle
-        # x.c' - bias = (x - m).c' - |c'|^2 / 2
-        biases = np.square(centred).sum(1) / 2 + centred @ middle
+        mean = exact.mean(0)
+        centred = exact - mean
+        # with c' = c - m: (x - m).c' - |c'|^2 / 2 = x.c' - (|c'|^2 / 2 + m.c')
+        biases = np.square(centred).sum(1) / 2 + centred @ mean
         if offsets is not None:
             biases = -offsets.astype(np.float64)
         on_cpu = device.type == "cpu"
         self.dtype = dtype
-        self.block = int(np.clip(CACHED // len(centred), 64, 1024)) if on_cpu else 1 << 15
+        self.block = int(np.clip(BLOCK_SCORES // len(centred), 64, 1024)) if on_cpu else 1 << 15
         self.weight = torch.from_numpy(centred).to(device, dtype)
         self.bias = torch.from_numpy(-biases).to(device, torch.float32)
-        # |c| of the centred centroid that is farthest out
-        self.reach = float(torch.from_numpy(centred).norm(dim=1).max())
-        # what rounding may do to the biases
+        self.largest_norm = float(torch.from_numpy(centred).norm(dim=1).max())
+        # bound of the error of a rounded bias
         self.bias_error = float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
 
     def find_candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Candidates:
         """Pair every frame with every unit that may be its nearest. features: (T, D); norms: (T,),
         their lengths."""
-        error = self._relative_error(features.shape[1]) * self.reach * norms + self.bias_error
-        parts = zip(features.split(self.block), error.split(self.block), strict=True)
+        relative_error = self._relative_error(features.shape[1])
+        errors = relative_error * self.largest_norm * norms + self.bias_error
+        blocks = zip(features.split(self.block), errors.split(self.block), strict=True)
         frames: list[np.ndarray] = []
         units: list[np.ndarray] = []
-        for number, (rows, error_of_rows) in enumerate(parts):
+        for number, (rows, row_errors) in enumerate(blocks):
             scores = self._score(rows)
-            # the best score and a candidate's may both be off; a little more for this sum itself
-            least = scores.amax(1) - 2.1 * error_of_rows
+            # the best score and a candidate's may both be off; 0.1 is for rounding in this line
+            least = scores.amax(1) - 2.1 * row_errors
             if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
                 places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
-                found, of_units = np.divmod(places, scores.shape[1])
+                block_rows, block_units = np.divmod(places, scores.shape[1])
             else:
                 pairs = (scores >= least[:, None]).nonzero().cpu().numpy()
-                found, of_units = pairs[:, 0], pairs[:, 1]
-            frames.append(number * self.block + found)
-            units.append(of_units)
+                block_rows, block_units = pairs.T
+            frames.append(number * self.block + block_rows)
+            units.append(block_units)
         return np.concatenate(frames), np.concatenate(units)
 
     def _score(self, features: torch.Tensor) -> torch.Tensor:
@@ -340,16 +344,16 @@ class CentroidScores:
         return torch.addmm(self.bias, features, self.weight.T)
 
     def _relative_error(self, dimensions: int) -> float:
-        """Bound how far off x.c may be where |x| |c| = 1: by rounding x and c, and a product of
-        bf16, and by summing in float32."""
+        """Return a bound of the error of x.c where |x| |c| = 1: from rounding x and c (in bf16 the
+        product too), and from summing in float32."""
         summing = dimensions * 2.0**-23
         if self.dtype == torch.bfloat16:
-            return 3 * HALF + 3 * HALF**2 + summing
+            return 3 * BF16_ERROR + 3 * BF16_ERROR**2 + summing
         setting = torch.backends.mkldnn if self.bias.device.type == "cpu" else torch.backends.cuda
         # torch before 2.9 has one setting for all devices
         allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)
         if not allowed:
             precision = torch.get_float32_matmul_precision()
             allowed = {"high": "tf32", "medium": "bf16"}.get(precision, "")
-        rounding = LOOSE.get(allowed, 0.0)
+        rounding = ALLOWED_ERRORS.get(allowed, 0.0)
         return 2 * rounding + 3 * rounding**2 + summing

@@ -37,7 +37,7 @@ from speechssl.artifacts import (
     write_json,
     write_lines,
 )
-from speechssl.audio import SAMPLE_RATE, duration, format_length, read_audio
+from speechssl.audio import SAMPLE_RATE, format_length, header_duration, read_audio
 from speechssl.data.files import digest
 from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
@@ -57,19 +57,21 @@ from speechssl.units.storage import (
     part_name,
 )
 
-SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
-READERS = 8  # threads that read headers
-AT_A_TIME = 10_000  # recordings that wait for them: each takes a kilobyte
+SHARD_SECONDS = 600.0  # of audio: a shard ends with the recording that reaches them
+HEADER_THREADS = 8  # threads that read headers
+HEADER_BATCH = 10_000  # recordings whose headers are read at a time: each takes a kilobyte
 
 
-class Waiting(NamedTuple):
-    """A recording waits for a batch: its samples (N,) and the hash of its file."""
+class ReadRecording(NamedTuple):
+    """A recording has been read, and has no units yet: its samples (N,) and the hash of its
+    file."""
 
     samples: np.ndarray
-    audio: str
+    audio_hash: str
 
 
-Extracted = UtteranceUnits | Waiting | str  # of a recording; str: why it has no units
+# of a recording: its units, or its samples where it waits for a batch, or why it has no units
+Extracted = UtteranceUnits | ReadRecording | str
 
 
 def extract_units(o: Extract) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     out = o.out / (o.split or "")
     recordings = list_recordings(o.source, o.split, o.passages)
     source = source_card(o.source, o.split, o.passages)
-    # machines of a cluster have other GPUs than those that this process was left by --device
+    # not cuda:N: --device has limited this process to one GPU, and a cluster's machines have others
     device = "cpu" if o.device == "cpu" else "auto"
     load = partial(load_extractor, o.encoder, o.codebook, o.precision, device, o.price)
     engine: Engine = LocalEngine(o.workers)
@@ -107,8 +109,8 @@ def extract_units(o: Extract) -> dict[str, Any]:
 def parse_shard(text: str) -> tuple[int, int]:
     """Read "2/8". Raises InputError for what is not I/N with I from 1 to N."""
     number, _, count = text.partition("/")
-    whole = number.isdecimal() and count.isdecimal()
-    if not whole or not 1 <= int(number) <= int(count):
+    are_numbers = number.isdecimal() and count.isdecimal()
+    if not are_numbers or not 1 <= int(number) <= int(count):
         raise InputError(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8")
     return int(number), int(count)
 
@@ -146,14 +148,15 @@ class ShardResult:
 def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
     """Cut the recordings into shards, each of which ends with the recording that makes it `size`
     recordings or SHARD_SECONDS long."""
-    ends = [0]
-    first, seconds = 0, 0.0
+    borders = [0]
+    seconds = 0.0
     for end, recording in enumerate(recordings, 1):
         seconds += recording.seconds or 0.0
-        if end - first == size or seconds >= SHARD_SECONDS or end == len(recordings):
-            ends.append(end)
-            first, seconds = end, 0.0
-    return [Shard(index, recordings[a:b]) for index, (a, b) in enumerate(pairwise(ends))]
+        if end - borders[-1] == size or seconds >= SHARD_SECONDS or end == len(recordings):
+            borders.append(end)
+            seconds = 0.0
+    shards = enumerate(pairwise(borders))
+    return [Shard(index, recordings[start:end]) for index, (start, end) in shards]
 
 
 @dataclass(frozen=True)
@@ -167,28 +170,28 @@ class ShardMaker:
 
     @property
     def card(self) -> dict[str, Any]:
-        """The settings that made the rows of a part."""
+        """Return the settings that made the rows of a part."""
         features = self.extractor.features
         return self.extractor.card | {
             "padding": PADDING,
             "chunking": asdict(features.chunking),
-            "device": features.device,  # its kind: sums are grouped in another way on another
+            "device": features.device,  # cpu or cuda: sums are grouped differently on each
             "K": self.extractor.codebook.size,
             "shard_size": self.size,
             "shard_seconds": SHARD_SECONDS,
         }
 
     def begin(self, shard: Shard, pool: Executor) -> list[Future[Extracted]]:
-        """Let the pool extract the recordings, the longest first, so that no thread is left with
-        one at the end."""
+        """Let the pool extract the recordings, the longest first, so that no thread still works on
+        a long one while the others are idle."""
         earlier = self._read_earlier(shard)
         longest_first = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
         futures = {r.id: pool.submit(self._extract, r, earlier.get(r.id)) for r in longest_first}
         return [futures[r.id] for r in shard.recordings]
 
     def _read_earlier(self, shard: Shard) -> dict[str, UtteranceUnits]:
-        """Read the utterances of the part that is there, by id; none where it is damaged or was
-        made in another way."""
+        """Read the utterances of an earlier run's part, by id; none where it is damaged or was made
+        with other settings."""
         try:
             part = decode(shard.path(self.out).read_bytes())
         except (OSError, ValueError):
@@ -196,43 +199,43 @@ class ShardMaker:
         return {u.id: u for u in part.utterances} if part.card == self.card else {}
 
     def finish(self, shard: Shard, results: Sequence[Future[Extracted]]) -> ShardResult:
-        """Encode together the recordings that wait for a batch, and write the part if it is not
-        there as it should be."""
+        """Encode together the recordings that wait for a batch, and write the part, unless the same
+        bytes are there already."""
         extracted = [future.result() for future in results]
-        waiting = {n: some for n, some in enumerate(extracted) if isinstance(some, Waiting)}
+        waiting = {n: x for n, x in enumerate(extracted) if isinstance(x, ReadRecording)}
         if waiting:
-            units = self.extractor.units_of_many([some.samples for some in waiting.values()])
-            for (n, some), found in zip(waiting.items(), units, strict=True):
-                extracted[n] = _make_row(shard.recordings[n], some, found)
-        done = [some for some in extracted if isinstance(some, UtteranceUnits)]
+            units = self.extractor.units_of_batch([read.samples for read in waiting.values()])
+            for (n, read), units_or_error in zip(waiting.items(), units, strict=True):
+                extracted[n] = _make_row(shard.recordings[n], read, units_or_error)
+        utterances = [x for x in extracted if isinstance(x, UtteranceUnits)]
         failed: dict[str, str] = {}
         for recording, result in zip(shard.recordings, extracted, strict=True):
             if isinstance(result, str):
                 failed[recording.id] = result
         path = shard.path(self.out)
-        content = encode(Part(done, self.card))
+        content = encode(Part(utterances, self.card))
         if not path.is_file() or path.read_bytes() != content:
             with replacing(path) as temporary:
                 temporary.write_bytes(content)
         return ShardResult(
             index=shard.index,
             hash=hash_bytes(content),
-            data=hash_json([[u.id, u.audio] for u in done]),
-            recordings=len(done),
-            seconds=sum(u.seconds for u in done),
+            data=hash_json([[u.id, u.audio_hash] for u in utterances]),
+            recordings=len(utterances),
+            seconds=sum(u.seconds for u in utterances),
             failed=failed,
         )
 
     def _extract(self, recording: Recording, earlier: UtteranceUnits | None) -> Extracted:
         """Extract one recording, or keep its earlier utterance where the file is the same."""
-        audio = digest(recording.path)[:16]
-        if earlier is not None and audio == earlier.audio:
+        audio_hash = digest(recording.path)[:16]
+        if earlier is not None and audio_hash == earlier.audio_hash:
             return earlier
         try:
             samples = read_audio(recording.path)
         except InputError as error:
             return make_printable(str(error))
-        read = Waiting(samples, audio)
+        read = ReadRecording(samples, audio_hash)
         if self.extractor.features.fits_a_batch(samples):
             return read
         try:
@@ -242,15 +245,15 @@ class ShardMaker:
 
 
 def _make_row(
-    recording: Recording, read: Waiting, units: RunLength | ValueError
+    recording: Recording, read: ReadRecording, units: RunLength | ValueError
 ) -> UtteranceUnits | str:
     """Return the utterance of a recording, or say why it has no units."""
     if isinstance(units, ValueError):
         return make_printable(f"{recording.path} gives no units ({units}); listen to it")
-    return UtteranceUnits(recording.id, len(read.samples) / SAMPLE_RATE, units, read.audio)
+    return UtteranceUnits(recording.id, len(read.samples) / SAMPLE_RATE, units, read.audio_hash)
 
 
-# an engine has the maker make every shard once, in any order, on whatever machines
+# An engine lets the maker make every shard once, in any order, on one or several machines.
 Engine = Callable[[ShardMaker, Sequence[Shard]], Iterator[ShardResult]]
 
 
@@ -264,13 +267,14 @@ class LocalEngine:
         """Make the shards. Each is begun before the one before it is finished, so that no thread
         waits."""
         with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
-            begun: list[tuple[Shard, list[Future[Extracted]]]] = []
+            previous: tuple[Shard, list[Future[Extracted]]] | None = None
             for shard in shards:
-                begun.append((shard, maker.begin(shard, pool)))
-                if len(begun) == 2:
-                    yield maker.finish(*begun.pop(0))
-            for last in begun:
-                yield maker.finish(*last)
+                results = maker.begin(shard, pool)
+                if previous is not None:
+                    yield maker.finish(*previous)
+                previous = shard, results
+            if previous is not None:
+                yield maker.finish(*previous)
 
 
 # ---- a corpus
@@ -278,8 +282,8 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Extraction:
-    """An extraction is what became of a corpus. card: of the units, empty while other processes
-    make parts of it; failed: set aside, id -> why."""
+    """An extraction is the outcome for a corpus. card: of the units, empty while other processes
+    still make parts; failed: the recordings that were set aside, id -> why."""
 
     card: dict[str, Any]
     failed: dict[str, str]
@@ -296,16 +300,17 @@ def extract_corpus(
     that say where they come from.
 
     Recordings that cannot be read are set aside and listed in `_failed.jsonl`; the same command
-    tries them again, and resumes a run that was killed. share: (i, n), this process is number i of
-    n, from 1, which make every n-th shard each, at once or after one another; the last to end
-    verifies all parts and writes the card.
+    tries them again, and resumes a run that was killed. share: (i, n), this process is number i
+    (from 1) of n, each of which makes every n-th shard, at the same time or one after another; the
+    last to end verifies all parts and writes the card.
 
-    Raises InputError when nothing at all can be read, the folder holds units that were made in
+    Raises InputError when no recording can be read, the folder holds units that were made in
     another way or of another source, or something else, or another run holds it.
     """
     out = maker.out
     facts = dict(source or {})
-    if not any(recording.path.is_file() for recording in recordings):  # units there are kept
+    # before anything is removed: the folder may hold units of recordings that have been moved
+    if not any(recording.path.is_file() for recording in recordings):
         raise InputError(f"there is no recording such as {recordings[0].path}; check the source")
     if share is not None:
         number, count = share
@@ -322,8 +327,8 @@ def extract_corpus(
         failed = _failed(results)
         _write_failed(out / FAILED, recordings, failed)
         is_empty = len(failed) == len(recordings)
-        made = set() if is_empty else {shard.path(out) for shard in shards}
-        for path in set(out.glob("part-*.parquet")) - made:  # of a longer list
+        parts = set() if is_empty else {shard.path(out) for shard in shards}
+        for path in set(out.glob("part-*.parquet")) - parts:  # of an earlier, longer list
             path.unlink()
         if is_empty:
             (out / CARD).unlink(missing_ok=True)
@@ -357,33 +362,34 @@ def _check_folder(
     first = out / part_name(0)
     if first.is_file() and not fault:
         with suppress(ValueError):  # damaged: made again
-            held = [u.id for u in decode(first.read_bytes()).utterances]
-            if held and not {r.id for r in recordings}.intersection(held):
-                fault = f"the units of other recordings ({held[0]}, ...)"
+            ids = [u.id for u in decode(first.read_bytes()).utterances]
+            if ids and not {r.id for r in recordings}.intersection(ids):
+                fault = f"the units of other recordings ({ids[0]}, ...)"
     if fault:
         raise InputError(f"{out} holds {fault}; choose another folder or delete it")
 
 
 def _measure(recordings: Sequence[Recording]) -> list[Recording]:
-    """Give recordings their seconds, from the headers where the manifest does not say; 0 for one
-    that is damaged."""
+    """Return the recordings with their seconds, from the header where the manifest does not state
+    them; 0 for a damaged file."""
 
     def measure(recording: Recording) -> Recording:
         if recording.seconds is not None:
             return recording
         try:
-            return replace(recording, seconds=duration(recording.path))
+            return replace(recording, seconds=header_duration(recording.path))
         except InputError:
             return replace(recording, seconds=0.0)
 
     measured: list[Recording] = []
-    with ThreadPoolExecutor(READERS) as pool:
-        for at in range(0, len(recordings), AT_A_TIME):
-            measured += pool.map(measure, recordings[at : at + AT_A_TIME])
+    with ThreadPoolExecutor(HEADER_THREADS) as pool:
+        for first in range(0, len(recordings), HEADER_BATCH):
+            measured += pool.map(measure, recordings[first : first + HEADER_BATCH])
     return measured
 
 
 def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
+    """Let the engine make the shards under a progress bar; return the results in their order."""
     seconds = {shard.index: sum(r.seconds or 0 for r in shard.recordings) for shard in shards}
     results = []
     with tqdm(desc="units", total=math.ceil(sum(seconds.values())), unit="s") as bar:
@@ -433,8 +439,8 @@ def _make_card(
         "frame_rate": extractor.grid.frame_rate,
         "grid": asdict(extractor.grid),
         "read_out": extractor.codebook.card.get("read_out", "k-means"),
-        # hashes of those whose unit k means the same, its own first
-        "codebooks": list(extractor.codebook.names),
+        # hashes of the codebooks whose unit k means the same, its own first
+        "codebooks": list(extractor.codebook.equivalents),
         "data": hash_bytes(*(result.data.encode() for result in results)),
         "recordings": sum(result.recordings for result in results),
         "seconds": round(sum(result.seconds for result in results), 3),

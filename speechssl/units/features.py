@@ -1,7 +1,9 @@
 """Features of recordings of any length become run-length units.
 
-`load_features` gives a layer of an encoder, or spectral features; `load_extractor` joins it with
+`load_features` loads a layer of an encoder, or spectral features; `load_extractor` joins it with
 a codebook; `UnitExtractor.units` maps samples (N,) to units.
+
+Letters: N samples, T frames, D dimensions, K units.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
-from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
+from speechssl.audio import SAMPLE_RATE, collect, header_duration, in_blocks, read_audio
 from speechssl.data.recordings import Item, Recording
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -33,33 +35,34 @@ if TYPE_CHECKING:  # the library of pieces need not be imported where there are 
     from speechssl.units.pieces import Pieces
 
 Result = TypeVar("Result")
-LONG = 600.0  # seconds from which on the features of a recording are not held at once
+LONG = 600.0  # seconds; the features of longer recordings are never in memory all at once
 
 
 @dataclass(frozen=True)
 class Features:
-    """Turns (N,) samples at 16 kHz into (T, D), a layer of an encoder or spectral features, in
-    pieces of constant memory."""
+    """Features are a layer of an encoder, or spectral features: (N,) samples at 16 kHz become
+    (T, D), in pieces of constant memory."""
 
     encoder: str  # hash of the weights, or one of SPECTRAL
     grid: FrameGrid
+    # samples -> pieces of features, before they are smoothed
     raw: Callable[[np.ndarray], Iterator[torch.Tensor]]
     layer: int = 0
     smooth: int = 1  # frames that are averaged
     precision: str = "fp32"
-    chunking: Chunking = Chunking()  # what of a longer recording is seen at a time
-    # hash of what decides them beside the weights; empty where that is not known
+    chunking: Chunking = Chunking()  # how much of a longer recording is seen at a time
+    # hash of what decides the features beside the weights; empty where that is not known
     settings: str = ""
     device: str = "cpu"
-    # of several at a time, where that is faster
-    many: Callable[[Sequence[np.ndarray]], list[torch.Tensor]] | None = None
+    # several recordings -> raw features of each; None where batches are no faster
+    raw_batch: Callable[[Sequence[np.ndarray]], list[torch.Tensor]] | None = None
     # frames of silence that the encoder sees before and after a recording, for words that are cut
     # out tightly
     margin: int = 0
 
     @property
     def card(self) -> dict[str, Any]:
-        """The settings that decide the features."""
+        """Return the settings that decide the features."""
         card = {
             "encoder": self.encoder,
             "layer": self.layer,
@@ -76,33 +79,33 @@ class Features:
 
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
         """Yield pieces (T_i, D) float32. Raises ValueError for fewer samples than a frame needs."""
-        skipped, remaining = self.margin, self.grid.frames(len(samples))
-        for piece in smooth_stream(self.raw(self._padded(samples)), self.smooth):
-            frames = piece[skipped : skipped + remaining]
-            skipped, remaining = max(skipped - len(piece), 0), remaining - len(frames)
+        to_skip, to_yield = self.margin, self.grid.frames(len(samples))  # frames
+        for piece in smooth_stream(self.raw(self._pad(samples)), self.smooth):
+            frames = piece[to_skip : to_skip + to_yield]
+            to_skip, to_yield = max(to_skip - len(piece), 0), to_yield - len(frames)
             if len(frames):
                 yield frames
 
-    def _padded(self, samples: np.ndarray) -> np.ndarray:
-        """Put silence around samples (N,) that have a frame."""
+    def _pad(self, samples: np.ndarray) -> np.ndarray:
+        """Put the margin of silence around samples (N,), unless they are too short for a frame."""
         if not self.margin or not self.grid.frames(len(samples)):
             return samples
         silence = np.zeros(self.margin * self.grid.hop, np.float32)
         return collect(chain([silence], in_blocks(np.asanyarray(samples)), [silence]))
 
     def fits_a_batch(self, samples: np.ndarray) -> bool:
-        """Tell whether `of_many` takes a recording: long ones go through `stream`, and where
-        batches are no faster, all."""
-        if self.many is None or self.grid.frames(len(samples)) == 0:
+        """Return whether `of_batch` takes a recording. Long ones go through `stream`, and all do
+        where batches are no faster."""
+        if self.raw_batch is None or self.grid.frames(len(samples)) == 0:
             return False
         longest = self.chunking.seconds * self.grid.sample_rate - 2 * self.margin * self.grid.hop
         return len(samples) <= longest
 
-    def of_many(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
-        """Compute (T_i, D) of each recording, on the device of the encoder. All of them must fit a
-        batch."""
-        assert self.many is not None
-        padded = self.many([self._padded(samples) for samples in recordings])
+    def of_batch(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        """Return the features (T_i, D) of each recording, on the device of the encoder. All of them
+        must fit a batch."""
+        assert self.raw_batch is not None
+        padded = self.raw_batch([self._pad(samples) for samples in recordings])
         return [
             smooth(features, self.smooth)[self.margin : len(features) - self.margin]
             for features in padded
@@ -136,8 +139,8 @@ def load_features(
 def encoder_features(
     encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0
 ) -> Features:
-    """Return a layer of an encoder that is at hand. Raises InputError for a layer it does not have,
-    or None."""
+    """Return the features of a layer of a loaded encoder. Raises InputError for a layer that it
+    does not have, or None."""
     if layer is None or not 0 <= layer <= encoder.layers:
         given = "" if layer is None else f", not {layer}"
         raise InputError(
@@ -152,8 +155,8 @@ def encoder_features(
         precision=encoder.precision,
         chunking=encoder.chunking,
         settings=encoder.settings,
-        device=encoder.engine.place,
-        many=partial(encoder.features_of, layer=layer) if encoder.batches else None,
+        device=encoder.engine.backend,
+        raw_batch=partial(encoder.features_of, layer=layer) if encoder.batches else None,
         margin=margin,
     )
 
@@ -164,11 +167,11 @@ def features_of(
     precision: str | None = None,
     device: str = "auto",
 ) -> Features:
-    """Return the layer and smoothing that a codebook was fitted on, from the encoder that it was
-    fitted on.
+    """Return the features that a codebook was fitted on, from its encoder: with the same layer,
+    smoothing and margin.
 
-    encoder: one that is loaded, or its name, or one of `SPECTRAL`. precision: None is the
-    codebook's; so is auto, but fp32 in the place of bf16 where the processor or GPU has none.
+    encoder: one that is loaded, or its name, or one of `SPECTRAL`. precision: None stands for the
+    codebook's; so does auto, except that a processor or GPU without bf16 gets fp32.
     Raises InputError where the codebook was fitted on another encoder.
     """
     card: Mapping[str, Any] = codebook.card
@@ -178,9 +181,9 @@ def features_of(
         features = load_features(encoder, None, smooth, margin=margin)
     else:
         if isinstance(encoder, str):
-            fitted_in = card.get("precision", "fp32")
-            if precision is None or (precision == "auto" and fitted_in != "bf16"):
-                precision = fitted_in
+            precision_of_fit = card.get("precision", "fp32")
+            if precision is None or (precision == "auto" and precision_of_fit != "bf16"):
+                precision = precision_of_fit
             encoder = load_encoder(encoder, precision, device)
         name = f"{encoder.name} ({encoder.hash})"
         layer = int(card.get("layer", 0)) if card["encoder"] == encoder.hash else 0
@@ -198,12 +201,12 @@ def features_of(
 
 @dataclass(frozen=True)
 class UnitExtractor:
-    """An extractor turns samples into units: the clusters of features."""
+    """An extractor turns samples into units: the clusters of their features."""
 
-    features: Features  # that the codebook was fitted on
+    features: Features  # the codebook was fitted on these
     codebook: Codebook
     price: float = 0.0  # of a change of unit (`Codebook.segment`); 0: every frame has its nearest
-    pieces: Pieces | None = None  # which units are joined to
+    pieces: Pieces | None = None  # units are joined to these
 
     @property
     def grid(self) -> FrameGrid:
@@ -211,7 +214,7 @@ class UnitExtractor:
 
     @property
     def card(self) -> dict[str, Any]:
-        """The settings that decide the units."""
+        """Return the settings that decide the units."""
         facts: dict[str, Any] = {"codebook": self.codebook.hash}
         for name in ("encoder", "layer", "smooth", "precision", "margin"):
             if name in self.features.card:
@@ -223,21 +226,21 @@ class UnitExtractor:
         return facts
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
-        """Give frames (T, D) their units (T,). Raises ValueError for features that are not
+        """Return the units (T,) of frames (T, D). Raises ValueError for features that are not
         finite."""
         if self.price:
             return self.codebook.segment(check_finite(features), self.price)
         return self.codebook.assign(check_finite(features))
 
     def frames(self, samples: np.ndarray) -> np.ndarray:
-        """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,), without the features of
-        more than a piece of the audio at a time, unless a change of unit has a price.
+        """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,).
 
-        Raises ValueError for fewer samples than one receptive field, or of such a size that the
-        features are not finite.
+        Only a piece of the features is in memory at a time, unless a change of unit has a price.
+        Raises ValueError for fewer samples than one receptive field, and for samples so large that
+        the features are not finite.
         """
         pieces = self.features.stream(samples)
-        if self.price:
+        if self.price:  # the cheapest path is known only at the end
             return self.assign(torch.cat(list(pieces)))
         return np.concatenate([self.assign(piece) for piece in pieces])
 
@@ -246,14 +249,15 @@ class UnitExtractor:
         return self._merge(self.frames(samples), len(samples))
 
     def _merge(self, frames: np.ndarray, samples: int) -> RunLength:
-        """Merge the units of frames (T,) of so many samples."""
+        """Merge the units of frames (T,) to runs. samples: their number in the recording."""
         runs = RunLength.of_frames(frames, samples / SAMPLE_RATE)
         return runs if self.pieces is None else self.pieces.join(runs)
 
-    def units_of_many(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
-        """Extract `units`, or what `units` would raise, of recordings that fit a batch."""
+    def units_of_batch(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
+        """Return what `units` would return or raise for each of the recordings, which fit a
+        batch."""
         units: list[RunLength | ValueError] = []
-        for samples, features in zip(recordings, self.features.of_many(recordings), strict=True):
+        for samples, features in zip(recordings, self.features.of_batch(recordings), strict=True):
             try:
                 units.append(self._merge(self.assign(features), len(samples)))
             except ValueError as error:
@@ -269,11 +273,11 @@ def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
 
 @dataclass(frozen=True)
 class UnitEngine:
-    """Gives one-hot vectors of units as the one layer of an encoder, so that heads show what units
-    keep and what they lose."""
+    """This engine gives units as one-hot vectors, the one layer of an encoder, so that heads of
+    SUPERB show what units keep and what they lose."""
 
     extractor: UnitExtractor
-    place: str = "cpu"
+    backend: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> None:
         """Return None: the encoder behind the units normalises by itself."""
@@ -287,7 +291,7 @@ class UnitEngine:
 
 
 def unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
-    """Make an encoder of one state, (T, K), of the units of another."""
+    """Make an encoder with one layer, (T, K): the units that an extractor gives."""
     size, name = extractor.codebook.size, f"units of {extractor.codebook.name}"
     hash = hash_json(extractor.card)
     return SpeechEncoder(name, UnitEngine(extractor), extractor.grid, 0, size, False, hash=hash)
@@ -300,10 +304,11 @@ def load_extractor(
     device: str = "auto",
     price: float = 0.0,
 ) -> UnitExtractor:
-    """Load an encoder and a codebook. encoder: what `load_encoder` takes, or one of `SPECTRAL`.
-    precision: None is the codebook's; price: of a change of unit.
+    """Load an encoder and a codebook.
 
-    Raises InputError where either cannot be loaded or they do not belong together.
+    encoder: what `load_encoder` takes, or one of `SPECTRAL`. precision: as in `features_of`; price:
+    of a change of unit. Raises InputError where either cannot be loaded or they do not belong
+    together.
     """
     book = load_codebook(codebook)
     return UnitExtractor(features_of(book, encoder, precision, device), book, price)
@@ -311,20 +316,19 @@ def load_extractor(
 
 def check_finite(features: torch.Tensor) -> torch.Tensor:
     """Return the features. Raises ValueError for features that are not finite."""
-    if not torch.isfinite(features.sum()):  # any NaN or infinity is one of the sum's
+    if not torch.isfinite(features.sum()):  # one NaN or infinity makes the sum one
         raise ValueError("the encoder gives features that are not finite")
     return features
 
 
 def stream_frames(
-    recordings: Sequence[Recording], features: Features, pool: Executor, ahead: int
+    recordings: Sequence[Recording], features: Features, pool: Executor, queue_size: int
 ) -> Iterator[np.ndarray]:
     """Yield pieces (T_i, D) of all recordings that can be used, in order; the others are listed and
     counted.
 
-    pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is
-    used; longer ones are encoded here as their pieces are taken. Raises InputError where none can
-    be used.
+    pool: encodes recordings of up to LONG seconds, `queue_size` of them before they are needed;
+    longer ones are encoded here, piece by piece. Raises InputError where none can be used.
     """
     what = "features for k-means"
 
@@ -332,12 +336,12 @@ def stream_frames(
         for piece in features.stream(read_audio(recording.path)):
             yield check_finite(piece).numpy()
 
-    def encode_ahead(recording: Recording) -> list[np.ndarray] | None:
+    def encode_short(recording: Recording) -> list[np.ndarray] | None:
         """Return all features; None for a long recording."""
-        return None if duration(recording.path) > LONG else list(encode(recording))
+        return None if header_duration(recording.path) > LONG else list(encode(recording))
 
     failed: dict[str, str] = {}
-    jobs = submit_in_order(pool, encode_ahead, recordings, ahead)
+    jobs = submit_in_order(pool, encode_short, recordings, queue_size)
     for recording, future in tqdm(jobs, what, total=len(recordings), unit="file"):
         try:
             pieces = future.result()
@@ -353,24 +357,24 @@ def stream_frames(
 
 
 def submit_in_order(
-    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], ahead: int
+    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], queue_size: int
 ) -> Iterator[tuple[Item, Future[Result]]]:
-    """Yield items with what the pool makes of them, in order; no more than `ahead` results wait
-    beside the one that is being used."""
-    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    """Yield every item with its result from the pool, in order. The pool computes at most
+    `queue_size` results before they are needed."""
+    queue: deque[tuple[Item, Future[Result]]] = deque()
     for item in items:
-        waiting.append((item, pool.submit(function, item)))
-        if len(waiting) > ahead:
-            yield waiting.popleft()
-    yield from waiting
+        queue.append((item, pool.submit(function, item)))
+        if len(queue) > queue_size:
+            yield queue.popleft()
+    yield from queue
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
-    """Average (T, D) -> (T, D) over `width` neighbouring frames (odd; 1 leaves them alone, edges
-    average fewer).
+    """Average (T, D) -> (T, D) over `width` neighbouring frames, an odd number; at the edges over
+    fewer.
 
-    A phone lasts several frames; clusters of smoothed features change less often within one and are
-    more alike between voices.
+    A phone lasts several frames; clusters of smoothed features change less often within a phone and
+    are more alike between voices.
     """
     if width == 1:
         return features
@@ -381,16 +385,16 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
-    """Apply `smooth` to pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits
-    for its `width` // 2 successors."""
+    """Apply `smooth` to the pieces (T_i, D) of one sequence as they come, with the same bits: a
+    frame waits for its `width` // 2 successors."""
     half = width // 2
-    buffer, seen = None, 0
+    # the first frames of the buffer, `done` of them, are kept as neighbours of the next alone
+    buffer, done = None, 0
     for piece in pieces:
         buffer = piece if buffer is None else torch.cat([buffer, piece])
-        # frames of `buffer`, of which `seen` are only there as neighbours
         ready = len(buffer) - half
-        if ready > seen:
-            yield smooth(buffer, width)[seen:ready]
-            buffer, seen = buffer[max(ready - half, 0) :], min(ready, half)
-    if buffer is not None and len(buffer) > seen:
-        yield smooth(buffer, width)[seen:]
+        if ready > done:
+            yield smooth(buffer, width)[done:ready]
+            buffer, done = buffer[max(ready - half, 0) :], min(ready, half)
+    if buffer is not None and len(buffer) > done:
+        yield smooth(buffer, width)[done:]

@@ -1,4 +1,4 @@
-"""Codebooks are fitted on recordings drawn at random, or imported from what others published."""
+"""Codebooks are fitted on recordings sampled at random, or imported from published files."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from speechssl.units.spectral import SPECTRAL
 
 
 def fit_units(o: Fit) -> None:
-    """Fit a codebook on recordings drawn from a prepared corpus (its passages), a manifest or a
-    folder; once.
+    """Fit a codebook, once, on recordings sampled from a prepared corpus (its passages), a manifest
+    or a folder.
 
     Recordings that cannot be used are listed and left out. Raises InputError where OUT cannot be
-    written or is a codebook that was made from other inputs, and where nothing can be used.
+    written or is a codebook that was made from other inputs, and where no recording can be used.
     """
     check_out(o.out)
     workers = o.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
-        # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
+        # The main thread too: loading an encoder computes weights, whose bits depend on the number
+        # of threads. `single_threaded` restores the number at its end.
         torch.set_num_threads(1)
         features = load_features(o.encoder, o.layer, o.smooth, o.precision, margin=o.margin)
         recordings, data = draw_recordings(o.source, o.recordings, o.split, o.seed, o.share)
@@ -66,17 +67,16 @@ def phone_codebook() -> Codebook:
 def draw_recordings(
     source: Path, count: int | None, split: str, seed: int, share: float | None = None
 ) -> tuple[list[Recording], dict[str, Any]]:
-    """Draw from the passages of a prepared corpus or the recordings of another source, as `draw`
-    does; return them and what the card says of them."""
-    chosen, sizes = draw(recordings_of(source, split), seed, share, count)
+    """Sample the passages of a prepared corpus or the recordings of another source, as `draw` does.
+    Return them, and the entries of the card about them."""
+    recordings, sizes = draw(recordings_of(source, split), seed, share, count)
     is_corpus = any(source.glob("*/passages.jsonl"))
-    return chosen, {
-        "data": data_hash(source, split) if is_corpus else hash_contents(chosen)
-    } | sizes
+    data = data_hash(source, split) if is_corpus else hash_contents(recordings)
+    return recordings, {"data": data} | sizes
 
 
 def import_codebook(o: Import) -> None:
-    """Write the centroids of a joblib file as a codebook for a layer of an encoder; once.
+    """Write the centroids of a joblib file, once, as a codebook for a layer of an encoder.
 
     Raises InputError for a file that is not a fitted KMeans or MiniBatchKMeans, for centroids of
     another width than the layer, and where OUT cannot be written or is another codebook.

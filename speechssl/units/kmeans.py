@@ -1,10 +1,9 @@
-"""k-means makes a codebook of a stream of features.
+"""A codebook is fitted to a stream of features by k-means.
 
-`fit_kmeans` draws a uniform sample of the frames (`Reservoir`) and clusters it: by mini-batches, as
-HuBERT, or, for many clusters, by Lloyd's algorithm (`lloyd`).
+`fit_kmeans` takes a uniform sample of the frames (`Reservoir`) and clusters it: by mini-batches, as
+HuBERT does, or, for many clusters, by Lloyd's algorithm (`lloyd`).
 
-Letters: T frames,
-D dimensions, K clusters, S starts, C candidates.
+Letters: T frames, D dimensions, K clusters, S starts, C candidates.
 """
 
 from __future__ import annotations
@@ -21,15 +20,17 @@ from speechssl.errors import InputError
 from speechssl.units.codebook import PADDING, Codebook, Nearest, versions
 from speechssl.units.options import BUDGET, STARTS
 
-# clusters from which on all frames are passed over; the published sizes, 50 to 500, keep the
-# published algorithm
+# So many clusters or more are fitted by Lloyd's algorithm; the published sizes, 50 to 500, by the
+# published algorithm, mini-batches.
 MANY = 1_000
-MOST_STARTS = 3  # that are tried for so many clusters, whose inertia hardly depends on the start
-# frames a cluster that a start is drawn from: with 3 the inertia was 1.6 % above scikit-learn's,
-# with 10 0.3 %
+# Lloyd's algorithm tries at most so many starts: the inertia of many clusters hardly depends on it.
+MOST_STARTS = 3
+# Its starts are sampled from so many frames a cluster: with 3 the inertia was 1.6 % above
+# scikit-learn's, with 10 it was 0.3 % above.
 START_FRAMES = 10
-PASSES, ENOUGH = 40, 2e-4  # at most, and the relative gain that is worth another one
-PART = 1 << 14  # frames that are taken to float64 at a time
+MAX_PASSES = 40  # of Lloyd's algorithm over all frames
+MIN_GAIN = 2e-4  # relative decrease of the inertia that is worth another pass
+PART = 1 << 14  # frames that are converted to float64 at a time
 
 
 def fit_kmeans(
@@ -44,16 +45,16 @@ def fit_kmeans(
     """Fit k-means to a uniform sample of at most `budget` frames of a stream of (T, D) arrays; keep
     the best of `starts` k-means++ starts.
 
-    standardise: cluster features of which every dimension has variance 1. Whisper's layers have a
-    few dimensions of huge variance that say where in the 30 s a frame is; without this they decide
-    all distances. The codebook still takes features as they are.
+    standardise: scale every dimension to variance 1 before clustering. Whisper's layers have a few
+    dimensions of huge variance, which tell where in the 30 s a frame is and would decide all
+    distances. The codebook takes features that are not scaled.
 
-    Settings of HuBERT (arXiv 2106.07447, section IV-A;
+    The settings are HuBERT's (arXiv 2106.07447, section IV-A;
     examples/hubert/simple_kmeans/learn_kmeans.py of fairseq): mini-batches of 10,000 frames, at
     most 100 passes, no tolerance, an end after 100 batches without improvement, no reassignment, 20
-    starts. Different here: fairseq holds all frames of the recordings drawn, and its starts and
-    batches are not decided by the seed alone. From MANY clusters on, where mini-batches take many
-    minutes, `lloyd` fits instead. Raises InputError for fewer frames than clusters.
+    starts. In contrast, fairseq uses all frames of the recordings that it samples, and its starts
+    and batches do not depend on the seed alone. From MANY clusters on, for which mini-batches take
+    many minutes, `lloyd` fits instead. Raises InputError for fewer frames than clusters.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -97,12 +98,12 @@ def fit_kmeans(
             random_state=seed,
         )
         model.fit(sample)
-        centres, inertia = model.cluster_centers_, model.inertia_ / len(sample)
+        centres, inertia = model.cluster_centers_, model.inertia_ / len(sample)  # of a frame
     facts["inertia"] = float(inertia)
     card = card | facts | {"padding": PADDING, "versions": versions()}
     if scale is None:
         return Codebook(centres.astype(np.float32), card)
-    # |x / s - c|^2 is smallest where x (c / s) - |c|^2 / 2 is largest
+    # with the scale s, |x / s - c|^2 is smallest where x.(c / s) - |c|^2 / 2 is largest
     centres = centres.astype(np.float64)
     offsets = (-np.square(centres).sum(1) / 2).astype(np.float32)
     return Codebook((centres / scale).astype(np.float32), card, offsets=offsets)
@@ -127,7 +128,7 @@ class Reservoir:
     def _append(self, frames: np.ndarray) -> None:
         """Keep frames for which there is room."""
         needed = self.seen + len(frames)
-        if len(self.rows) < needed:  # double: a budget takes no memory by itself
+        if len(self.rows) < needed:  # doubled, so that a large budget takes memory only when used
             size = min(max(needed, 2 * len(self.rows)), self.budget)
             grown = np.empty((size, frames.shape[1]), np.float32)
             if self.seen:
@@ -137,12 +138,13 @@ class Reservoir:
         self.seen = needed
 
     def _replace_some(self, frames: np.ndarray) -> None:
-        """Let frame n of the stream replace a random one of the sample with probability budget / n:
-        it is drawn to one of n slots, of which the sample has the first."""
+        """Let frame n of the stream replace a random frame of the sample with probability
+        budget / n: it gets one of n slots at random, and the first `budget` slots are the
+        sample."""
         numbers = np.arange(self.seen + 1, self.seen + len(frames) + 1)
         slots = self.rng.integers(0, numbers, endpoint=False)
-        kept = slots < self.budget
-        self.rows[slots[kept]] = frames[kept]  # of several in one slot the last stays
+        is_kept = slots < self.budget
+        self.rows[slots[is_kept]] = frames[is_kept]  # the last of several in one slot stays
         self.seen += len(frames)
 
     @property
@@ -152,31 +154,31 @@ class Reservoir:
 
 @torch.inference_mode()
 def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np.ndarray, float]:
-    """Fit centroids (K, D) to frames (T, D), float32, by passes over all frames, each a product in
-    bf16; return them and their inertia a frame.
+    """Fit centroids (K, D) to frames (T, D), float32, by passes over all frames, each of which is
+    mostly a product in bf16. Return the centroids, and their inertia divided by T.
 
-    A pass costs less than that of scikit-learn's mini-batches, of which it needs a hundred. They
-    end when one lowers the inertia by less than ENOUGH of it. A centroid without frames stays where
-    it is.
+    A pass costs less than a pass of scikit-learn's mini-batches, which need a hundred. The passes
+    end when one lowers the inertia by a share of less than MIN_GAIN. A centroid without frames
+    stays where it is.
     """
     frames = torch.from_numpy(np.ascontiguousarray(sample, np.float32))
     rng = np.random.default_rng(seed)
     size = min(START_FRAMES * clusters, len(frames))
-    drawn = torch.from_numpy(rng.choice(len(frames), size, replace=False))
-    start = kmeans_plus_plus(frames[drawn], clusters, rng, starts)
-    centroids = frames[drawn[start]].double()
+    sampled = torch.from_numpy(rng.choice(len(frames), size, replace=False))
+    start = kmeans_plus_plus(frames[sampled], clusters, rng, starts)
+    centroids = frames[sampled[start]].double()
     squared_norms = sum(float(part.double().square().sum()) for part in frames.split(PART))
     best_inertia = np.inf
-    for _ in range(PASSES):
+    for _ in range(MAX_PASSES):
         counts, sums = _sum_by_unit(frames, centroids)
-        # the sum of |x - c|^2 is that of |x|^2 - 2 x.c + |c|^2
+        # the sum of |x - c|^2 is the sum of |x|^2 - 2 x.c + |c|^2
         products = float((centroids * sums).sum())
         squares = float((counts[:, None] * centroids.square()).sum())
         inertia = (squared_norms - 2 * products + squares) / len(frames)
         gain = 1 - inertia / max(best_inertia, 1e-30)
         if gain > 0:
             best_inertia, best = inertia, centroids
-        if gain < ENOUGH:
+        if gain < MIN_GAIN:
             break
         means = sums / counts[:, None].clamp_min(1)
         centroids = torch.where(counts[:, None] > 0, means, centroids)
@@ -186,8 +188,8 @@ def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np
 def _sum_by_unit(
     frames: torch.Tensor, centroids: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Assign frames (T, D) to centroids (K, D); return how many each has (K,), and their sums
-    (K, D) float64."""
+    """Assign frames (T, D) to centroids (K, D); return the number of frames of each centroid (K,)
+    and their sums (K, D) float64."""
     units = torch.from_numpy(Nearest(centroids.float().numpy())(frames))
     counts = torch.bincount(units, minlength=len(centroids))
     sums = torch.zeros_like(centroids)
@@ -202,28 +204,29 @@ def kmeans_plus_plus(
     """Choose K of the frames (T, D), by their numbers (K,): the k-means++ start of least inertia
     among `starts`.
 
-    Greedy, as scikit-learn's: each centroid is the best of C = 2 + log K frames, which are drawn
-    with probabilities proportional to their squared distances from the nearest centroid before. All
-    starts go on together, so that a product of some rows becomes one of many.
+    The algorithm is greedy, as scikit-learn's: each centroid is the best of C = 2 + log K frames,
+    which are sampled with probabilities proportional to their squared distances from the nearest
+    centroid so far. All starts are computed together, because one large product is faster than
+    several small ones.
     """
-    frames = frames - frames.mean(0)  # the same distances, of which float32 keeps more
+    frames = frames - frames.mean(0)  # the same distances, with smaller rounding errors
     norms = frames.square().sum(1)
-    candidates_each, every_start = 2 + int(np.log(clusters)), torch.arange(starts)
+    count, start_numbers = 2 + int(np.log(clusters)), torch.arange(starts)
     first = torch.from_numpy(rng.integers(0, len(frames), starts))
     # (S, T) squared distances from the nearest centroid of each start
     nearest = (norms + norms[first, None] - 2 * frames[first] @ frames.T).clamp_min(0)
     chosen = [first]
     for _ in range(clusters - 1):
         cumulative = nearest.double().cumsum(1)
-        shares = torch.from_numpy(rng.random((starts, candidates_each)))
-        drawn = torch.searchsorted(cumulative, shares * cumulative[:, -1:])
-        candidates = drawn.clamp_max(len(frames) - 1)  # (S, C)
-        # (S, C, T) squared distances from the nearest centroid, were this candidate one
+        shares = torch.from_numpy(rng.random((starts, count)))
+        sampled = torch.searchsorted(cumulative, shares * cumulative[:, -1:])
+        candidates = sampled.clamp_max(len(frames) - 1)  # (S, C)
+        # (S, C, T) squared distances from the nearest centroid if this candidate becomes one
         distances = torch.addmm(norms, frames[candidates.flatten()], frames.T, alpha=-2)
-        distances = distances.view(starts, candidates_each, -1).add_(norms[candidates][..., None])
+        distances = distances.view(starts, count, -1).add_(norms[candidates][..., None])
         distances = distances.clamp_min_(0)
         torch.minimum(distances, nearest[:, None], out=distances)
         best = distances.sum(2).argmin(1)
-        nearest = distances[every_start, best].clone()
-        chosen.append(candidates[every_start, best])
+        nearest = distances[start_numbers, best].clone()
+        chosen.append(candidates[start_numbers, best])
     return torch.stack(chosen)[:, nearest.sum(1).argmin()]

@@ -9,6 +9,7 @@ units over the longer length.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations_with_replacement
@@ -21,12 +22,13 @@ from scipy.stats import entropy, mannwhitneyu
 from speechssl.data.records import Corpus
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
-PAIRS = 20_000  # of recordings that are compared, of the same text and of other texts
+PAIRS = 20_000  # pairs of recordings that are compared at most, of one text and of two
 
 
 def usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
     """Measure how evenly the units of a codebook of `size` occur, by frames: the entropy in bits,
-    its share of log2 K, which all units equally often would have, and how many never occur."""
+    its share of log2 K, the entropy of units that are all as frequent, and how many units never
+    occur."""
     counts = sum((np.bincount(u.units, u.lengths, minlength=size) for u in units), np.zeros(size))
     bits = float(entropy(counts, base=2))
     return {
@@ -37,28 +39,28 @@ def usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
 
 
 def bit_rate(units: Sequence[RunLength]) -> dict[str, float]:
-    """Return symbols a second times their entropy (ZeroSpeech 2019, arXiv 1904.11469), of
-    run-length units by themselves, and of units with their lengths, from which all frames follow.
-    """
+    """Return symbols a second times their entropy (ZeroSpeech 2019, arXiv 1904.11469): for the
+    run-length units alone, and for units with their lengths, which together give all frames."""
     runs = [np.stack([u.units, u.lengths]) for u in units]
     flat = np.concatenate([np.zeros((2, 0), np.int64), *runs], axis=1)
     rate = flat.shape[1] / sum(u.seconds or 0.0 for u in units)
-    alone = np.unique(flat[0], return_counts=True)[1]
-    timed = np.unique(flat, axis=1, return_counts=True)[1]
+    _, unit_counts = np.unique(flat[0], return_counts=True)
+    _, pair_counts = np.unique(flat, axis=1, return_counts=True)
     return {
         "units_a_second": rate,
-        "bits_a_second": rate * float(entropy(alone, base=2)),
-        "bits_a_second_timed": rate * float(entropy(timed, base=2)),
+        "bits_a_second": rate * float(entropy(unit_counts, base=2)),
+        "bits_a_second_timed": rate * float(entropy(pair_counts, base=2)),
     }
 
 
 def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> dict[str, float]:
-    """Compute the shares of frames whose unit's commonest phone is theirs, and the reverse, and
-    PNMI.
+    """Compute phone purity, cluster purity and PNMI (arXiv 2106.07447, section V-C).
 
-    PNMI is the phone-normalised mutual information, I(phone; unit) / H(phone), which scikit-learn
-    calls homogeneity (arXiv 2106.07447, section V-C). units[i], phones[i]: (T,) int of utterance i.
-    With a single phone there is nothing to be known about it, and PNMI is NaN.
+    Phone purity is the share of frames whose phone is the commonest one of their unit, cluster
+    purity the share of frames whose unit is the commonest one of their phone. PNMI, the
+    phone-normalised mutual information, is I(phone; unit) / H(phone), which scikit-learn calls
+    homogeneity; it is NaN where there is a single phone. units[i], phones[i]: (T,) int of
+    utterance i.
     """
     from sklearn.metrics.cluster import contingency_matrix, homogeneity_score
 
@@ -79,51 +81,51 @@ def same_text(
     groups: Sequence[str] = (),
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Compare recordings of the same text by many people or synthesisers: a row for each pair of
-    groups.
+    """Compare recordings of one text by several people or synthesisers, with a row for each pair of
+    groups of speakers.
 
-    A row is of all pairs of recordings by different speakers, or of PAIRS of them drawn by the
-    seed. units[i]: run-length units (U,) of recording i; texts, speakers: what is said in it and by
-    whom; groups: what the speaker belongs to, such as a synthesiser (none: all are one group). The
-    distance, from 0 (alike) to 1, is of edits over the longer length; it predicts how well DUAL can
-    learn from the units.
+    units[i]: run-length units (U,) of recording i; texts, speakers: its text and its speaker;
+    groups: what the speaker belongs to, such as a synthesiser (none: all are one group). The
+    distance, from 0 (alike) to 1, is the number of edits over the longer length; it predicts how
+    well DUAL can learn from the units.
 
     A row has `groups`, `same_text_distance`, `other_text_distance`, `same_text_auc` (the chance
-    that a pair of the same text is nearer than one of other texts), and `pairs` of the same text.
-    Pairs of groups that share no text have no row. Raises ValueError where no text is spoken by two
-    speakers, who say another text as well.
+    that a pair of one text is nearer than a pair of two), and `pairs` of one text. It is computed
+    from all pairs of recordings by different speakers, or from PAIRS of them, sampled by the seed.
+    Pairs of groups that share no text have no row. Raises ValueError where no two speakers say one
+    text in common and another text as well.
     """
     rng = np.random.default_rng(seed)
-    text, who = np.array(texts), np.array(speakers)
-    group = np.array(groups or [""] * len(texts))
-    one, two = np.triu_indices(len(units), 1)
-    apart = who[one] != who[two]
-    one, two = one[apart], two[apart]
+    text_of, speaker_of = np.array(texts), np.array(speakers)
+    group_of = np.array(groups or [""] * len(texts))
+    left, right = np.triu_indices(len(units), 1)
+    differ = speaker_of[left] != speaker_of[right]
+    left, right = left[differ], right[differ]
 
-    def draw_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def sample_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return the distances of at most PAIRS of the pairs (a[i], b[i])."""
         places = rng.choice(len(a), min(len(a), PAIRS), replace=False)
         return np.array([normalised_distance(units[a[k]], units[b[k]]) for k in places])
 
     rows = []
-    for first, second in combinations_with_replacement(sorted(set(group)), 2):
-        forward = (group[one] == first) & (group[two] == second)
-        backward = (group[one] == second) & (group[two] == first)
-        a, b = one[forward | backward], two[forward | backward]
-        same = text[a] == text[b]
-        if same.all() or not same.any():
+    for first, second in combinations_with_replacement(sorted(set(group_of)), 2):
+        forward = (group_of[left] == first) & (group_of[right] == second)
+        backward = (group_of[left] == second) & (group_of[right] == first)
+        a, b = left[forward | backward], right[forward | backward]
+        is_same = text_of[a] == text_of[b]
+        if is_same.all() or not is_same.any():
             continue
-        near = draw_distances(a[same], b[same])
-        far = draw_distances(a[~same], b[~same])
-        farther = mannwhitneyu(far, near).statistic  # pairs of pairs; ties count half
+        same = sample_distances(a[is_same], b[is_same])
+        other = sample_distances(a[~is_same], b[~is_same])
+        farther = mannwhitneyu(other, same).statistic  # pairs of distances; ties count half
         rows.append(
             {
                 "groups": first if first == second else f"{first} - {second}",
-                "same_text_distance": float(near.mean()),
-                "other_text_distance": float(far.mean()),
-                "same_text_auc": float(farther / len(near) / len(far)),
-                "pairs": int(same.sum()),
-                "distances": (near, far),
+                "same_text_distance": float(same.mean()),
+                "other_text_distance": float(other.mean()),
+                "same_text_auc": float(farther / len(same) / len(other)),
+                "pairs": int(is_same.sum()),
+                "distances": (same, other),
             }
         )
     if not rows:
@@ -134,78 +136,80 @@ def same_text(
 def abx(
     units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[str], seed: int = 0
 ) -> dict[str, float]:
-    """Measure the ABX error of words: how often X is nearer to B, which says something else, than
-    to A, which says the same; ties count half.
+    """Measure the ABX error of words: how often X is nearer to B, which has another text, than to
+    A, which has the same text; ties count half.
 
-    within: A, B and X are by one speaker; across: A and B by one, X by another. As the ZeroSpeech
-    challenge's (arXiv 1904.11469) for phones, but of whole recordings, by the normalised edit
-    distance of their units, on PAIRS triples drawn by the seed. NaN where no triple exists.
-    (fastabx is for phones by features, and needs Python 3.12.)
+    within: A, B and X are by one speaker; across: A and B are by one speaker, X by another. This is
+    the measure of the ZeroSpeech challenge (arXiv 1904.11469), which is for phones, applied to
+    whole recordings: by the normalised edit distance of their units, on PAIRS / 4 triples that are
+    sampled by the seed. NaN where no triple exists. (fastabx is for phones by features, and needs
+    Python 3.12.)
     """
     rng = np.random.default_rng(seed)
-    by: dict[tuple[str, str], list[int]] = {}
+    recordings: dict[tuple[str, str], list[int]] = {}  # by speaker and text
     for i, key in enumerate(zip(speakers, texts, strict=True)):
-        by.setdefault(key, []).append(i)
-    words: dict[str, list[str]] = {}
-    for who, text in by:
-        words.setdefault(who, []).append(text)
-    people = sorted(who for who, texts_of in words.items() if len(texts_of) > 1)
+        recordings.setdefault(key, []).append(i)
+    texts_of: dict[str, list[str]] = {}  # by speaker
+    for speaker, text in recordings:
+        texts_of.setdefault(speaker, []).append(text)
+    speakers_of_several = sorted(name for name in texts_of if len(texts_of[name]) > 1)
     distance = cache(lambda i, j: normalised_distance(units[i], units[j]))
 
-    def one_of(values: Sequence[Any]) -> Any:  # as rng.choice, which makes an array of them first
+    def choose(values: Sequence[Any]) -> Any:  # rng.choice makes an array of them first
         return values[int(rng.integers(len(values)))]
 
     errors: dict[str, list[float]] = {"abx_within": [], "abx_across": []}
     for name, trials in errors.items():
-        for _ in range(PAIRS // 4 if people else 0):
-            who = one_of(people)
-            text, wrong = (words[who][k] for k in rng.choice(len(words[who]), 2, replace=False))
-            a = one_of(by[who, text])
+        for _ in range(PAIRS // 4 if speakers_of_several else 0):
+            speaker = choose(speakers_of_several)
+            own = texts_of[speaker]
+            text, other_text = (own[k] for k in rng.choice(len(own), 2, replace=False))
+            a = choose(recordings[speaker, text])
             if name == "abx_within":
-                rest = [i for i in by[who, text] if i != a]
+                candidates = [i for i in recordings[speaker, text] if i != a]
             else:
-                others = [w for w in sorted(words) if w != who and (w, text) in by]
-                rest = by[one_of(others), text] if others else []
-            if rest:
-                x, b = one_of(rest), one_of(by[who, wrong])
-                right, left = distance(a, x), distance(b, x)
-                trials.append(float(right > left) + 0.5 * float(right == left))
+                others = [p for p in sorted(texts_of) if p != speaker and (p, text) in recordings]
+                candidates = recordings[choose(others), text] if others else []
+            if candidates:
+                x, b = choose(candidates), choose(recordings[speaker, other_text])
+                ax, bx = distance(a, x), distance(b, x)
+                trials.append(float(ax > bx) + 0.5 * float(ax == bx))
     return {name: float(np.mean(trials)) if trials else math.nan for name, trials in errors.items()}
 
 
 def speaker_probe(
     units: Sequence[RunLength], speakers: Sequence[str], size: int, seed: int = 0
 ) -> dict[str, float]:
-    """Measure how much of the speaker is left in units, by a linear probe: its accuracy, beside the
+    """Measure how well a linear probe finds the speaker from the units: its accuracy, beside the
     share of the commonest speaker.
 
-    The classifier sees the share of frames of every unit (K,), in five-fold cross-validation, of
-    speakers with five recordings or more. NaN where there are fewer than two of these.
+    The probe sees the share of frames of every unit (K,), in five-fold cross-validation over the
+    speakers with five recordings or more. NaN where there are fewer than two such speakers.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_score
 
-    counts = {who: list(speakers).count(who) for who in set(speakers)}
-    chosen = [i for i, who in enumerate(speakers) if counts[who] >= 5]
+    counts = Counter(speakers)
+    chosen = [i for i, speaker in enumerate(speakers) if counts[speaker] >= 5]
     labels = [speakers[i] for i in chosen]
     if len(set(labels)) < 2:
         return {"speaker_accuracy": math.nan, "speaker_chance": math.nan}
     shares = []
     for i in chosen:
-        counts_of_units = np.bincount(units[i].units, units[i].lengths, minlength=size)
-        shares.append(counts_of_units / units[i].frames)
+        unit_frames = np.bincount(units[i].units, units[i].lengths, minlength=size)
+        shares.append(unit_frames / units[i].frames)
     probe = LogisticRegression(C=100.0, max_iter=1000)
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
     accuracies = cross_val_score(probe, np.sqrt(np.array(shares)), labels, cv=folds)
     return {
         "speaker_accuracy": float(accuracies.mean()),
-        "speaker_chance": max(labels.count(who) for who in set(labels)) / len(labels),
+        "speaker_chance": max(Counter(labels).values()) / len(labels),
     }
 
 
 def unit_edit_distance(clean: Sequence[RunLength], distorted: Sequence[RunLength]) -> float:
     """Return the UED, after Gat et al. (arXiv 2209.15483): the mean over recordings of the edit
-    distance between the run-length units of a recording and of the same distorted.
+    distance between the run-length units of the clean and of the distorted recording.
 
     Here it is divided by the longer length, as every distance in this file. Lengths may differ
     (time-stretch).
@@ -220,8 +224,8 @@ def normalised_distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def oracle_ff1(corpus: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> float:
-    """Compute the FF1 (0 to 1) of the annotated answers as units and back in seconds, which no
-    reader of these units can beat; NaN where no answer has times."""
+    """Compute the FF1 (0 to 1) of the annotated answers when their times are rounded to units: the
+    upper bound for readers of these units. NaN where no answer has times."""
     scores = []
     for question in corpus.answerable:
         spans = [

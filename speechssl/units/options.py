@@ -26,16 +26,16 @@ from speechssl.options import (
     refuse_given,
 )
 
-BUDGET = 300_000  # frames that are kept of all that pass by
+BUDGET = 300_000  # frames of the sample that is clustered
 STARTS = 20  # fairseq's `n_init`
-SHARD = 200  # recordings of a part at most; a kill costs the parts that are in the making
+SHARD = 200  # recordings of a part at most; a killed run loses the unfinished parts
 CODEBOOK = "codebook of `speechssl units fit` or import, or a shipped name"
 PRICE = (
     "price of a change of unit, in squared distances of features (or scores of a learned "
     "codebook): units are longer and fewer, 4 to 12 a second in the place of 15 to 25 (DPDP); 0: "
     "every frame has the unit of its nearest centroid"
 )
-WRITTEN = "codebook file to write (.safetensors); its card is written beside it"
+OUT = "codebook file to write (.safetensors); its card is written beside it"
 PARALLEL = "recordings encoded at a time; the result does not depend on it (default: one per core)"
 
 
@@ -60,7 +60,7 @@ class Fit:
 
     source: Path = argument(SOURCE)
     encoder: str = argument(f"{ENCODERS}, or mfcc (39 features a frame) or fbank (80 log-mel)")
-    out: Path = argument(WRITTEN)
+    out: Path = argument(OUT)
     layer: Whole | None = option(
         None,
         "layer of the encoder, needed but for mfcc and fbank; 0: input of the first "
@@ -197,7 +197,7 @@ class Transfer:
     new: str = argument(
         "encoder to make a codebook for, such as the result of `speechssl pretrain continue`"
     )
-    out: Path = argument(WRITTEN)
+    out: Path = argument(OUT)
     read_out: Literal["centroids", "linear"] = option(
         "centroids",
         "units of the new encoder: the nearest mean of its features, or the classes "
@@ -251,7 +251,7 @@ class Import:
 
     joblib: Path = argument("joblib file, compressed or not, such as km_500.bin")
     encoder: str = argument(f"encoder that the codebook was fitted on: {ENCODERS}")
-    out: Path = argument(WRITTEN)
+    out: Path = argument(OUT)
     layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
 
 

@@ -1,5 +1,5 @@
-"""Phones with their times come from a prepared corpus, or from what forced aligners write:
-TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence.
+"""Phones with their times come from a prepared corpus, or from the files of forced aligners:
+TextGrids (Praat, Montreal Forced Aligner) or JSONL. A gap between phones is silence.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from speechssl.schema import convert
 from speechssl.timing import FrameGrid
 
 Phone = tuple[str, float, float]  # name, start and end in seconds
-SILENCE = "sil"  # what an interval without a name is called
-PAUSES = ("", "_")  # names of silence: of MFA, of eSpeak
-# seconds, a frame: aligners that count in frames may let neighbours overlap by as much
+SILENCE = "sil"  # the name that silence gets here
+PAUSES = ("", "_")  # names of silence in files: MFA's and eSpeak's
+# Seconds, one frame: aligners that count in frames may let neighbours overlap by as much.
 OVERLAP = 0.02
-ROUNDING = 1e-4  # seconds that times of phones are good for
-# MFA writes "phones" or "SPEAKER - phones"
+ROUNDING = 1e-4  # seconds by which times of phones may be rounded
+# Names of the tier of phones; MFA writes "phones" or "SPEAKER - phones".
 TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class AlignedRecording:
-    """A line of an alignment has the phones of a recording."""
+    """A line of an alignment in JSONL has the phones of a recording."""
 
     id: str | int
     phones: list[tuple[str, float, float]]
@@ -81,12 +81,12 @@ def read_textgrid(path: Path) -> list[Phone]:
 def fill_all(
     phones: Mapping[str, Sequence[Phone]], failed: dict[str, str], where: str
 ) -> dict[str, list[Phone]]:
-    """Fill the gaps of all recordings; those whose phones cannot be used join the failed ones,
-    which are listed. Raises InputError where all are."""
+    """Apply `fill_gaps` to the phones of all recordings. Those whose phones cannot be used are
+    added to `failed`, which is listed. Raises InputError where none can be used."""
     filled: dict[str, list[Phone]] = {}
-    for name, listed in phones.items():
+    for name, phones_of_recording in phones.items():
         try:
-            filled[name] = fill_gaps(listed)
+            filled[name] = fill_gaps(phones_of_recording)
         except ValueError as error:
             failed[name] = f"{where}: of {name} {error}"
     if failed and not filled:
@@ -96,26 +96,26 @@ def fill_all(
 
 
 def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
-    """Fill the gaps between phones with silence, and call pauses so; those of no length go,
-    overlaps of up to OVERLAP belong to the earlier.
+    """Fill the gaps between phones with SILENCE, and give pauses that name. Phones of no length
+    are dropped, and overlaps of up to OVERLAP belong to the earlier phone.
 
-    Raises ValueError for times that do not go forward, and where none is left.
+    Raises ValueError for times that do not go forward, and where no phone is left.
     """
     filled: list[Phone] = []
-    at = 0.0
+    last_end = 0.0
     for name, start, end in phones:
-        if not at - OVERLAP - 1e-6 <= start <= end:  # nor is NaN
+        if not last_end - OVERLAP - 1e-6 <= start <= end:  # NaN is refused as well
             raise ValueError(
-                f"the phone {name} has the times [{start}, {end}) s after {at} s; phones must be "
-                "in order"
+                f"the phone {name} has the times [{start}, {end}) s after {last_end} s; phones "
+                "must be in order"
             )
-        if end <= max(start, at):
+        if end <= max(start, last_end):
             continue
-        if start > at + 1e-6:
-            filled.append((SILENCE, at, start))
+        if start > last_end + 1e-6:
+            filled.append((SILENCE, last_end, start))
         label = SILENCE if name.strip() in PAUSES else name.strip()
-        filled.append((label, at if start < at - 1e-6 else start, end))
-        at = end
+        filled.append((label, last_end if start < last_end - 1e-6 else start, end))
+        last_end = end
     if not filled:
         raise ValueError("there are no phones; leave it out or align it again")
     return filled
@@ -124,8 +124,11 @@ def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
 def phone_frames(
     phones: Sequence[Phone], grid: FrameGrid, frames: int, names: dict[str, int]
 ) -> np.ndarray:
-    """Return (T,) the number of the phone in the middle of every frame, that of SILENCE behind the
-    last; `names` grows as phones appear. phones: of `fill_gaps`."""
+    """Return (T,) the number of the phone in the middle of every frame; after the last phone comes
+    SILENCE.
+
+    phones: of `fill_gaps`. names: number of each phone, to which new phones are added.
+    """
     middles = (np.arange(frames) * grid.hop + grid.offset + grid.hop // 2) / grid.sample_rate
     ids = [names.setdefault(name, len(names)) for name, _, _ in phones]
     ids.append(names.setdefault(SILENCE, len(names)))

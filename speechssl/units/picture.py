@@ -15,32 +15,32 @@ Block = tuple[str, float, float, str]  # label, start and end in seconds, colour
 
 
 def unit_blocks(runs: RunLength, grid: FrameGrid) -> Iterator[Block]:
-    """Yield every run with the seconds it owns."""
+    """Yield a block for every run of a unit, over the seconds that it owns."""
     seconds = unit_samples(grid, runs) / grid.sample_rate
     for unit, (start, end) in zip(runs.units.tolist(), pairwise(seconds.tolist()), strict=True):
         yield str(unit), start, end, choose_colour(unit)
 
 
 def choose_colour(unit: int) -> str:
-    """Return the colour of a unit, always the same; hues go round by the golden ratio, so that
-    units of near numbers look different."""
-    light, strong = (0.80, 0.68, 0.74)[unit % 3], (0.62, 0.55, 0.45)[unit // 3 % 3]
-    red, green, blue = colorsys.hls_to_rgb(unit * 0.6180339887 % 1, light, strong)
+    """Return the colour of a unit, always the same. Hues go round by the golden ratio, so that
+    units with near numbers look different."""
+    lightness, saturation = (0.80, 0.68, 0.74)[unit % 3], (0.62, 0.55, 0.45)[unit // 3 % 3]
+    red, green, blue = colorsys.hls_to_rgb(unit * 0.6180339887 % 1, lightness, saturation)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a pair of violins for each row of `same_text`: the distances of pairs of recordings of
-    the same text, beside those of other texts."""
+    """Draw two violins for each row of `same_text`: the distances of pairs of recordings of the
+    same text, beside those of pairs of other texts."""
     with style_figures(svg_hashsalt="units") as Figure:
         # at least as wide as the title
         figure = Figure(figsize=(max(4.8, 1.5 + 1.6 * len(rows)), 3.6), layout="constrained")
         ax = figure.subplots()
         for place, row in enumerate(rows):
             same, other = row["distances"]
-            for distances, left, fill in ((same, -0.18, "#2f6fab"), (other, 0.18, "#b9bec6")):
+            for distances, shift, fill in ((same, -0.18, "#2f6fab"), (other, 0.18, "#b9bec6")):
                 violin: Any = ax.violinplot(
-                    [distances], [place + left], widths=0.34, showmedians=True, showextrema=False
+                    [distances], [place + shift], widths=0.34, showmedians=True, showextrema=False
                 )
                 violin["bodies"][0].set(facecolor=fill, alpha=0.9)
                 violin["cmedians"].set_color(INK)

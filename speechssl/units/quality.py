@@ -1,8 +1,9 @@
 """`speechssl units evaluate` measures the quality of units.
 
 The source is a prepared corpus, a manifest or a folder, with or without known phones, or a list of
-who says what. `evaluate_units` encodes its recordings and measures what can be measured of such a
-source; `measures.py` has the measures. They are dictionaries with the names of `--out`.
+recordings with their texts and speakers. `evaluate_units` encodes the recordings and takes the
+measures of `measures.py` that such a source allows. They are dictionaries with the names of
+`--out`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
+from speechssl.results import condition_name
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.measures import (
@@ -44,7 +46,8 @@ from speechssl.units.options import Evaluate
 from speechssl.units.phones import Phone, fill_all, phone_frames, read_alignment
 from speechssl.units.picture import draw_violins
 
-# of a distortion: times as fast, the pitch kept; frames move, so it is no `Condition`
+# Begins the name of a distortion, stretch@TIMES, that makes speech so many times as fast and keeps
+# its pitch. It moves frames in time, and is therefore no `Condition`.
 STRETCH = "stretch@"
 Phones = Mapping[str, Sequence[Phone]]  # by recording
 Units = Mapping[str, RunLength]
@@ -67,8 +70,8 @@ LABELS = {  # of measures, on the terminal
 
 @dataclass(frozen=True)
 class Labelled:
-    """A line of a list says who says what in a recording. group: what the speaker belongs to, such
-    as a synthesiser."""
+    """A line of a list has the text and the speaker of a recording. group: what the speaker belongs
+    to, such as a synthesiser."""
 
     audio: str
     text: str
@@ -77,11 +80,10 @@ class Labelled:
 
 
 def evaluate_units(o: Evaluate) -> dict[str, Any]:
-    """Measure the quality of units, and print and return it. What cannot be measured on this source
-    is left out. Raises InputError where there is nothing to look at."""
+    """Measure the quality of units; print and return the measures that this source allows. Raises
+    InputError where there is no recording to measure."""
     with single_threaded(len(os.sched_getaffinity(0))) as pool:
-        # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # for the reason in `fit.fit_units`
         measures = _measure_source(o, pool)
     if o.out:
         write_json(o.out, measures)
@@ -120,19 +122,19 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     return measures
 
 
-# ---- what is read
+# ---- reading
 
 
 def _is_labelled(path: Path) -> bool:
-    """Tell a list with texts and speakers from a manifest."""
+    """Return whether a file is a list with texts and speakers, and not a manifest."""
     if path.suffix.lower() not in (".csv", ".tsv") or not path.is_file():
         return False
     return {name.lower() for name in read_header(path)} >= {"text", "speaker"}
 
 
 def read_labelled(path: Path) -> dict[str, Labelled]:
-    """Read a list with the columns audio, text and speaker, and perhaps id and group: its lines by
-    id (default: as of a manifest).
+    """Read a list with the columns audio, text and speaker, and perhaps id and group. Return its
+    lines by id, which by default is made of the path as in a manifest.
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
@@ -156,7 +158,7 @@ def read_labelled(path: Path) -> dict[str, Labelled]:
 def _list_recordings(
     corpus: Corpus | None, labelled: Mapping[str, Labelled], o: Evaluate
 ) -> list[Recording]:
-    """List the recordings to look at, in order."""
+    """List the recordings to measure, in order."""
     if labelled:
         folder = o.source.parent
         recordings = [Recording(name, folder / line.audio) for name, line in labelled.items()]
@@ -170,7 +172,8 @@ def _list_recordings(
 
 
 def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Evaluate) -> Phones:
-    """Read the phones of the recordings that have some, of the alignment or else of the corpus."""
+    """Read the phones of the recordings that have some: from the alignment, else from the
+    corpus."""
     phones: dict[str, Sequence[Phone]] = {}
     if corpus:
         listed = {}
@@ -233,10 +236,10 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
 
 @dataclass(frozen=True)
 class Distortion:
-    """Stability is measured under a distortion."""
+    """A distortion is applied to speech to measure the stability of its units."""
 
-    card: dict[str, Any]  # its name, its SNR, and what that is measured over
-    # samples (N,) and the recording's id, which with the seed decides the noise -> samples
+    card: dict[str, Any]  # its name, its SNR, and what the SNR is measured over
+    # samples (N,), id of the recording -> samples; the id and the seed decide the noise
     apply: Callable[[np.ndarray, str], np.ndarray]
 
 
@@ -272,13 +275,13 @@ def _measure_stability(
     units: Units,
     distortions: Sequence[Distortion],
     pool: Executor,
-    most: int,
+    max_recordings: int,
 ) -> list[dict[str, Any]]:
     """Measure the unit edit distance between clean and distorted speech: a row a distortion.
 
-    most: how many of the recordings are distorted, evenly spaced in their order.
+    max_recordings: how many of the recordings are distorted, evenly spaced in their order.
     """
-    count = min(most, len(recordings))
+    count = min(max_recordings, len(recordings))
     places = np.unique(np.linspace(0, len(recordings) - 1, count).round().astype(int))
 
     def encode_distorted(recording: Recording) -> list[RunLength]:
@@ -327,11 +330,12 @@ def _measure_list(
 
 
 def format_measures(values: dict[str, Any]) -> list[str]:
-    """Format the measures as lines of text; nan where what a measure needs is not in the list."""
+    """Format the measures as lines of text; nan where the list does not have what a measure
+    needs."""
     flat = {k: v for k, v in values.items() if not isinstance(v, list)}
     for row in values.get("stability", []):
-        where = row["condition"] + (f" {row['snr_db']:g} dB" if row["snr_db"] is not None else "")
-        flat[f"unit edit distance (UED), {where}"] = row["unit_edit_distance"]
+        condition = condition_name(row["condition"], row["snr_db"])
+        flat[f"unit edit distance (UED), {condition}"] = row["unit_edit_distance"]
     for row in values.get("same_text", []):
         flat[f"same-text distance, {row['groups']}"] = row["same_text_distance"]
         flat[f"other-text distance, {row['groups']}"] = row["other_text_distance"]

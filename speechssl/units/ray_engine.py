@@ -1,5 +1,5 @@
-"""A corpus is extracted over a cluster: the shards are the rows of a Ray Data pipeline, and actors,
-each of which holds an encoder, write whole parts.
+"""The units of a corpus are extracted on a cluster: the shards are the rows of a Ray Data pipeline,
+and actors, each of which holds an encoder, write whole parts.
 
 Every machine sees the same files under the same paths (a shared disk) and has speechssl installed.
 """
@@ -23,37 +23,36 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.units.corpus import Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
 
-STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
-# threads of Ray's: one sleeps after an error, one counts
-FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")
+STORE_BYTES = 200_000_000  # of Ray's object store on this machine: lists of paths
+# Threads of Ray that may never end: one sleeps after an error, the other collects statistics.
+ENDLESS_THREADS = ("Prefetcher", "data-usage-metrics-poller")
 
 
 @dataclass(frozen=True)
 class RayEngine:
     """This engine runs actors on the cluster at RAY_ADDRESS or, without one, on this machine. load:
-    how each gets an extractor."""
+    makes the extractor of an actor."""
 
     load: Callable[[], UnitExtractor]
     workers: int | None = None  # None: one a GPU, or a core where there is none
 
     def __post_init__(self) -> None:
-        _import_ray()  # or it would be missed only after the encoder has been loaded
+        _import_ray()  # else a missing Ray is noticed only after the encoder has been loaded
 
     def __call__(self, maker: ShardMaker, shards: Sequence[Shard]) -> Iterator[ShardResult]:
         """Make the shards. Raises InputError with the sentence of an actor that could not load the
         encoder or write a part."""
         ray = _import_ray()
         with _cluster(self.workers):
-            # there is one progress bar, and it counts seconds of audio
+            # the only progress bar is that of `extract_corpus`, which counts seconds of audio
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = context.print_on_execution_start = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)
             resources = ray.cluster_resources()
             gpus = int(resources.get("GPU", 0))
-            most = gpus or int(resources.get("CPU", 0))
-            # one at least: a cluster that grows on demand may have a head without cores, and
-            # nothing else yet
-            actors = max(min(self.workers or most, most, len(shards)), 1)
+            slots = gpus or int(resources.get("CPU", 0))
+            # at least one: a cluster that grows on demand may begin with a head without cores
+            actors = max(min(self.workers or slots, slots, len(shards)), 1)
             rows = [_write_row(shard) for shard in shards]
             pipeline = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
                 ShardActor,
@@ -61,7 +60,7 @@ class RayEngine:
                 batch_format="pyarrow",
                 compute=ray.data.ActorPoolStrategy(size=actors),
                 num_cpus=1,
-                num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
+                num_gpus=min(gpus, 1),  # an actor sees only the GPUs that it asks for
                 fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
             with _open_rows(pipeline) as answers:
@@ -80,12 +79,12 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _cluster(workers: int | None) -> Iterator[None]:
-    """Connect to the cluster at RAY_ADDRESS, or start one on this machine that ends with the block;
-    one that the program is connected to is used as it is."""
+    """Connect to the cluster at RAY_ADDRESS, or start one on this machine that ends with the block.
+    Where the program is connected to a cluster already, that is used."""
     ray = _import_ray()
-    # a thread that asks Ray for numbers as long as the program runs
+    # no thread that collects statistics as long as the program runs
     os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")
-    # else the driver prints what concerns Ray's own actors
+    # else the driver prints messages about Ray's own actors
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if ray.is_initialized():
         yield
@@ -98,7 +97,7 @@ def _cluster(workers: int | None) -> Iterator[None]:
             "address": "local",
             "num_cpus": workers,
             "include_dashboard": False,
-            "object_store_memory": STORE,
+            "object_store_memory": STORE_BYTES,
         }
     try:
         ray.init(**settings)
@@ -116,25 +115,25 @@ def _cluster(workers: int | None) -> Iterator[None]:
 
 @contextmanager
 def _open_rows(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
-    """Open the rows of a pipeline. When the block is left, by an error too, its threads have ended:
-    one that turns to Ray after `ray.shutdown` would end the whole program, with exit code 1 and not
-    a word."""
+    """Open the rows of a pipeline, and wait at the end of the block, or after an error, until its
+    threads have ended: a thread that calls Ray after `ray.shutdown` would end the whole program,
+    with exit code 1 and no message."""
     before, rows = set(threading.enumerate()), iter(dataset.iter_rows())
     try:
         yield rows
     finally:
         rows.close()
         for thread in set(threading.enumerate()) - before:
-            if thread.name not in FOR_GOOD:
+            if thread.name not in ENDLESS_THREADS:
                 thread.join(timeout=10)
 
 
-# ---- what travels: a shard as a row of Ray's, and the answer of an actor as JSON
+# ---- messages: a shard as a row of Ray Data, and the answer of an actor as JSON
 
 
 def _write_row(shard: Shard) -> dict[str, Any]:
     ids = [recording.id for recording in shard.recordings]
-    # bytes: not every name of a file is text
+    # as bytes, because not every file name is text
     paths = [os.fsencode(recording.path) for recording in shard.recordings]
     return {"index": shard.index, "ids": ids, "paths": paths}
 
@@ -155,7 +154,7 @@ def _read_answer(text: str) -> ShardResult:
 
 class ShardActor:
     """An actor holds an extractor on some machine, and makes one shard a call. Errors that the user
-    can mend travel back as a sentence, not as an exception of Ray's."""
+    can mend come back as sentences, not as exceptions of Ray."""
 
     def __init__(
         self,
@@ -184,11 +183,11 @@ class ShardActor:
         return {"answer": [json.dumps(answer)]}
 
     def _load_once(self) -> ShardMaker:
-        """Load the extractor in the first call. Raises InputError where its units would not be
+        """Load the extractor in the first call. Raises InputError where its units would differ from
         those of the driver, such as on another device."""
         if self.maker is not None:
             return self.maker
-        os.chdir(self.folder)  # that of the driver: paths may be relative to it
+        os.chdir(self.folder)  # the driver's: paths may be relative to it
         maker = ShardMaker(self.load(), self.out, self.size)
         names = list_differences(maker.card, self.card)
         if names:

@@ -1,4 +1,4 @@
-"""Spectral features are computed in pieces, in the place of an encoder's hidden states.
+"""Spectral features take the place of an encoder's hidden states, and are computed in pieces.
 
 `mfcc`, 39 a frame (13 coefficients, first and second differences), are the targets of HuBERT's
 first iteration (arXiv 2106.07447, section IV-A); `fbank`, 80 log-mel energies, is the lower bound
@@ -20,8 +20,8 @@ from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.timing import FrameGrid
 
 _SHIFT, _WINDOW = 160, 400  # samples: 10 and 25 ms
-_PIECE = 12_000  # 10 ms rows, two minutes: what is longer is computed in pieces
-_CONTEXT = 4  # rows on either side that second differences see
+_PIECE = 12_000  # rows of 10 ms that are computed at a time, two minutes
+_CONTEXT = 4  # rows on either side, which second differences depend on
 MELS = 80
 MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, SMALL_KERNELS, SMALL_STRIDES)  # as in `pretrain`
 
@@ -30,8 +30,8 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
     """Compute one of `SPECTRAL` piece by piece, (T_i, D) float32 each: hours of audio in constant
     memory.
 
-    samples: (N,) float32 at 16 kHz. A frame of `grid` has the 10 ms row whose centre is nearest to
-    what the frame owns. Where the pieces are cut leaves no trace but float32 rounding, which in a
+    samples: (N,) float32 at 16 kHz. A frame of `grid` gets the 10 ms row whose centre is nearest to
+    the samples that the frame owns. Cutting into pieces changes float32 rounding at most, since a
     matrix product may depend on its number of rows. As _PIECE is constant, a recording has the same
     bits every time on one machine. Raises ValueError for fewer samples than a window.
     """
@@ -40,18 +40,18 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
         raise ValueError(f"{len(samples)} samples are fewer than the {least} that one frame needs")
     compute, _ = SPECTRAL[kind]
     rows = (len(samples) - _WINDOW) // _SHIFT + 1
-    needed = mfcc_rows(grid, np.arange(grid.frames(len(samples))), rows)
+    row_of_frame = nearest_rows(grid, np.arange(grid.frames(len(samples))), rows)
     for first in range(0, rows, _PIECE):
-        inside = needed[(needed >= first) & (needed < first + _PIECE)]
+        chosen = row_of_frame[(row_of_frame >= first) & (row_of_frame < first + _PIECE)]
         left, right = max(first - _CONTEXT, 0), min(first + _PIECE + _CONTEXT, rows)
-        if len(inside):
+        if len(chosen):
             piece = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
-            yield compute(piece)[inside - left]
+            yield compute(piece)[chosen - left]
 
 
 def spectral_encoder(kind: str) -> SpeechEncoder:
-    """Make an encoder of one state of the features `kind` of `SPECTRAL`, every 10 ms (a baseline of
-    SUPERB)."""
+    """Make an encoder whose one layer is the features `kind` of `SPECTRAL`, every 10 ms: a baseline
+    of SUPERB."""
     compute, width = SPECTRAL[kind]
     grid = FrameGrid(SAMPLE_RATE, _SHIFT, _WINDOW)
     hash = hash_json({"spectral": kind})
@@ -61,7 +61,7 @@ def spectral_encoder(kind: str) -> SpeechEncoder:
 def mfcc(samples: np.ndarray) -> torch.Tensor:
     """Compute MFCCs and their differences, (R, 39) float32, every 10 ms (R by a grid of hop 160 and
     receptive field 400). samples: (N,) float32 at 16 kHz."""
-    import torchaudio.compliance.kaldi as kaldi  # half a second, and encoders need none of it
+    import torchaudio.compliance.kaldi as kaldi  # takes half a second, and encoders do not need it
     from torchaudio.functional import compute_deltas
 
     wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
@@ -78,6 +78,7 @@ def log_mel(samples: np.ndarray) -> torch.Tensor:
     return kaldi.fbank(wave, num_mel_bins=MELS, sample_frequency=SAMPLE_RATE, dither=0.0)
 
 
+# name -> function of samples, and its number of dimensions D
 SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {
     "mfcc": (mfcc, 39),
     "fbank": (log_mel, MELS),
@@ -86,11 +87,11 @@ SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {
 
 @dataclass(frozen=True)
 class SpectralEngine:
-    """Gives spectral features as the one layer of an encoder. They are not normalised over the
-    utterance: mean pooling would give 0."""
+    """This engine gives spectral features as the one layer of an encoder. They are not normalised
+    over the utterance, since mean pooling would then give 0."""
 
     compute: Callable[[np.ndarray], torch.Tensor]
-    place: str = "cpu"
+    backend: str = "cpu"
 
     def statistics(self, wave: torch.Tensor) -> None:
         """Return None: there is nothing to normalise."""
@@ -102,7 +103,7 @@ class SpectralEngine:
         return [self.compute(piece.numpy())]
 
 
-def mfcc_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
-    """Return the 10 ms row for each of the frames (T,), from 0 to `rows` - 1."""
+def nearest_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
+    """Return the 10 ms row that is nearest to each of the frames (T,), from 0 to `rows` - 1."""
     centres = frames * grid.hop + grid.offset + grid.hop // 2
     return np.clip(np.round((centres - _WINDOW / 2) / _SHIFT).astype(int), 0, rows - 1)

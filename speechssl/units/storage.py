@@ -25,19 +25,19 @@ from speechssl.errors import InputError, first_line
 from speechssl.timing import RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"
-READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
-LISTS = pa.list_(pa.int32())
+READ_OPTIONS: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
+INT_LISTS = pa.list_(pa.int32())
 SCHEMA = pa.schema(
     {
         "id": pa.string(),
         "seconds": pa.float64(),
         "frames": pa.int32(),
-        "units": LISTS,
-        "lengths": LISTS,  # of runs of equal units, in frames
+        "units": INT_LISTS,
+        "lengths": INT_LISTS,  # of runs of equal units, in frames
         "audio_hash": pa.string(),  # of the file that the units were made from
     }
 )
-WRITER: dict[str, Any] = {
+WRITE_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 3,
     "use_dictionary": False,
@@ -45,17 +45,17 @@ WRITER: dict[str, Any] = {
     "data_page_version": "1.0",
     "write_page_checksum": True,
 }
-KEY = b"speechssl"  # of the card in the schema's metadata
+CARD_KEY = b"speechssl"  # of the card in the schema's metadata
 
 
 @dataclass(frozen=True)
 class UtteranceUnits:
-    """The units of a recording."""
+    """An utterance has the units of a recording."""
 
     id: str
     seconds: float
     runs: RunLength
-    audio: str  # hash of the file
+    audio_hash: str  # of the file
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ def encode(part: Part) -> bytes:
             "frames": u.runs.frames,
             "units": u.runs.units.astype(np.int32),
             "lengths": u.runs.lengths.astype(np.int32),
-            "audio_hash": u.audio,
+            "audio_hash": u.audio_hash,
         }
         for u in part.utterances
     ]
-    schema = SCHEMA.with_metadata({KEY: json.dumps(part.card, sort_keys=True).encode()})
+    schema = SCHEMA.with_metadata({CARD_KEY: json.dumps(part.card, sort_keys=True).encode()})
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema), sink, **WRITER)
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink, **WRITE_OPTIONS)
     return sink.getvalue().to_pybytes()
 
 
@@ -93,21 +93,21 @@ def decode(content: bytes) -> Part:
     """Return the part that `encode` was given. Raises ValueError for bytes that are not a whole
     part."""
     try:
-        # in this thread: one of Arrow's (`read_table` begins one, whatever `use_threads` says) that
-        # lets go of a Python object while the program ends aborts it
-        with pq.ParquetFile(pa.BufferReader(content), **READ) as file:
+        # Read in this thread. An Arrow worker thread that frees a Python object at interpreter exit
+        # aborts the program; read_table starts one even with use_threads=False.
+        with pq.ParquetFile(pa.BufferReader(content), **READ_OPTIONS) as file:
             table = file.read(use_threads=False)
-        card = json.loads((table.schema.metadata or {})[KEY])
+        card = json.loads((table.schema.metadata or {})[CARD_KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"not a whole Parquet file of units: {first_line(error)}") from error
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
-    names, seconds, audio = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
-    units, lengths = _split_lists(table["units"]), _split_lists(table["lengths"])
+    columns = [table[name].to_pylist() for name in ("id", "seconds", "audio_hash")]
+    columns += [_split_lists(table["units"]), _split_lists(table["lengths"])]
     utterances = []
-    for i in range(len(names)):
-        runs = RunLength(units[i], lengths[i], seconds[i])
-        utterances.append(UtteranceUnits(names[i], seconds[i], runs, audio[i]))
+    for name, seconds, audio_hash, units, lengths in zip(*columns, strict=True):
+        runs = RunLength(units, lengths, seconds)
+        utterances.append(UtteranceUnits(name, seconds, runs, audio_hash))
     return Part(utterances, card)
 
 
@@ -115,18 +115,19 @@ def _split_lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     """Split a column of lists into an array (U,) int64 a row."""
     arrays: list[np.ndarray] = []
     for chunk in column.chunks:
+        # int64, as units are when they are extracted: lengths are multiplied to sample numbers
         values = chunk.values.to_numpy().astype(np.int64)
-        arrays += [values[a:b] for a, b in pairwise(chunk.offsets.to_numpy())]
+        arrays += [values[start:end] for start, end in pairwise(chunk.offsets.to_numpy())]
     return arrays
 
 
 def part_card(path: Path) -> dict[str, Any] | None:
     """Read the card of a part from its footer; None for a Parquet file of something else. Raises
-    ValueError for a file that is none."""
+    ValueError for a file that is no Parquet."""
     with path.open("rb") as file:
         schema = pq.read_schema(file)
     metadata = schema.metadata or {}
-    return json.loads(metadata[KEY]) if KEY in metadata else None
+    return json.loads(metadata[CARD_KEY]) if CARD_KEY in metadata else None
 
 
 def units_card(folder: Path) -> dict[str, Any]:
@@ -167,6 +168,7 @@ def load_units(folder: Path | str) -> dict[str, RunLength]:
     """Load unit sequences by id, as arrays of int32. Raises InputError as `iterate_units` does."""
     sequences: dict[str, RunLength] = {}
     for utterance in iterate_units(folder):
+        # int32, as on disk: a whole corpus takes half the memory
         units = utterance.runs.units.astype(np.int32)
         lengths = utterance.runs.lengths.astype(np.int32)
         sequences[utterance.id] = RunLength(units, lengths, utterance.seconds)

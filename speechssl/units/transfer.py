@@ -36,15 +36,15 @@ COMPARED = 50  # recordings at most whose units by both codebooks are compared
 
 
 def transfer_codebook(o: Transfer) -> None:
-    """Write a codebook for another encoder whose unit k means what unit k of `o.codebook`, made for
-    `o.encoder`, means; once.
+    """Write a codebook for another encoder, once: its unit k means what unit k of `o.codebook`
+    means for `o.encoder`.
 
-    Centroid k is the mean of the other encoder's features (same smoothing, and the same layer
-    unless --layer) over the frames of clean recordings that the old codebook gives unit k: one step
-    of k-means from the old assignment. A linear head (`linear_head`) learns the old units of clean
-    recordings from the features of these and of their distorted versions. The card keeps the share
-    of clean frames that then have the same unit (`agreement`). Raises InputError where the
-    encoders' frames do not fit each other, or a unit has no mean because it never occurs.
+    Centroid k is the mean of the new encoder's features over the frames of clean recordings that
+    have the old unit k: one step of k-means from the old assignment. (Smoothing is the same, and
+    so is the layer without --layer.) With --read-out linear, `linear_head` learns the old units of
+    clean recordings from features of these and of their distorted versions. The card has the share
+    of clean frames that keep their unit (`agreement`). Raises InputError where the encoders' frames
+    do not fit each other, or a unit has no mean because it never occurs.
     """
     check_out(o.out)
     pair = _load_pair(o)
@@ -62,7 +62,7 @@ def transfer_codebook(o: Transfer) -> None:
             fitted, compared = fit_codebook(encoded, o, card)
 
             def keeps_unit(clean: Encoded) -> np.ndarray:
-                """Tell of every frame (T,) whether both codebooks give it one unit."""
+                """Return whether both codebooks give a frame the same unit: (T,) bool."""
                 features = pair.after_features(read_audio(clean.recording.path))
                 return np.asarray(clean.units == fitted.assign(features))
 
@@ -76,8 +76,8 @@ def transfer_codebook(o: Transfer) -> None:
 
 
 class Encoded(NamedTuple):
-    """A recording is encoded by both encoders: its old units (T,), and the features (T, D) of the
-    other encoder, of clean and perhaps of distorted speech."""
+    """A recording has been encoded by both encoders: to its old units (T,), and to features (T, D)
+    of the new encoder, of clean and perhaps of distorted speech."""
 
     recording: Recording
     units: np.ndarray
@@ -86,7 +86,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair is the old codebook with the features it reads, and those of the other encoder."""
+    """A pair is the old codebook with its features, and the features of the new encoder."""
 
     old: Codebook
     before: Features
@@ -105,7 +105,7 @@ class Pair:
         return Encoded(recording, units, features)
 
     def after_features(self, samples: np.ndarray) -> torch.Tensor:
-        """Return the features (T, D) of the other encoder, of samples (N,)."""
+        """Return the features (T, D) of samples (N,) by the new encoder."""
         return torch.cat(list(self.after.stream(samples)))
 
 
@@ -128,11 +128,11 @@ def _load_pair(o: Transfer) -> Pair:
 
 
 def encode_recordings(
-    pair: Pair, recordings: Sequence[Recording], pool: Executor, ahead: int
+    pair: Pair, recordings: Sequence[Recording], pool: Executor, queue_size: int
 ) -> Iterator[Encoded]:
     """Encode the recordings in the pool, in order; those that cannot be used are listed."""
     failed: dict[str, str] = {}
-    jobs = submit_in_order(pool, pair.encode, recordings, ahead)
+    jobs = submit_in_order(pool, pair.encode, recordings, queue_size)
     for recording, future in tqdm(jobs, desc="transferring units", unit="file"):
         try:
             yield future.result()
@@ -145,7 +145,7 @@ def fit_codebook(
     recordings: Iterator[Encoded], o: Transfer, card: dict[str, Any]
 ) -> tuple[Codebook, list[Encoded]]:
     """Make the new codebook: a linear head on a sample of frames, or the mean of every unit. Return
-    with it the first COMPARED recordings, without their features.
+    it, and the first COMPARED recordings without their features.
 
     Raises InputError where a unit has no mean, or a head no frame at all.
     """
@@ -164,9 +164,9 @@ def fit_codebook(
                 sample.add(np.column_stack([features, units]))
         else:
             clean = recording.features[0].astype(np.float64)
-            own = np.zeros((size, clean.shape[1]))
-            np.add.at(own, units, clean)
-            sums = sums + own
+            sums_of_recording = np.zeros((size, clean.shape[1]))
+            np.add.at(sums_of_recording, units, clean)
+            sums = sums + sums_of_recording
     missing = int((counts == 0).sum())
     absent = f"{missing} of {size} units never occur in these recordings"
     if missing == size or (missing and not is_linear):
@@ -194,11 +194,11 @@ def linear_head(
     mean = features.mean(0, dtype=np.float64)
     scale = features.std(0, dtype=np.float64) + 1e-9
     with warnings.catch_warnings():
-        # ITERATIONS are enough: more change one frame in a thousand
+        # ITERATIONS are enough: more iterations change one frame in a thousand
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = LogisticRegression(max_iter=ITERATIONS).fit((features - mean) / scale, units)
     rows, intercepts = fitted.coef_ / scale, fitted.intercept_
-    if len(fitted.classes_) == 2:  # has one row, whose sign decides
+    if len(fitted.classes_) == 2:  # scikit-learn gives one row, whose sign decides
         rows = np.concatenate([-rows, rows])
         intercepts = np.concatenate([-intercepts, intercepts])
     weights = np.zeros((size, features.shape[1]))

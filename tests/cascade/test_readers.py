@@ -12,7 +12,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from speechssl.cascade.options import ReaderOptions, TrainTextQa
 from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa
 from speechssl.cascade.train_text_qa import train_text_qa
-from speechssl.checkpoints import MODELS, model_folder
+from speechssl.checkpoints import MODELS_VARIABLE, model_folder
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.options import QaOptions
 from speechssl.errors import InputError
@@ -150,7 +150,7 @@ def evaluated(corpus, out, **options):
 def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
     checkpoint, tmp_path, monkeypatch, corpus
 ):
-    monkeypatch.setenv(MODELS, str(tmp_path / "models"))
+    monkeypatch.setenv(MODELS_VARIABLE, str(tmp_path / "models"))
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "models/someone/tiny-squad2")
     reading = ReaderOptions(reader="someone/tiny-squad2", max_seq_length=100)
     text, given = load_systems(model_folder(), ["text", "cascade-given"], reading=reading)

@@ -13,7 +13,7 @@ import yaml
 
 from speechssl import options
 from speechssl.cli import parse_arguments
-from speechssl.cli.parser import parse
+from speechssl.cli.parser import parse_call
 from speechssl.errors import InputError
 
 from ..files import refused
@@ -60,7 +60,7 @@ class Example:
 
 def parsed(*arguments):
     words = [word for word in arguments[:1] if not word.startswith("-")]
-    call = parse("example", Example, ["a", *words, "--need", "n", *arguments[len(words) :]])
+    call = parse_call("example", Example, ["a", *words, "--need", "n", *arguments[len(words) :]])
     assert call
     return call[0]
 
@@ -114,7 +114,7 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path):
     files = (Path("f"), Path("g"))
     wanted = Example(source=Path("a"), need="m", files=files, **numbers, **switches)
     for typed in (["a", *words, "--count", "8"], ["--count=8", *words, "a"]):
-        call = parse("example", Example, typed)
+        call = parse_call("example", Example, typed)
         assert call[0] == wanted
 
 

@@ -83,7 +83,7 @@ def test_those_who_ask_are_drawn_too():
     three, nobody = [v for v in "abc" for _ in range(8)], [""] * 24
     both = choose_units(voices, passages, "passage", many)
     assert (len(set(both.groups)), both.askers, both.labels) == (6, tuple(many), voices)
-    assert both.at([0, 5]).askers == ("u", "z")
+    assert both.select([0, 5]).askers == ("u", "z")
     for spoke, asked, text in (
         (voices, many, "voice × asker"),
         # too few to be drawn: the result is about them

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from speechssl.checkpoints import dequantise, quantise
 from speechssl.dual.data import (
     Example,
     ExampleBatches,
@@ -24,6 +23,7 @@ from speechssl.dual.data import (
 from speechssl.dual.model import IGNORED, Bert, load_reader, save_reader, without_pooler
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader, retrieve_windows
+from speechssl.quantisation import dequantise, quantise
 from speechssl.textlm.encoders import longest_sequence
 
 from ..files import refused

@@ -15,7 +15,6 @@ from speechssl.artifacts import read_json
 from speechssl.cascade import train_text_qa as cascade_train
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import answer_words, train_text_qa
-from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
@@ -26,6 +25,7 @@ from speechssl.dual.train import describe_run, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.score import score_questions
 from speechssl.options import EvalOptions, TrainingOptions
+from speechssl.quantisation import dequantise, quantise
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.features import UnitExtractor

@@ -133,7 +133,7 @@ def test_openvino_is_taken_where_it_is_asked_for(hubert_folder, monkeypatch, tmp
     monkeypatch.setenv("HOME", str(tmp_path))
     samples, folder = noise(60_000), hubert_folder("group")
     plain, other = (load_encoder(folder, engine=engine) for engine in ("torch", "openvino"))
-    assert (plain.engine.place, other.engine.place) == ("cpu", "openvino")
+    assert (plain.engine.backend, other.engine.backend) == ("cpu", "openvino")
     assert worst(other.hidden_states(samples), plain.hidden_states(samples)) < 1e-5
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda _: other.features(samples, 2), range(8)))

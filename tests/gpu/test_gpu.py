@@ -107,7 +107,7 @@ def batches_of(name, precision):
     if encoder.batches:
         return encoder
     engine = TorchEngine(load_checkpoint(name).model, precision, DEVICE)
-    engine.place = "elsewhere"
+    engine.backend = "elsewhere"
     return replace(encoder, engine=engine)
 
 

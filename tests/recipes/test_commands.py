@@ -12,7 +12,7 @@ import yaml
 
 from speechssl.checkpoints import model_folder
 from speechssl.cli import parse_arguments
-from speechssl.cli.parser import parse
+from speechssl.cli.parser import parse_call
 
 from .shared import ROOT, program_options
 
@@ -112,4 +112,4 @@ def test_every_command_of_a_recipe_is_one_that_is_taken(script, config, tmp_path
         if words[0] != "python":
             parse_arguments(words)
         elif options := program_options(ROOT / words[1]):
-            parse(words[1], options, words[2:])
+            parse_call(words[1], options, words[2:])

@@ -105,10 +105,10 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample():
     cells = {x: [ItemScore(str(i), str(i // 4), v, 1.0) for i, v in drawn[x]] for x in xs}
     scores = list(resample_cells(cells, unit="passage").values())
     found = curve.predict_score(xs, scores, 2.0)
-    lines = np.polyfit(xs, np.array([s.drawn for s in scores]), 1)
+    lines = np.polyfit(xs, np.array([s.resampled for s in scores]), 1)
     line = np.polyfit(xs, [s.value for s in scores], 1)
     assert found.value == pytest.approx(np.polyval(line, 2.0))
-    assert found.drawn == pytest.approx(np.polyval(lines, 2.0))
+    assert found.resampled == pytest.approx(np.polyval(lines, 2.0))
     assert found.groups == 10
 
 

@@ -86,9 +86,9 @@ def test_tasks_that_share_voices_draw_them_together(tmp_path, capsys):
         scored(tmp_path, arm, [0.8] * 5, [0.45] * 5)
     scores = MODULE.read_scores(tmp_path)
     ks, ic, sid, style, dual = (scores["base", task, MODULE.NOISY] for task in MODULE.TASKS)
-    assert (ic.drawn == style.drawn).all()
-    assert (ic.drawn == dual.drawn).all()
-    assert (ic.drawn != ks.drawn).any()
+    assert (ic.resampled == style.resampled).all()
+    assert (ic.resampled == dual.resampled).all()
+    assert (ic.resampled != ks.resampled).any()
     assert (ic.unit, sid.unit, sid.groups) == ("voice", "recording", 20)
     MODULE.main(tmp_path, RECIPE / "choose.yaml")
     printed = capsys.readouterr().out

@@ -152,7 +152,7 @@ def batching(encoder, codebook_for, hubert_folder, monkeypatch):
     monkeypatch.setattr("speechssl.encoders.hubert.BATCH_SECONDS", 8.0)
     checkpoint = load_checkpoint(hubert_folder("layer"))
     engine = TorchEngine(checkpoint.model)
-    engine.place = "elsewhere"
+    engine.backend = "elsewhere"
     return extractor_of(replace(encoder, engine=engine), codebook_for(encoder, smooth=3))
 
 
@@ -171,7 +171,7 @@ def test_recordings_that_are_encoded_together_get_the_units_of_each_alone(
         samples = read_audio(recordings / f"{name}.flac")
         assert same(
             units,
-            batching.units_of_many([samples])[0] if name != "long" else batching.units(samples),
+            batching.units_of_batch([samples])[0] if name != "long" else batching.units(samples),
         )
         # another engine, to rounding
         assert np.mean(units.expand() != extractor.units(samples).expand()) < 0.01

@@ -16,7 +16,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.codebook import cheapest_path
 from speechssl.units.features import extractor_of, load_extractor, load_features, smooth
 from speechssl.units.measures import normalised_distance
-from speechssl.units.spectral import mfcc_rows, spectral_encoder, spectral_stream
+from speechssl.units.spectral import nearest_rows, spectral_encoder, spectral_stream
 
 from ..files import refused
 
@@ -41,7 +41,7 @@ def test_static_coefficients_are_kaldis_at_the_frames_centre():
     assert torch.equal(rows[:, :13], static[: 2 * len(rows) : 2])
     mel = torch.cat(list(load_features("fbank", None).stream(samples)))
     wanted = kaldi.fbank(wave, num_mel_bins=80, sample_frequency=16_000, dither=0.0)
-    rows = mfcc_rows(SMALL, np.arange(len(mel)), len(wanted))
+    rows = nearest_rows(SMALL, np.arange(len(mel)), len(wanted))
     assert torch.equal(mel, wanted[rows])
 
 
@@ -68,7 +68,7 @@ def test_differences_are_slopes_at_100_hz():
 )
 def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
     frames = np.arange(grid.frames(16_000))
-    rows = mfcc_rows(grid, frames, 98)
+    rows = nearest_rows(grid, frames, 98)
     middles = frames * grid.hop + grid.offset + grid.hop / 2
     centres = np.arange(98) * 160 + 200
     nearest = np.abs(middles[:, None] - centres).min(1)
@@ -169,8 +169,8 @@ def test_a_margin_is_silence_around_a_recording_and_no_frame_more(hubert_folder,
     assert len(found) == wide.grid.frames(len(samples)) and torch.equal(found, padded[7:-7])
     pieces = replace(wide, raw=lambda x: iter(torch.cat(list(plain.raw(x))).split(3)))
     assert torch.equal(torch.cat(list(pieces.stream(samples))), found)
-    many = replace(wide, many=lambda items: [torch.cat(list(plain.raw(x))) for x in items])
-    assert torch.allclose(many.of_many([samples])[0], found, atol=1e-6)
+    many = replace(wide, raw_batch=lambda items: [torch.cat(list(plain.raw(x))) for x in items])
+    assert torch.allclose(many.of_batch([samples])[0], found, atol=1e-6)
     assert wide.card["margin"] == 7 and "margin" not in plain.card
     with pytest.raises(ValueError, match="fewer than"):
         list(wide.stream(samples[:100]))

@@ -213,7 +213,7 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
     np.testing.assert_allclose(found.centroids, means, atol=1e-5)
     assert not np.allclose(found.centroids, before.centroids, atol=1e-4)
     assert found.card["agreement"] == round(float((found.assign(others) == units).mean()), 4) > 0.8
-    assert found.names == (found.hash, before.hash)
+    assert found.equivalents == (found.hash, before.hash)
     wanted = {"encoder": load_encoder(changed).hash, "carried_from": before.hash}
     assert (wanted | {"layer": 1, "smooth": 3, "K": 4}).items() <= found.card.items()
     monkeypatch.setattr("speechssl.units.transfer.read_audio", None)  # once, and not over another
@@ -228,7 +228,7 @@ def test_a_linear_head_keeps_more_units_than_means_and_learns_from_distorted_spe
     means = transferred(voices, old, changed, tmp_path / "means.safetensors")
     found = transferred(voices, old, changed, tmp_path / "linear.safetensors", read_out="linear")
     assert found.card["agreement"] >= means.card["agreement"]
-    assert found.names == (found.hash, *means.names[1:])
+    assert found.equivalents == (found.hash, *means.equivalents[1:])
     others = torch.cat(features(load_encoder(changed), voices))
     scores = others @ found.centroids.T + found.offsets
     np.testing.assert_array_equal(found.assign(others), scores.argmax(1))

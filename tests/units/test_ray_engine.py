@@ -52,7 +52,7 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(
     assert not ray.is_initialized()  # it ends the cluster that it began
     left = {t.name for t in set(threading.enumerate()) - threads}
     # one that asks Ray for something after `ray.shutdown` ends the program
-    assert left <= set(ray_engine.FOR_GOOD)
+    assert left <= set(ray_engine.ENDLESS_THREADS)
     assert [line["id"] for line in read_lines(out / "_failed.jsonl")] == ["bad"]
     assert contents(out) == whole and len(whole) == 6
 

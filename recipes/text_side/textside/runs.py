@@ -200,7 +200,7 @@ def write_scores(
     units = BootstrapUnits("item", tuple((name,) for name in names))
     if drawn:
         place = {name: i for i, name in enumerate(items)}
-        units = drawn.at([place[name] for name in names])
+        units = drawn.select([place[name] for name in names])
         written |= {"groups": units.labels, "unit": units.name}
         written |= {"askers": units.askers, "about": units.about}
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
@@ -251,7 +251,7 @@ class Run:
         """Choose some of the items."""
         place = {name: i for i, name in enumerate(self.items)}
         rows = [place[name] for name in items]
-        units = self.units.at(rows)
+        units = self.units.select(rows)
         return replace(self, columns=self.columns[rows], items=tuple(items), units=units)
 
 

@@ -270,5 +270,5 @@ def max_term_interval(values: np.ndarray, units: BootstrapUnits, resamples: int)
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
     mtwv = max_term_value(values)
     # nothing found is worth 0
-    ends = interval_ends(mtwv, resampled, len(sizes), within=(0.0, 1.0))
+    ends = interval_ends(mtwv, resampled, len(sizes), bounds=(0.0, 1.0))
     return Interval(mtwv, *ends, queries, drawn=units.text, groups=len(sizes))
