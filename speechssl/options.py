@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from speechssl.errors import InputError, MissingExtra
 
@@ -39,6 +39,7 @@ Share = Annotated[float, Range(0, 1)]
 Portion = Annotated[float, Range(0, 1, zero=False)]
 Amount = Annotated[float, Range(zero=False)]
 Weight = Annotated[float, Range()]
+MaybePath = TypeVar("MaybePath", Path, Path | None)
 Precision = Literal["fp32", "bf16"]
 PrecisionOrAuto = Literal["auto", "fp32", "bf16"]  # where a card names what it came to
 SnrOver = Literal["active", "signal"]
@@ -204,12 +205,14 @@ def flags(names: Iterable[str]) -> str:
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def find_shipped(name: Path | None) -> Path | None:
-    """Find the folder of something trained: a path, or what ships by its name, such as
-    people-en/text-qa."""
+def find_shipped(name: MaybePath) -> MaybePath:
+    """Find the folder of something trained that ships by its name, such as people-en/text-qa; any
+    other path, or None, is returned as it is."""
     from speechssl.checkpoints import SHIPPED
 
-    return SHIPPED / name if name is not None and (SHIPPED / name / "card.json").is_file() else name
+    if name is not None and (SHIPPED / name / "card.json").is_file():
+        return SHIPPED / name
+    return name
 
 
 @dataclass(frozen=True)

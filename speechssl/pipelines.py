@@ -131,7 +131,7 @@ class Dual:
         """
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
         self.reader = str(reader)
-        folder = checkpoint_folder(find_shipped(Path(reader)) or reader, "reader")
+        folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
         self.units = copy(self.units)  # with the price of changes that the reader was trained with
         self.units.extractor = replace(self.system.extractor, pieces=None)

@@ -332,7 +332,7 @@ def fit_transfer(
     fit each other, or no word has times.
     """
     check_share(o.options.batch)
-    folder = find_shipped(o.speechbert) or o.speechbert
+    folder = find_shipped(o.speechbert)
     words, reader, layout, card = load_weights(folder)
     before = speechbert_features(folder, encoder, card)
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:

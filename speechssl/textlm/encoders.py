@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,14 @@ def reason_of(error: Exception) -> str:
     if lacking:
         return f"transformers has no such model of the family {lacking[1]}"
     return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
+
+
+def check_missing(weights: Iterable[str], remark: str = "") -> None:
+    """Raise ValueError where a checkpoint lacks weights, which would be random. remark: what else
+    the message says of them."""
+    missing = sorted(weights)
+    if missing:
+        raise ValueError(f"it lacks {len(missing)} weights, such as {missing[0]}{remark}")
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:
