@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, pairwise
 from typing import NamedTuple
@@ -195,26 +195,6 @@ def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     return CtcAligner(head.name, str(head.card["asr"]), *parts, HEAD_LONGEST)
 
 
-@dataclass
-class _Settled:
-    """These frames of a recording are aligned for good. path: log-probabilities on the path of the
-    targets, an array (T_i,) for each call of `add`; frames: how many there are."""
-
-    spans: list[TokenSpan] = field(default_factory=list)
-    path: list[np.ndarray] = field(default_factory=list)
-    frames: int = 0
-
-    def add(self, aligned: Sequence[TokenSpan], log_probs: Tensor) -> None:
-        """Settle the next frames (T_i, V) with the spans that were found in them."""
-        scores = log_probs[:, BLANK].numpy().copy()
-        for span in aligned:
-            scores[span.start : span.end] = span.score
-            start, end = self.frames + span.start, self.frames + span.end
-            self.spans.append(replace(span, start=start, end=end))
-        self.path.append(scores)
-        self.frames += len(scores)
-
-
 def align_windows(
     pieces: Iterable[Tensor], targets: Sequence[int]
 ) -> tuple[list[TokenSpan], np.ndarray]:
@@ -227,13 +207,15 @@ def align_windows(
     aligned again with the next.
     Raises ValueError where the targets do not fit.
     """
-    settled = _Settled()
+    # spans that are settled, and the log-probabilities of their frames, at first of the blank
+    settled: list[tuple[Sequence[TokenSpan], np.ndarray]] = []
+    done = 0  # targets
     window = torch.zeros(0, 0)  # the frames that are not settled
     for piece in pieces:
         window = torch.cat([window, piece]) if len(window) else piece
         if len(window) < WINDOW:
             continue
-        candidates = targets[len(settled.spans) :][: int(len(window) * DENSEST)]
+        candidates = targets[done : done + int(len(window) * DENSEST)]
         aligned = align_spans(window, candidates[: spoken_prefix(window, candidates)])
         sure = [span for span in aligned if span.end <= len(window) - MARGIN]
         # cut between the last sure target and the next, in the margin or at most as long before it
@@ -241,10 +223,20 @@ def align_windows(
         next_start = aligned[len(sure)].start if len(sure) < len(aligned) else len(window)
         cut = min(next_start, len(window) - MARGIN)
         cut = max(last_end, cut, len(window) - 2 * MARGIN)
-        settled.add(sure, window[:cut])
+        settled.append((sure, window[:cut, BLANK].numpy().copy()))
+        done += len(sure)
         window = window[cut:].clone()
-    settled.add(align_spans(window, targets[len(settled.spans) :]), window)
-    return settled.spans, np.concatenate(settled.path)
+    rest = align_spans(window, targets[done:])
+    settled.append((rest, window[:, BLANK].numpy().copy()))
+
+    spans: list[TokenSpan] = []
+    frames = 0
+    for aligned, scores in settled:
+        for span in aligned:
+            scores[span.start : span.end] = span.score
+            spans.append(replace(span, start=span.start + frames, end=span.end + frames))
+        frames += len(scores)
+    return spans, np.concatenate([scores for _, scores in settled])
 
 
 def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
@@ -312,10 +304,6 @@ def widen_words(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
     """
     ends = [0.0, *(w.end for w in words)]
     starts = [*(w.start for w in words), seconds]
-    growth = []  # of the words on either side of each gap
-    for end, start in zip(ends, starts, strict=True):
-        growth.append(min(max(start - end, 0.0) / 2, GAP))
-    widened = []
-    for word, before, after in zip(words, growth, growth[1:], strict=False):
-        widened.append(Span(word.text, word.start - before, word.end + after))
-    return tuple(widened)
+    gaps = [max(start - end, 0.0) for end, start in zip(ends, starts, strict=True)]
+    grow = [min(gap / 2, GAP) for gap in gaps]  # of the words on either side of a gap
+    return tuple(Span(w.text, w.start - grow[i], w.end + grow[i + 1]) for i, w in enumerate(words))

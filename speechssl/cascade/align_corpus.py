@@ -21,6 +21,7 @@ from speechssl.artifacts import CARD, read_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import Alignment, CtcAligner, ctc_aligner, is_spoken
 from speechssl.cascade.align_whisper import WhisperAligner
+from speechssl.cascade.data import Record
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.options import Align
 from speechssl.cascade.system import is_ctc_head, load_recogniser
@@ -69,7 +70,6 @@ LOST = "its passage is set aside"
 FOREIGN_WORDS = "answers of passages whose words are not those of their text"
 SILENT = "answers of which nothing is spoken"
 UNRECOGNISED = "answers whose words are not recognised in their place (low confidence)"
-Record = Passage | Question
 Aligner = CtcAligner | WhisperAligner
 
 

@@ -39,26 +39,6 @@ class WordTiming(NamedTuple):
     tokens: int
 
 
-class TokenTimes(NamedTuple):
-    """Token times say where the K tokens of a piece are in its text and in its audio.
-
-    first, stop: (K,) characters [first, stop) of each token, without the space before it; borders:
-    (K + 1,) seconds at which the tokens begin, and the last one ends.
-    """
-
-    first: np.ndarray
-    stop: np.ndarray
-    borders: np.ndarray
-
-    def character_time(self, token: int, character: int) -> float:
-        """Return the time of a character in a token that may hold several, as those of Chinese
-        do."""
-        length = max(self.stop[token] - self.first[token], 1)
-        share = np.clip((character - self.first[token]) / length, 0, 1)
-        start, end = self.borders[token], self.borders[token + 1]
-        return float(start + share * (end - start))
-
-
 class WhisperAligner:
     """The aligner aligns as `CtcAligner` does, by dynamic time warping over the cross-attention of
     Whisper's alignment heads, given the known tokens.
@@ -132,17 +112,18 @@ class WhisperAligner:
         heads = [outputs.cross_attentions[layer][0, head] for layer, head in self._heads]
         frames = max(round(len(samples) / SAMPLE_RATE / TOKEN_SECONDS), 1)
         attention = torch.stack(heads)[:, :, :frames].float().cpu().numpy()
+        borders = token_times(attention, rows)
+        times = np.stack([borders[:-1], borders[1:]], 1)  # (K, 2), start and end
+        # characters [first, stop) of every token, without the space before it
         offsets = coded["offset_mapping"]
-        tokens = TokenTimes(
-            first=np.array([stop - len(text[first:stop].lstrip()) for first, stop in offsets]),
-            stop=np.array([stop for _, stop in offsets]),
-            borders=token_times(attention, rows),
-        )
+        firsts = np.array([stop - len(text[first:stop].lstrip()) for first, stop in offsets])
+        stops = np.array([stop for _, stop in offsets])
         timings = []
         for first, stop in cores:
-            inside = np.flatnonzero((tokens.stop > first) & (tokens.first < stop))
-            start = tokens.character_time(inside[0], first)
-            end = tokens.character_time(inside[-1], stop)
+            inside = np.flatnonzero((stops > first) & (firsts < stop))
+            i, j = inside[0], inside[-1]
+            start = character_time(first, firsts[i], stops[i], times[i])
+            end = character_time(stop, firsts[j], stops[j], times[j])
             timings.append(WordTiming(start, end, float(losses[inside].sum()), len(inside)))
         return timings
 
@@ -184,6 +165,14 @@ class WhisperAligner:
         )
         log_probs = class_probabilities.clamp_min(1e-30).log()
         return log_probs.amax(-1) - log_probs[range(len(ids)), self._class_of_token[ids]]
+
+
+def character_time(character: int, first: int, stop: int, times: np.ndarray) -> float:
+    """Return the time of a character in a token that may hold several, as those of Chinese do.
+    first, stop: characters [first, stop) of the token; times: (2,) its start and end in seconds."""
+    start, end = times
+    share = np.clip((character - first) / max(stop - first, 1), 0, 1)
+    return float(start + share * (end - start))
 
 
 def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:

@@ -321,18 +321,18 @@ def timed_words(
     return timed
 
 
-def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tuple[int, int]]:
-    """Tile (T, V) log-probabilities with pieces of at most `longest` frames.
+def pieces_at_blanks(log_probs: Tensor) -> list[tuple[int, int]]:
+    """Tile (T, V) log-probabilities with pieces of at most LONGEST_PIECE frames.
 
     Every cut is in the middle of the longest run of blanks in the second half of the longest piece
     that may begin at the cut before it.
     """
     blank = (log_probs.argmax(-1) == BLANK).tolist()
     cuts = [0]
-    while len(blank) - cuts[-1] > longest:
-        frame = cuts[-1] + longest // 2
+    while len(blank) - cuts[-1] > LONGEST_PIECE:
+        frame = cuts[-1] + LONGEST_PIECE // 2
         runs = []  # number of blanks in a run, and its middle
-        for is_blank, group in itertools.groupby(blank[frame : cuts[-1] + longest]):
+        for is_blank, group in itertools.groupby(blank[frame : cuts[-1] + LONGEST_PIECE]):
             length = len(list(group))
             runs.append((length if is_blank else 0, frame + length // 2))
             frame += length

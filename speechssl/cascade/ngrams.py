@@ -247,8 +247,8 @@ def load_ngrams(path: Path) -> NgramModel:
     try:
         with np.load(path) as file:
             words = tuple(str(file["words"]).split("\n"))
-            arrays_per_length = 5
-            for n in range(1, len(file.files) // arrays_per_length + 1):
+            # five arrays for every length
+            for n in range(1, len(file.files) // 5 + 1):
                 keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
                 log_probs = file[f"{n}.log_probs.levels"][file[f"{n}.log_probs"]]
                 backoffs = file[f"{n}.backoffs.levels"][file[f"{n}.backoffs"]]

@@ -44,6 +44,11 @@ class EncodedQuestion(NamedTuple):
     options: tuple[Any, ...]
     passage: Any
 
+    def to_tokens(self, tokens: Callable[[Any], np.ndarray]) -> ChoiceTokens:
+        """Return the token ids of the recordings. tokens: representation of one -> its token ids"""
+        options = tuple(map(tokens, self.options))
+        return ChoiceTokens(tokens(self.question), options, tokens(self.passage))
+
 
 # (None, samples (N,) float32 at 16 kHz) -> representation of a recording
 Encode = Callable[[Passage | Question | None, Any], Any]
@@ -62,11 +67,7 @@ class SpokenChoice:
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question."""
-        choices = []
-        for question, options, passage in items:
-            option_tokens = tuple(map(self.tokens, options))
-            choices.append(ChoiceTokens(self.tokens(question), option_tokens, self.tokens(passage)))
-        return self.reader.score_many(choices)
+        return self.reader.score_many([item.to_tokens(self.tokens) for item in items])
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,8 @@ class AudioWordChoice:
             for words in (question, *options, passage):
                 codes[id(words)] = words.codes
         embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
-        system = SpokenChoice(
-            self.name, self.encode, lambda words: ids[id(words)], self.reader, self.card
-        )
-        return system.score_all(items)
+        choices = [item.to_tokens(lambda words: ids[id(words)]) for item in items]
+        return self.reader.score_many(choices)
 
 
 @dataclass(frozen=True)
