@@ -16,15 +16,18 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 from speechssl.artifacts import read_json
 from speechssl.augment import Condition
 from speechssl.data.records import (
+    QUESTIONS,
     Corpus,
     Passage,
     Question,
     corpus_card,
+    hash_questions,
     passage_units,
     training_data,
     voices_of,
@@ -228,11 +231,15 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
 
 
-def find_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
-    """Find what a system has seen of the data with this hash, one of `results.SEEN`, by the cards
-    of those of its parts that lie in these folders of models; "" where nothing is known.
+def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> str:
+    """Find what a system has seen of a corpus, one of `results.SEEN`, by the cards of those of its
+    parts that lie in these folders of models; "" where nothing is known.
+
+    data: hash of the split. Of questions one in a hundred counts, since short ones may have the
+    same words by chance.
     """
     hashes = _strings(system.card)
+    questions = hash_questions(corpus.questions)
     seen = ""
     for folder in parts:
         for pattern in ("card.json", "*.card.json", "*/card.json"):
@@ -244,6 +251,11 @@ def find_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
                     return "trained"
                 if card.get("eval_data") == data:
                     seen = "chosen"
+                file = path.parent / QUESTIONS
+                if file.is_file():
+                    known = np.isin(questions, np.load(file)).sum()
+                    if known and known >= len(questions) / 100:
+                        return "questions"
     return seen
 
 

@@ -126,7 +126,7 @@ def evaluate_task(
     check_names(every, setup.out)
     split = task.corpus.root / task.corpus.split
     data = data_hash(task.corpus.root, task.corpus.split)
-    seen = {system.name: find_seen(data, system, setup.parts) for system in every}
+    seen = {system.name: find_seen(data, task.corpus, system, setup.parts) for system in every}
     for name, what in seen.items():
         if what:
             about = f"{SEEN[what].lower()}, {split}; it may score less on other data"
