@@ -477,5 +477,5 @@ def write_by_main(write: Callable[..., object], *arguments: Any) -> None:
 def last_checkpoint(folder: Path) -> Path | None:
     """Find the latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the
     run was killed while saving."""
-    whole = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)
+    folders = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
+    return max(folders, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)

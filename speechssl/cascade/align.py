@@ -55,9 +55,9 @@ class Alignment:
     def confidence(self, first: int = 0, last: int | None = None) -> float:
         """Return how likely the words first..last (inclusive; None: to the end) are, 0 to 1,
         relative to the recogniser's own, as a mean per symbol."""
-        inside = slice(first, None if last is None else last + 1)
-        loss = max(self.losses[inside].sum(), 0.0)
-        return float(np.exp(-loss / max(self.symbols[inside].sum(), 1)))
+        words = slice(first, None if last is None else last + 1)
+        loss = max(self.losses[words].sum(), 0.0)
+        return float(np.exp(-loss / max(self.symbols[words].sum(), 1)))
 
 
 # ---- the likeliest path through the text
@@ -231,8 +231,8 @@ def align_windows(
 
     spans: list[TokenSpan] = []
     frames = 0
-    for aligned, scores in settled:
-        for span in aligned:
+    for part, scores in settled:
+        for span in part:
             scores[span.start : span.end] = span.score
             spans.append(replace(span, start=span.start + frames, end=span.end + frames))
         frames += len(scores)

@@ -40,11 +40,11 @@ class WordTiming(NamedTuple):
 
 
 class WhisperAligner:
-    """The aligner aligns as `CtcAligner` does, by dynamic time warping over the cross-attention of
-    Whisper's alignment heads, given the known tokens.
+    """The aligner gives Whisper the known tokens and finds their times by dynamic time warping over
+    the cross-attention of its alignment heads. It is used like a `CtcAligner`.
 
-    Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the
-    transcripts with them.
+    Audio beyond 30 s is cut at pauses and transcribed; the known words are shared out among the
+    pieces by matching them with the transcripts.
     """
 
     def __init__(self, engine: WhisperCheckpoint, name: str, weights: str, language: str) -> None:

@@ -71,15 +71,16 @@ class BeamDecoder:
             prefixes = self._step(prefixes, frame)
         texts: dict[str, _TextScore] = {}  # of whole words
         for prefix in prefixes:
-            whole: _Prefix | None = prefix
+            ended: _Prefix | None = prefix
             if prefix.is_within_word:
-                whole = self._end_word(prefix, prefix.text + " ")
-            if whole is not None:
-                acoustic = prefix.acoustic
-                if whole.text in texts:
-                    acoustic = _add(acoustic, texts[whole.text].acoustic)
-                end = self._language(whole.context, self.model.numbers[END])
-                texts[whole.text] = _TextScore(acoustic, whole.score + end)
+                ended = self._end_word(prefix, prefix.text + " ")
+            if ended is None:
+                continue
+            acoustic = prefix.acoustic
+            if ended.text in texts:
+                acoustic = _add(acoustic, texts[ended.text].acoustic)
+            end_score = self._language(ended.context, self.model.numbers[END])
+            texts[ended.text] = _TextScore(acoustic, ended.score + end_score)
         if not texts:
             return prefixes[0].text[: prefixes[0].word_start].strip()
         return max(texts, key=lambda text: sum(texts[text])).strip()

@@ -39,7 +39,7 @@ class Window:
 
     @property
     def stop(self) -> int:
-        """This is one past the last token."""
+        """Return the number of the token behind the last one."""
         return self.first + self.length
 
 

@@ -290,7 +290,7 @@ def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@torch.random.fork_rng(devices=[])  # random weights, which the file's replace, draw nothing
+@torch.random.fork_rng(devices=[])  # for the first weights, which the file's replace
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
     """Load a span model, its layout and its card. answering: the model is not trained further, so
     that a BERT need not be transformers' (`Bert`). Raises InputError as `load_parts` does."""

@@ -98,7 +98,9 @@ def train_unit_words(o: TrainUnitWords) -> None:
             if o.objective == "masked-units":
                 model = MaskedUnits(student, source.symbols)
                 batches = MaskedUnitBatches(batches)
-            metrics = fit_reader(student, batches, layout, o.qa, o.out / "checkpoints", whole=model)
+            metrics = fit_reader(
+                student, batches, layout, o.qa, o.out / "checkpoints", objective=model
+            )
             used = {passage for _, passage in spoken.pairs}
             hours = sum(data.passages[name].seconds for name in used) / 3600
             card = reader_facts(o, made_from, o.qa.text_encoder) | metrics

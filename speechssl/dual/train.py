@@ -239,12 +239,12 @@ def fit_reader(
     options: Any,
     folder: Path,
     evaluation: Evaluation | None = None,
-    whole: nn.Module | None = None,
+    objective: nn.Module | None = None,
 ) -> dict[str, Any]:
     """Fit a reader of any kind, and return the facts for its card. The reader has the weights of
     the best checkpoint where it is evaluated, else of the last.
 
-    options: `QaOptions`, or those of multiple choice; folder: of checkpoints; whole: the module
+    options: `QaOptions`, or those of multiple choice; folder: of checkpoints; objective: the module
     that gives the loss, where the reader is a part of it. Raises InputError for windows that do not
     fit the encoder, for an encoder without gradient checkpointing where the options want it, or as
     `train_only` does.
@@ -256,7 +256,7 @@ def fit_reader(
         remove_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
-    result = fit(whole or model, batches, options.training, folder, evaluation)
+    result = fit(objective or model, batches, options.training, folder, evaluation)
     return {"training": result, "trained_parameters": trained_parameters(model)}
 
 
@@ -373,8 +373,8 @@ def timed_questions(corpus: Path, options: EvalOptions) -> Corpus | None:
     data = load_held_out(corpus, options)
     if data is None:
         return None
-    timed = [q for q in data.answerable if answer_times(q) is not None]
-    return select_questions(data, timed, options, "times of its answer")
+    questions = [q for q in data.answerable if answer_times(q) is not None]
+    return select_questions(data, questions, options, "times of its answer")
 
 
 def timed_evaluation(

@@ -216,8 +216,8 @@ class WordBatches:
         # other neighbours in every epoch
         order = np.argsort(lengths * rng.uniform(0.8, 1.25, len(lengths)), kind="stable")
         order = np.roll(order, int(rng.integers(len(order))))  # and other words left over
-        place = int(rng.permutation(count)[index]) * self.size
-        chosen = self.numbers[order[place : place + self.size]]
+        start = int(rng.permutation(count)[index]) * self.size
+        chosen = self.numbers[order[start : start + self.size]]
         return pad_words(self.table, chosen) | {"targets": self.targets(chosen)}
 
 

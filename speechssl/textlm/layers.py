@@ -80,9 +80,7 @@ class Shift:
 
     layer: int
     vector: torch.Tensor  # (H,)
-    made: dict[str, Any] = field(
-        default_factory=dict
-    )  # by which method, of which texts and encoder
+    made: dict[str, Any] = field(default_factory=dict)  # its method, texts and encoder
 
     def attach(self, encoder: nn.Module) -> None:
         """Add the vector to every token of that layer from now on. Raises InputError where it does

@@ -14,7 +14,7 @@ from speechssl.cascade.ngrams import SPECIAL
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, fit_ctc
-from speechssl.cascade.train_ngram import train_and_tune_ngram, spell
+from speechssl.cascade.train_ngram import spell, train_and_tune_ngram
 from speechssl.data.records import load_corpus
 from speechssl.dual.train import describe_run
 from speechssl.metrics import word_error_rate
