@@ -1,6 +1,6 @@
-"""Methods of fine-tuning train all or few weights of an encoder. What is read in and
-written out (embeddings of symbols, heads) is always trained; the rows of tokens that an encoder was
-pre-trained with belong to the encoder.
+"""Methods of fine-tuning train all or few weights of an encoder. Embeddings of new symbols and
+heads are always trained; the embeddings of the tokens that an encoder was pre-trained with belong
+to the encoder.
 
 all           every weight
 frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
@@ -31,17 +31,18 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.options import Trained
 
 METHODS = get_args(Trained)
-OTHERS = "another --trained, such as all, frozen or none"  # these suit every encoder
+OTHERS = "another --trained, such as all, frozen or none"  # of messages: these suit every encoder
 BOTTLENECK = 64  # A
 RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
-# the last matrix of attention and of feed-forward: what its output is added to is the residual
-# stream
+# the last matrix of attention and of feed-forward, whose output is added to the residual stream:
+# "encoder.layer.0.attention.output.dense" in BERT, "block.0.layer.0.SelfAttention.o" in T5
 _TO_RESIDUAL = re.compile(
-    r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj|down_proj|attn\.o|fc2|SelfAttention\.o"
-    r"|DenseReluDense\.wo)$"
+    r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj"
+    r"|down_proj|attn\.o|fc2|SelfAttention\.o|DenseReluDense\.wo)$"
 )
-# whose attention reads the weights of its matrices, and never calls these
+# models whose attention uses the weights of its matrices without calling these modules
 _READS_WEIGHTS = ("wavlm",)
+# the matrices of queries and values: "attention.self.query" in BERT, "Wqkv" in ModernBERT
 _QUERY_VALUE = (
     r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj"
     r"|SelfAttention\.[qv]|attn\.[qv])"
@@ -49,8 +50,8 @@ _QUERY_VALUE = (
 
 
 def train_only(encoder: nn.Module, trained: str) -> None:
-    """Add what a method needs, and let nothing else of the encoder be trained. trained: one of
-    METHODS.
+    """Add the modules that a method needs, and freeze the weights that it does not train. trained:
+    one of METHODS.
 
     Raises InputError for an encoder in which the method finds no place; MissingExtra for lora
     without peft.
@@ -62,16 +63,19 @@ def train_only(encoder: nn.Module, trained: str) -> None:
     elif trained == "lora":
         _add_lora(encoder)
     for name, module in encoder.named_modules():
-        norm = "norm" in type(module).__name__.lower()
+        is_norm = "norm" in type(module).__name__.lower()
         leaf = name.rpartition(".")[2]
-        # the last is DeBERTa's
-        position = "position" in leaf or "relative_attention" in name or leaf == "rel_embeddings"
+        is_position = (
+            "position" in leaf
+            or "relative_attention" in name  # T5's
+            or leaf == "rel_embeddings"  # DeBERTa's
+        )
         for weight, values in module.named_parameters(recurse=False):
             is_trained = {
                 "all": True,
-                "frozen": norm or position,
+                "frozen": is_norm or is_position,
                 "biases": weight.endswith("bias"),
-                "adapters": norm or ".adapter." in f"{name}.",
+                "adapters": is_norm or ".adapter." in f"{name}.",
                 "lora": ".lora_" in name,
                 "weighted-sum": weight == "layer_shares",
                 "none": False,
@@ -91,8 +95,8 @@ def trained_parameters(model: nn.Module) -> int:
 
 
 def added_modules(encoder: nn.Module) -> dict[str, Any]:
-    """Return the modules that methods have added to an encoder and that stay there, as
-    `add_modules` takes it."""
+    """Return which modules methods have added to an encoder for good, as `add_modules` takes
+    it."""
     added: dict[str, Any] = {}
     for module in encoder.modules():
         if isinstance(module, Bottleneck):
@@ -102,13 +106,13 @@ def added_modules(encoder: nn.Module) -> dict[str, Any]:
     return added
 
 
-def add_modules(encoder: nn.Module, what: dict[str, Any]) -> None:
-    """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises
-    InputError as `train_only`."""
+def add_modules(encoder: nn.Module, modules: dict[str, Any]) -> None:
+    """Add modules where the encoder does not have them yet. modules: `adapters`, the width of
+    bottlenecks, and `weighted_sum`, True. Raises InputError as `train_only` does."""
     present = added_modules(encoder)
-    if what.get("adapters") and "adapters" not in present:
-        _add_adapters(encoder, what["adapters"])
-    if what.get("weighted_sum") and "weighted_sum" not in present:
+    if modules.get("adapters") and "adapters" not in present:
+        _add_adapters(encoder, modules["adapters"])
+    if modules.get("weighted_sum") and "weighted_sum" not in present:
         layers: int = encoder.config.num_hidden_layers  # type: ignore[assignment, union-attr]
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
         encoder.register_forward_pre_hook(_with_hidden_states, with_kwargs=True)
@@ -123,7 +127,7 @@ def _add_adapters(encoder: nn.Module, width: int) -> None:
         if isinstance(module, nn.Linear) and _TO_RESIDUAL.search(name):
             matrices.append(module)
     config = getattr(encoder, "config", None)
-    # layers that ALBERT repeats
+    # ALBERT has few layers, which it repeats
     groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
     depth: int = groups or getattr(config, "num_hidden_layers", 0)
     if not matrices or len(matrices) != 2 * depth:
@@ -137,7 +141,7 @@ def _add_adapters(encoder: nn.Module, width: int) -> None:
 
 
 def _check_called(encoder: nn.Module, method: str) -> None:
-    """Refuse, by an InputError, an encoder that would never compute what is added to a matrix."""
+    """Raise InputError for an encoder that would never call the modules added to its matrices."""
     if getattr(getattr(encoder, "config", None), "model_type", None) in _READS_WEIGHTS:
         raise InputError(
             f"{method} would train nothing in the attention of {type(encoder).__name__}; choose "
@@ -158,10 +162,10 @@ def merge_lora(encoder: nn.Module) -> nn.Module:
 class Bottleneck(nn.Module):
     """A bottleneck gives x + up(gelu(down(x))), close to x at first."""
 
-    def __init__(self, width: int, inside: int) -> None:
+    def __init__(self, width: int, inner_width: int) -> None:
         super().__init__()
-        self.down = nn.Linear(width, inside)
-        self.up = nn.Linear(inside, width)
+        self.down = nn.Linear(width, inner_width)
+        self.up = nn.Linear(inner_width, width)
         for layer in (self.down, self.up):
             nn.init.trunc_normal_(layer.weight, std=0.01, a=-0.02, b=0.02)
             nn.init.zeros_(layer.bias)
@@ -182,7 +186,7 @@ def _with_hidden_states(
 
 
 def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
-    """Put the weighted sum of L + 1 outputs (B, S, H) in the place of the last."""
+    """Put the weighted sum of L + 1 hidden states (B, S, H) in the place of the last."""
     length = output.last_hidden_state.shape[1]
     states = torch.stack([state[:, :length] for state in output.hidden_states])
     shares = encoder.layer_shares.softmax(0).to(states.dtype)
@@ -191,7 +195,7 @@ def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
 
 
 def _add_lora(encoder: nn.Module) -> None:
-    """Add a low rank to the matrices of queries and values, by peft, unless it is there."""
+    """Add low-rank matrices to those of queries and values, by peft, unless they are there."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from speechssl.errors import InputError, MissingExtra
 
@@ -41,6 +41,7 @@ Share = Annotated[float, Range(0, 1)]  # from 0 to 1
 Portion = Annotated[float, Range(0, 1, zero=False)]  # above 0, to 1
 Amount = Annotated[float, Range(zero=False)]  # above 0
 Weight = Annotated[float, Range()]  # from 0
+MaybePath = TypeVar("MaybePath", Path, Path | None)
 Precision = Literal["fp32", "bf16"]
 PrecisionOrAuto = Literal["auto", "fp32", "bf16"]  # for verbs whose card names the one chosen
 SnrOver = Literal["active", "signal"]
@@ -207,12 +208,14 @@ def flags(names: Iterable[str]) -> str:
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def find_shipped(name: Path | None) -> Path | None:
-    """Return the folder of a shipped model where `name` is its name, such as people-en/text-qa;
-    else the name itself, which is a path."""
+def find_shipped(name: MaybePath) -> MaybePath:
+    """Find the folder of something trained that ships by its name, such as people-en/text-qa; any
+    other path, or None, is returned as it is."""
     from speechssl.checkpoints import SHIPPED
 
-    return SHIPPED / name if name is not None and (SHIPPED / name / "card.json").is_file() else name
+    if name is not None and (SHIPPED / name / "card.json").is_file():
+        return SHIPPED / name
+    return name
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class Dual:
         """
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
         self.reader = str(reader)
-        folder = checkpoint_folder(find_shipped(Path(reader)) or reader, "reader")
+        folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
         # the reader's extractor may have a price for changes of unit, which these units have then
         self.units = copy(self.units)

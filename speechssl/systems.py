@@ -247,7 +247,7 @@ def find_folders(parts: Parts) -> dict[str, Path]:
     for name in ("dual", "ctc", "text-qa", "speechbert"):
         source = getattr(parts, name.replace("-", "_"))
         if source is not None:
-            folders[name] = checkpoint_folder(find_shipped(source) or source, "reader")
+            folders[name] = checkpoint_folder(find_shipped(Path(source)), "reader")
     return folders
 
 

@@ -1,4 +1,4 @@
-"""Training: one thin adapter over the Hugging Face Trainer.
+"""This module is a thin adapter over the Hugging Face Trainer.
 
 A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch,
 which depends on (seed, step) only: a run that was killed and resumed sees the same batches and ends
@@ -48,71 +48,67 @@ from speechssl.processes import (
 
 Batch = dict[str, torch.Tensor]
 PATIENCE = 20  # updates in a row that may be dropped
-MOST_WORKERS = 16  # that are started without being asked for
+MOST_WORKERS = 16  # processes that make batches, unless the options name a number
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A module is evaluated on held-out items while it is trained; without `options.eval_every`, it
-    is not.
-
-    score: of the module as it is, which is in evaluation mode then; by decoding, as in evaluation.
-    It is called by the first process alone. metric: its name, such as "ff1"; lower: whether less of
-    it is better; items: how many there are.
-    """
+    """A module is evaluated on held-out items while it is trained."""
 
     options: EvalOptions
-    metric: str
-    items: int
+    metric: str  # name of the score, such as "ff1"
+    items: int  # how many there are
+    # score of the module as it is, in evaluation mode, by decoding as in evaluation; the first
+    # process alone calls it
     score: Callable[[], float]
-    lower: bool = False
+    lower: bool = False  # whether a lower score is better
 
     def scores(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
-        """List (step, score) of every evaluation until a checkpoint, whose state this is."""
+        """List (step, score) of every evaluation until the checkpoint with this state."""
         name = f"eval_{self.metric}"
         return [
             (int(line["step"]), float(line[name])) for line in state["log_history"] if name in line
         ]
 
     def best(self, state: Mapping[str, Any]) -> tuple[int, float]:
-        """Return (step, score) of the best evaluation, of equals the first; else (0, NaN)."""
+        """Return (step, score) of the best evaluation, of equals the first; (0, NaN) where there
+        was none."""
         sign = 1 if self.lower else -1
         return min(self.scores(state), key=lambda x: sign * x[1], default=(0, math.nan))
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
-        """Return whether there were as many evaluations without a better score as patience has."""
-        since = [step for step, _ in self.scores(state) if step > self.best(state)[0]]
-        return 0 < self.options.patience <= len(since)
+        """Return whether as many evaluations as `patience` says followed the best one."""
+        best_step, _ = self.best(state)
+        later = [step for step, _ in self.scores(state) if step > best_step]
+        return 0 < self.options.patience <= len(later)
 
 
 class Watch(TrainerCallback):
-    """A watch keeps the books of a run: what the module reports, how fast it goes, which updates
-    were dropped, and where it ends.
+    """A watch logs a run, drops updates that are not finite, and says where the run ends.
 
-    `log.jsonl` gets a line every `log_every` steps with the means of what the module reported
-    beside the loss; the seconds that training has taken, before a kill too; and the greatest memory
-    in GB, resident and of the GPU, until then. A run that goes on from a checkpoint makes the steps
-    after it again: their lines from before the kill are dropped. The update of a batch whose
-    gradient is not finite is dropped, named and counted in `skipped.txt`; training stops when that
-    becomes the rule.
+    `log.jsonl` gets a line every `log_every` steps with the means of the loss and the other numbers
+    that the module returns; the seconds that training has taken, before a kill too; and the peak of
+    memory in GB, resident and of the GPU, until then. A run that goes on from a checkpoint makes
+    the steps after it again: their lines from before the kill are dropped. The update of a batch
+    whose gradient is not finite is dropped, its step printed and added to `skipped.txt`; training
+    stops after more than PATIENCE in a row.
     """
 
     def __init__(
         self, folder: Path, options: TrainingOptions, evaluation: Evaluation | None = None
     ) -> None:
-        """Begin the books. evaluation: as of `fit`."""
+        """Begin the log. evaluation: as in `fit`."""
         self.path = folder / "log.jsonl"
         self.skips = folder / "skipped.txt"
         self.options = options
         self.evaluation = evaluation
-        # when this process began to train; seconds that others had trained
-        self.begun = time.monotonic()
-        self.before = 0.0
-        self.in_a_row = 0  # updates that were dropped
-        # what was reported of the batches of the update that is being made
-        self.current: list[dict[str, float]] = []
-        # of those since the last log line; not of updates that were dropped
-        self.tally: list[dict[str, float]] = []
+        self.started = time.monotonic()  # when this process began to train
+        self.seconds_before = 0.0  # of training, before a kill
+        self.dropped_in_a_row = 0  # updates
+        # numbers that the module returned for the batches of the current update
+        self.update_outputs: list[dict[str, float]] = []
+        # and for all batches since the last log line, but those of dropped updates
+        self.interval_outputs: list[dict[str, float]] = []
 
     @property
     def skipped(self) -> int:
@@ -120,23 +116,23 @@ class Watch(TrainerCallback):
         return len(set(_whole_lines(self.skips)))
 
     def report(self, outputs: Mapping[str, torch.Tensor]) -> None:
-        """Note all that is one number."""
+        """Note all outputs of the module that are one number."""
         names = [name for name, value in outputs.items() if value.numel() == 1]
-        # one wait for a GPU
+        # together, for one wait for a GPU
         numbers = torch.stack([outputs[name].detach().double().reshape(()) for name in names])
-        self.current.append(dict(zip(names, numbers.tolist(), strict=True)))
+        self.update_outputs.append(dict(zip(names, numbers.tolist(), strict=True)))
 
-    def means(self) -> dict[str, float]:
-        """Return the means of what was reported since they were asked for last."""
+    def take_means(self) -> dict[str, float]:
+        """Return the means of the numbers since the last call."""
+        batches, self.interval_outputs = self.interval_outputs, []
         means = {}
-        for name in self.tally[0] if self.tally else ():
-            means[name] = math.fsum(values[name] for values in self.tally) / len(self.tally)
-        self.tally = []
+        for name in batches[0] if batches else ():
+            means[name] = math.fsum(values[name] for values in batches) / len(batches)
         return means
 
     def usage(self) -> dict[str, float]:
-        """Return the seconds of training until the last line of the log, kills and what came before
-        them included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
+        """Return the seconds of training until the last line of the log, those before kills
+        included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
         lines = _whole_lines(self.path)
         usage = {}
@@ -147,7 +143,7 @@ class Watch(TrainerCallback):
         return usage
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
-        """Return whether training ended at a checkpoint, whose state this is."""
+        """Return whether training ended at the checkpoint with this state."""
         if self.evaluation and self.evaluation.is_over(state):
             return True
         return bool(state["global_step"] >= self.options.steps)
@@ -159,22 +155,21 @@ class Watch(TrainerCallback):
         if state.is_world_process_zero and self.path.is_file():
             lines = _whole_lines(self.path)
             write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
-        self.begun = time.monotonic()
-        self.before = self.usage().get("seconds", 0.0)
+        self.started = time.monotonic()
+        self.seconds_before = self.usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
         """Drop the update of a gradient that is not finite. It has been averaged over the processes
         by then: all decide alike."""
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        batches = self.current
-        self.current = []
-        # one norm of all is one wait for the device; it may overflow
+        batches, self.update_outputs = self.update_outputs, []
+        # one norm of all is one wait for the device; it may overflow though all are finite
         norm = torch.nn.utils.get_total_norm(gradients)
         if norm.isfinite() or all(values.isfinite().all() for values in gradients):
-            self.in_a_row = 0
-            self.tally += batches
+            self.dropped_in_a_row = 0
+            self.interval_outputs += batches
             return
-        self.in_a_row += 1
+        self.dropped_in_a_row += 1
         step = state.global_step  # from 0, as `fit` counts
         if state.is_world_process_zero:
             with self.skips.open("a") as file:
@@ -185,10 +180,10 @@ class Watch(TrainerCallback):
                 file=sys.stderr,
             )
         model.zero_grad(set_to_none=True)
-        if self.in_a_row > PATIENCE:
+        if self.dropped_in_a_row > PATIENCE:
             raise FloatingPointError(
-                f"the gradient was not finite {self.in_a_row} times in a row at step {step}; "
-                "lower the learning rate"
+                f"the gradient was not finite {self.dropped_in_a_row} times in a row at step "
+                f"{step}; lower the learning rate"
             )
 
     def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
@@ -199,7 +194,7 @@ class Watch(TrainerCallback):
             control.should_evaluate = due or control.should_training_stop
 
     def on_evaluate(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        """Save what is the best so far, and the end."""
+        """Save the best checkpoint so far, and the last."""
         assert self.evaluation
         if self.evaluation.best(vars(state))[0] == state.global_step:
             control.should_save = True
@@ -212,7 +207,7 @@ class Watch(TrainerCallback):
             for name, value in values.items():
                 if isinstance(value, float) and not math.isfinite(value):
                     values[name] = None  # NaN is not JSON
-            values["seconds"] = round(self.before + time.monotonic() - self.begun, 2)
+            values["seconds"] = round(self.seconds_before + time.monotonic() - self.started, 2)
             values["peak_gb"] = round(peak_memory(), 3)
             gpu = peak_gpu_memory()
             if gpu:
@@ -234,7 +229,7 @@ def _whole_lines(path: Path) -> list[Any]:
 
 class StepBatches(Dataset[Batch]):
     """The data set gives Trainer one ready batch a step. Of P processes, accelerate gives number p
-    the items p, p + P, ...: its shares."""
+    the items p, p + P, ...: its shares of the batches."""
 
     def __init__(self, make: Callable[[int], Batch], steps: int) -> None:
         self.make = make
@@ -245,19 +240,18 @@ class StepBatches(Dataset[Batch]):
         return self.steps * self.processes
 
     def __getitem__(self, item: int) -> Batch:
-        step, share = divmod(item, self.processes)
-        part = {}
+        step, process = divmod(item, self.processes)
+        share = {}
         for name, value in self.make(step).items():
             if value.ndim:
                 check_share(len(value))
-                value = value[share :: self.processes]
-            part[name] = value
-        return part
+                value = value[process :: self.processes]
+            share[name] = value
+        return share
 
 
 def check_share(*batches: int) -> None:
-    """Refuse, by an InputError, batches of sizes that the processes cannot divide into equal
-    shares."""
+    """Raise InputError for a batch size that the processes cannot divide into equal shares."""
     count = processes()
     for batch in batches:
         if batch % count:
@@ -281,15 +275,13 @@ class _Trainer(Trainer):
         return None  # in order: the order is the seed's business, in StepBatches
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Go on at the rate of this schedule, not at that which the optimiser was saved with: a
-        shorter schedule ends at 0."""
+        """Go on at the rate of this schedule, not at the saved one: the optimiser of a shorter
+        schedule was saved with 0."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             schedule: Any = self.lr_scheduler
-            rates = [
-                rate * at(schedule.last_epoch)
-                for rate, at in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
-            ]
+            factors = [factor_at(schedule.last_epoch) for factor_at in schedule.lr_lambdas]
+            rates = [rate * f for rate, f in zip(schedule.base_lrs, factors, strict=True)]
             schedule._last_lr = rates
             for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
@@ -301,8 +293,8 @@ class _Trainer(Trainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the loss, or 0 where it is not finite, of which Trainer's own sum would never be
-        rid. That sum is only read for the summary at the end."""
+        """Return the loss, or 0 where it is not finite: Trainer's own sum would stay NaN. That sum
+        is only used for the summary at the end."""
         return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -312,7 +304,7 @@ class _Trainer(Trainer):
         assert self.model is not None and evaluation
         started = time.monotonic()
         self.model.eval()
-        # nothing is drawn in evaluation; should a model, training shall not notice
+        # a model that draws random numbers in evaluation does not change those of training
         with torch.random.fork_rng(devices=[]):
             value = broadcast_value(evaluation.score() if is_main() else None)
         self.model.train()
@@ -328,13 +320,14 @@ class _Trainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
-            averages = self.watch.means()
-            # means of all processes; no loss where all updates were dropped
+            local_means = self.watch.take_means()
             means = mean_of_processes(
-                torch.tensor(list(averages.values()), dtype=torch.float64, device=self.args.device)
+                torch.tensor(
+                    list(local_means.values()), dtype=torch.float64, device=self.args.device
+                )
             )
-            logs["loss"] = math.nan
-            for name, mean in zip(averages, means.tolist(), strict=True):
+            logs["loss"] = math.nan  # where all updates were dropped
+            for name, mean in zip(local_means, means.tolist(), strict=True):
                 logs[name] = mean if name == "loss" else round(mean, 5)
         logs.pop("train_samples_per_second", None)  # a batch would count as one sample
         super().log(logs, *args, **kwargs)
@@ -350,11 +343,10 @@ def fit(
     """Train `model` in place, and return the metrics of the training; checkpoints and `log.jsonl`
     go to `folder`. Resumes from the last checkpoint there, also that of a run that had fewer steps.
 
-    batch: step number (0-based) -> keyword arguments of the model.
-    evaluation: what decides which weights the model has at the end: those of the best checkpoint,
-    else of the last.
-    Returns {"steps", "skipped", "precision", "loss"}, what `Watch.usage` has, and with an
-    evaluation "best", as `describe_run` has it.
+    batch: step number (0-based) -> keyword arguments of the model. evaluation: chooses the best
+    checkpoint, whose weights the model has at the end; without it, it has those of the last.
+    Returns {"steps", "skipped", "precision", "loss"}, the values of `Watch.usage`, and with an
+    evaluation "best": its step, metric, score, split and number of items.
     """
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder, options, evaluation)
@@ -367,7 +359,7 @@ def fit(
     else:
         state = _train(model, batch, watch, last, state["global_step"])
 
-    # of the last logging interval in which a batch was not dropped
+    # the last one is of the last logging interval in which not all updates were dropped
     losses = [line["loss"] for line in state["log_history"] if "loss" in line]
     finite = [loss for loss in losses if math.isfinite(loss)]
     result = {"steps": state["global_step"], "skipped": watch.skipped}
@@ -387,13 +379,13 @@ def fit(
 
 
 def computes_in_bf16(options: TrainingOptions) -> bool:
-    """Tell whether training computes in bf16: as the options say, else where the GPU or processor
+    """Return whether training computes in bf16: as the options say, else where the GPU or processor
     has it."""
     return has_bf16(not torch.cuda.is_available()) if options.bf16 is None else options.bf16
 
 
 def describe_steps(result: Mapping[str, Any]) -> str:
-    """Say of what `fit` returned how many steps there were, and the last loss."""
+    """Describe the result of `fit`: how many steps there were, and the last loss."""
     loss = result.get("loss")
     return f"{result['steps']:,} steps" + ("" if loss is None else f", loss {loss:.3g}")
 
@@ -405,8 +397,8 @@ def _train(
     last: Path | None,
     step: int,
 ) -> dict[str, Any]:
-    """Train until the end, and return the state there. last: the checkpoint to go on from, of this
-    step."""
+    """Train until the end, and return the state there. last: the checkpoint to go on from, if any;
+    step: its step."""
     options = watch.options
     arguments = _arguments(watch)
     callbacks: list[TrainerCallback] = [watch]
@@ -424,7 +416,7 @@ def _train(
         callbacks=callbacks,
         watch=watch,
     )
-    if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
+    if processes() > 1:  # Trainer seeds all alike, which would give all the same dropout
         torch.manual_seed(options.seed * processes() + rank())
     # Trainer prints its log, which is progress and no result
     with redirect_stdout(sys.stderr if is_main() else sys.stdout):
@@ -438,13 +430,13 @@ def _train(
 
 
 def _arguments(watch: Watch) -> TrainingArguments:
-    """Return the options of a training as Trainer takes them."""
+    """Return the options of a training in the form of Trainer's."""
     options, evaluation, folder = watch.options, watch.evaluation, watch.path.parent
     on_gpu = torch.cuda.is_available()
     workers = options.workers
     if workers is None:
-        shared = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-        workers = min(max(shared - 1, 0), MOST_WORKERS) if on_gpu else 0
+        cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        workers = min(max(cores - 1, 0), MOST_WORKERS) if on_gpu else 0
     return TrainingArguments(
         output_dir=str(folder),
         run_name="/".join(part for part in folder.parts[-3:] if part != "checkpoints"),
@@ -476,7 +468,7 @@ def _arguments(watch: Watch) -> TrainingArguments:
 
 
 def write_by_main(write: Callable[..., object], *arguments: Any) -> None:
-    """Let the first process write what training made, while the others wait."""
+    """Let the first process write the results of a training, while the others wait."""
     with main_first():
         if is_main():
             write(*arguments)
@@ -485,5 +477,5 @@ def write_by_main(write: Callable[..., object], *arguments: Any) -> None:
 def last_checkpoint(folder: Path) -> Path | None:
     """Find the latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the
     run was killed while saving."""
-    whole = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)
+    folders = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
+    return max(folders, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)

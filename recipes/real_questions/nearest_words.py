@@ -22,7 +22,7 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.options import TEXT_ENCODER
 from speechssl.dual.system import extractor_for
 from speechssl.dual.teacher import (
-    NOTHING,
+    NO_QUESTION,
     SpokenWords,
     UnitTeacher,
     WordReader,
@@ -103,7 +103,7 @@ def rank_words(
             window = recording.cut(start, start + layout.size)
             if len(window.pieces) == 0:
                 continue
-            pairs.append(model.vectors(collate_words([(NOTHING, window)], layout, text)))
+            pairs.append(model.vectors(collate_words([(NO_QUESTION, window)], layout, text)))
             owners += [number] * len(window.pieces)
     heard, read = (
         functional.normalize(torch.cat(side), dim=-1) for side in zip(*pairs, strict=True)

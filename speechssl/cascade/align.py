@@ -34,6 +34,7 @@ HEAD_LONGEST = 60.0  # seconds that a head of ours is given at once
 WINDOW = 6000  # frames from which on a recording is aligned in windows (two minutes at 50 Hz)
 MARGIN = 500  # frames at the end of a window whose words wait for the next one
 DENSEST = 0.6  # symbols a frame: 30 a second, more than anybody speaks
+STAR = -1  # in the place of a symbol: any symbol, for what the vocabulary cannot spell
 STAR_BLANK = 0.5  # nats that a silent frame costs within a word that cannot be spelt
 GAP = 0.1  # seconds that a word of a CTC recogniser may grow on either side
 SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other punctuation is not
@@ -41,9 +42,10 @@ SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other 
 
 @dataclass(frozen=True)
 class Alignment:
-    """An alignment is the words of one recording with their times. losses: (W,) nats by which the
-    known words are less likely than what the recogniser finds likeliest; symbols: (W,) how many
-    symbols it scores in each.
+    """An alignment is the words of one recording with their times.
+
+    losses: (W,) nats by which the known words are less likely than what the recogniser finds
+    likeliest; symbols: (W,) how many symbols it scores in each.
     """
 
     words: tuple[Span, ...]
@@ -51,80 +53,78 @@ class Alignment:
     symbols: np.ndarray
 
     def confidence(self, first: int = 0, last: int | None = None) -> float:
-        """Return how likely words first..last (inclusive; all) are, 0 to 1, relative to the
-        recogniser's own, as a mean per symbol."""
-        inside = slice(first, None if last is None else last + 1)
-        loss = max(self.losses[inside].sum(), 0.0)
-        return float(np.exp(-loss / max(self.symbols[inside].sum(), 1)))
+        """Return how likely the words first..last (inclusive; None: to the end) are, 0 to 1,
+        relative to the recogniser's own, as a mean per symbol."""
+        words = slice(first, None if last is None else last + 1)
+        loss = max(self.losses[words].sum(), 0.0)
+        return float(np.exp(-loss / max(self.symbols[words].sum(), 1)))
 
 
 # ---- the likeliest path through the text
 
 
 class _PieceFrames(NamedTuple):
-    """The frames of a piece have these, (T_i,) each: the log-probability of the likeliest symbol,
-    whether one begins, and start and end in seconds."""
+    """These are facts about the frames of a piece, (T_i,) each."""
 
-    best: np.ndarray
-    begun: np.ndarray
-    starts: np.ndarray
+    best: np.ndarray  # log-probability of the likeliest symbol
+    is_onset: np.ndarray  # whether the likeliest symbol begins here
+    starts: np.ndarray  # seconds
     ends: np.ndarray
 
 
 @dataclass(frozen=True)
 class CtcAligner:
     """The aligner aligns with a CTC recogniser (forced alignment), in memory that grows with the
-    recording by a few numbers a frame.
+    recording by a few numbers a frame."""
 
-    name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by
-    the grid; symbols: V texts, "" for what writes nothing; separator: the symbol between words, ""
-    for none; blank: number of the blank; longest: seconds that `log_probs` is given at once.
-    """
-
-    name: str
-    weights: str
-    log_probs: Callable[[np.ndarray], Tensor]
-    symbols: Sequence[str]
-    separator: str
-    blank: int
+    name: str  # for messages
+    weights: str  # hash of the recogniser
+    log_probs: Callable[[np.ndarray], Tensor]  # samples (N,) -> (T, V), T by the grid
+    symbols: Sequence[str]  # V texts, "" for what writes nothing
+    separator: str  # the symbol between words, "" for none
+    blank: int  # number of the blank
     grid: FrameGrid
-    longest: float
+    longest: float  # seconds that `log_probs` is given at once
 
     @cached_property
     def _columns(self) -> dict[str, int]:
-        """Map symbols to their numbers, as they are written and, where no other is written so,
-        without case, accents and form."""
+        """Map texts of symbols to their columns: as they are and, where no other symbol is written
+        so, without case, accents and form."""
         silent = ("", self.separator)
-        written = {s: i for i, s in enumerate(self.symbols) if s not in silent and i != self.blank}
-        folded = {fold_letters(s): i for s, i in reversed(written.items())}
-        return folded | written
+        exact = {s: i for i, s in enumerate(self.symbols) if s not in silent and i != self.blank}
+        folded = {fold_letters(s): i for s, i in reversed(exact.items())}
+        return folded | exact
 
-    def _numbers(self, character: str) -> list[int]:
+    def _spell_character(self, character: str) -> list[int]:
         """Return the symbols of a character; none for one that cannot be spelt."""
         columns = self._columns
         if character in columns:
             return [columns[character]]
-        plain = fold_letters(character)
-        return [columns[c] for c in plain] if all(c in columns for c in plain) else []
+        folded = fold_letters(character)
+        if any(c not in columns for c in folded):
+            return []
+        return [columns[c] for c in folded]
 
     def spells(self, text: str) -> float:
         """Return the share of the letters of a text that the recogniser could write, 0 to 1; 1 for
         a text without letters."""
         letters = [c for c in text if c.isalpha()]
-        return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
+        if not letters:
+            return 1.0
+        return sum(bool(self._spell_character(c)) for c in letters) / len(letters)
 
     def spell(self, word: str) -> list[int]:
-        """Return the symbols of a word, -1 (a star) for every run of letters, digits and signs that
-        the vocabulary lacks. Punctuation that is no symbol is left out."""
-        first, last = find_core(word)
-        numbers: list[int] = []
-        for character in word[first:last]:
-            spelling = self._numbers(character)
+        """Return the symbols of a word, STAR for every run of letters, digits and signs that the
+        vocabulary lacks. Punctuation that is no symbol is left out."""
+        first, stop = find_core(word)
+        symbols: list[int] = []
+        for character in word[first:stop]:
+            spelling = self._spell_character(character)
             if spelling:
-                numbers += spelling
-            elif is_spoken(character) and numbers[-1:] != [-1]:
-                numbers.append(-1)
-        return numbers
+                symbols += spelling
+            elif is_spoken(character) and symbols[-1:] != [STAR]:
+                symbols.append(STAR)
+        return symbols
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
         """Align words with a recording. samples: (N,) float32 at 16 kHz; words: one or more, each
@@ -134,35 +134,36 @@ class CtcAligner:
         frames.
         """
         samples = check_samples(samples)
-        spelt = [self.spell(word) for word in words]
+        spellings = [self.spell(word) for word in words]
         # of all symbols only those of the text are aligned
-        used = sorted({n for spelling in spelt for n in spelling if n >= 0})
-        between = [self.symbols.index(self.separator)] if self.separator else []
-        columns = [self.blank, *used, *between]
-        place = {n: i for i, n in enumerate(columns)} | {-1: len(columns)}  # the star is last
+        in_text = sorted({n for spelling in spellings for n in spelling if n != STAR})
+        separators = [self.symbols.index(self.separator)] if self.separator else []
+        columns = [self.blank, *in_text, *separators]
+        target_of = {n: i for i, n in enumerate(columns)} | {STAR: len(columns)}
         targets: list[int] = []
-        inside: list[tuple[int, int]] = []  # [first, stop) of the targets of every word
-        for spelling in spelt:
+        word_targets: list[tuple[int, int]] = []  # [first, stop) of the targets of every word
+        for spelling in spellings:
             if targets:
-                targets += [place[n] for n in between]
-            inside.append((len(targets), len(targets) + len(spelling)))
-            targets += [place[n] for n in spelling]
+                targets += [target_of[n] for n in separators]
+            word_targets.append((len(targets), len(targets) + len(spelling)))
+            targets += [target_of[n] for n in spelling]
 
         pieces: list[_PieceFrames] = []
         spans, path = align_windows(self._emissions(samples, columns, pieces), targets)
-        best, begun, starts, ends = map(np.concatenate, zip(*pieces, strict=True))
-        bounds = [(spans[first].start, spans[stop - 1].end) for first, stop in inside]
-        bounds = share_by_length(bounds, words, [spelling == [-1] for spelling in spelt])
+        best, is_onset, starts, ends = map(np.concatenate, zip(*pieces, strict=True))
+        bounds = [(spans[first].start, spans[stop - 1].end) for first, stop in word_targets]
+        bounds = share_by_length(bounds, words, [spelling == [STAR] for spelling in spellings])
 
-        # what lies between two words counts for the first of them
-        stops = [*(first for first, _ in bounds[1:]), len(path)]
-        missed = best - path
-        timed, losses, symbols, start = [], [], [], 0
-        for word, spelling, (first, end), stop in zip(words, spelt, bounds, stops, strict=True):
-            timed.append(Span(word, float(starts[first]), float(ends[end - 1])))
-            losses.append(missed[start:stop].sum())
-            symbols.append(max(int(begun[start:stop].sum()), len(spelling) + len(between)))
-            start = stop
+        # frames between two words count for the first of them
+        counted_from = [0, *(first for first, _ in bounds[1:]), len(path)]
+        frame_losses = best - path
+        timed, losses, symbols = [], [], []
+        for i, (first, stop) in enumerate(bounds):
+            timed.append(Span(words[i], float(starts[first]), float(ends[stop - 1])))
+            counted = slice(counted_from[i], counted_from[i + 1])
+            losses.append(frame_losses[counted].sum())
+            least = len(spellings[i]) + len(separators)
+            symbols.append(max(int(is_onset[counted].sum()), least))
         widened = widen_words(timed, len(samples) / SAMPLE_RATE)
         return Alignment(widened, np.array(losses), np.array(symbols))
 
@@ -170,16 +171,17 @@ class CtcAligner:
         self, samples: np.ndarray, columns: Sequence[int], pieces: list[_PieceFrames]
     ) -> Iterator[Tensor]:
         """Yield log-probabilities (T_i, V') of these symbols and, last, of a star, piece by piece;
-        add to `pieces` what is known of the frames of each."""
+        append the facts about the frames of each to `pieces`."""
         for start, end in show_pieces(split_at_pauses(samples, self.longest), "aligning"):
             scores = self.log_probs(samples[start:end])  # (T, V)
             if not len(scores):
                 continue
             best, path = (values.numpy() for values in scores.max(-1))
-            begun = (path != self.blank) & np.r_[True, path[1:] != path[:-1]]
+            changes = np.r_[True, path[1:] != path[:-1]]  # nothing stands before the first frame
+            is_onset = (path != self.blank) & changes
             edges = [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
             edges[-1] = min(edges[-1], end / SAMPLE_RATE)
-            pieces.append(_PieceFrames(best, begun, np.array(edges[:-1]), np.array(edges[1:])))
+            pieces.append(_PieceFrames(best, is_onset, np.array(edges[:-1]), np.array(edges[1:])))
             # a star is any symbol, and the silences within what it stands for
             others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
             star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)
@@ -205,31 +207,36 @@ def align_windows(
     aligned again with the next.
     Raises ValueError where the targets do not fit.
     """
-    spans: list[TokenSpan] = []
-    path: list[np.ndarray] = []
-    pending, passed = torch.zeros(0, 0), 0  # frames that are not settled, and how many are
-
-    def settle(aligned: Sequence[TokenSpan], frames: int) -> None:
-        nonlocal pending, passed
-        scores = pending[:frames, BLANK].numpy().copy()
-        for span in aligned:
-            scores[span.start : span.end] = span.score
-        path.append(scores)
-        spans.extend(replace(s, start=s.start + passed, end=s.end + passed) for s in aligned)
-        pending, passed = pending[frames:].clone(), passed + frames
-
+    # spans that are settled, and the log-probabilities of their frames, at first of the blank
+    settled: list[tuple[Sequence[TokenSpan], np.ndarray]] = []
+    done = 0  # targets
+    window = torch.zeros(0, 0)  # the frames that are not settled
     for piece in pieces:
-        pending = torch.cat([pending, piece]) if len(pending) else piece
-        if len(pending) < WINDOW:
+        window = torch.cat([window, piece]) if len(window) else piece
+        if len(window) < WINDOW:
             continue
-        ahead = targets[len(spans) : len(spans) + int(len(pending) * DENSEST)]
-        aligned = align_spans(pending, ahead[: spoken_prefix(pending, ahead)])
-        sure = [span for span in aligned if span.end <= len(pending) - MARGIN]
-        following = aligned[len(sure)].start if len(sure) < len(aligned) else len(pending)
-        done = sure[-1].end if sure else 0
-        settle(sure, max(done, min(following, len(pending) - MARGIN), len(pending) - 2 * MARGIN))
-    settle(align_spans(pending, targets[len(spans) :]), len(pending))
-    return spans, np.concatenate(path)
+        candidates = targets[done : done + int(len(window) * DENSEST)]
+        aligned = align_spans(window, candidates[: spoken_prefix(window, candidates)])
+        sure = [span for span in aligned if span.end <= len(window) - MARGIN]
+        # cut between the last sure target and the next, in the margin or at most as long before it
+        last_end = sure[-1].end if sure else 0
+        next_start = aligned[len(sure)].start if len(sure) < len(aligned) else len(window)
+        cut = min(next_start, len(window) - MARGIN)
+        cut = max(last_end, cut, len(window) - 2 * MARGIN)
+        settled.append((sure, window[:cut, BLANK].numpy().copy()))
+        done += len(sure)
+        window = window[cut:].clone()
+    rest = align_spans(window, targets[done:])
+    settled.append((rest, window[:, BLANK].numpy().copy()))
+
+    spans: list[TokenSpan] = []
+    frames = 0
+    for part, scores in settled:
+        for span in part:
+            scores[span.start : span.end] = span.score
+            spans.append(replace(span, start=span.start + frames, end=span.end + frames))
+        frames += len(scores)
+    return spans, np.concatenate([scores for _, scores in settled])
 
 
 def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
@@ -257,33 +264,35 @@ def share_by_length(
 ) -> list[tuple[int, int]]:
     """Let words in a row of which nothing can be spelt share the frames [first, last) of all of
     them by their lengths: no border between them is likelier than another."""
-    shared: list[tuple[int, int]] = []
-    for alike, run in groupby(range(len(words)), lambda i: unspelt[i]):
-        row = list(run)
-        start, end = bounds[row[0]][0], bounds[row[-1]][1]
-        if not alike or end - start < len(row):
-            shared += [bounds[i] for i in row]
+    new_bounds: list[tuple[int, int]] = []
+    for is_unspelt, group in groupby(range(len(words)), lambda i: unspelt[i]):
+        run = list(group)
+        start, end = bounds[run[0]][0], bounds[run[-1]][1]
+        if not is_unspelt or end - start < len(run):
+            new_bounds += [bounds[i] for i in run]
             continue
-        cores = [find_core(words[i]) for i in row]
-        lengths = np.cumsum([0, *(last - first for first, last in cores)])
-        borders = np.rint(start + lengths / lengths[-1] * (end - start)).astype(int)
-        for n in range(1, len(row)):  # a frame each at least
-            borders[n] = np.clip(borders[n], borders[n - 1] + 1, end - (len(row) - n))
-        shared += [(int(a), int(b)) for a, b in pairwise(borders)]
-    return shared
+        cores = [find_core(words[i]) for i in run]
+        letters_before = np.cumsum([0, *(stop - first for first, stop in cores)])
+        shares = letters_before / letters_before[-1]
+        borders = np.rint(start + shares * (end - start)).astype(int)
+        for n in range(1, len(run)):  # a frame each at least
+            borders[n] = np.clip(borders[n], borders[n - 1] + 1, end - (len(run) - n))
+        new_bounds += [(int(first), int(last)) for first, last in pairwise(borders)]
+    return new_bounds
 
 
 # ---- words
 
 
 def is_spoken(character: str) -> bool:
-    """Tell whether a character is a letter, a digit or a sign that is read aloud."""
-    sign = character in SIGNS or unicodedata.category(character) in ("Sc", "Sm", "So")
-    return sign or character.isalnum()
+    """Return whether a character is a letter, a digit or a sign that is read aloud."""
+    # symbols of currencies, of mathematics, and others
+    is_sign = character in SIGNS or unicodedata.category(character) in ("Sc", "Sm", "So")
+    return is_sign or character.isalnum()
 
 
 def find_core(word: str) -> tuple[int, int]:
-    """Find [first, last) of a word without the punctuation around it."""
+    """Find the characters [first, stop) of a word without the punctuation around it."""
     inside = [i for i, c in enumerate(word) if is_spoken(c)]
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
@@ -293,7 +302,8 @@ def widen_words(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
     GAP s later, or start earlier: a word sounds a little before and after its letters are emitted.
     seconds: length of the recording.
     """
-    stops = [0.0, *(w.end for w in words)]
+    ends = [0.0, *(w.end for w in words)]
     starts = [*(w.start for w in words), seconds]
-    room = [min(max(start - stop, 0.0) / 2, GAP) for stop, start in zip(stops, starts, strict=True)]
-    return tuple(Span(w.text, w.start - room[i], w.end + room[i + 1]) for i, w in enumerate(words))
+    gaps = [max(start - end, 0.0) for end, start in zip(ends, starts, strict=True)]
+    grow = [min(gap / 2, GAP) for gap in gaps]  # of the words on either side of a gap
+    return tuple(Span(w.text, w.start - grow[i], w.end + grow[i + 1]) for i, w in enumerate(words))

@@ -21,6 +21,7 @@ from speechssl.artifacts import CARD, read_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import Alignment, CtcAligner, ctc_aligner, is_spoken
 from speechssl.cascade.align_whisper import WhisperAligner
+from speechssl.cascade.data import Record
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.options import Align
 from speechssl.cascade.system import is_ctc_head, load_recogniser
@@ -55,19 +56,20 @@ from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import joiner, language_of, pieces
 
-VERSION = 2  # of how words are aligned
-SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
+VERSION = 2  # of the method of alignment: a folder of another version is made again
+LEAST_SPELT = 0.5  # share of a text's letters that a recogniser must be able to write
 CONTEXT = 3  # words on either side that count for the confidence of an answer
 PASSAGES = "passages.jsonl"
+# why a passage or a question is set aside
 NO_RECORDING = "it has no recording"
 NO_TEXT = "nothing that could be spoken is written of it"
 UNFIT = "its text does not fit into its recording"
 OTHER_TEXT = "its text is not what its recording says (low confidence)"
 LOST = "its passage is set aside"
+# why answers get no times
 FOREIGN_WORDS = "answers of passages whose words are not those of their text"
 SILENT = "answers of which nothing is spoken"
 UNRECOGNISED = "answers whose words are not recognised in their place (low confidence)"
-Record = Passage | Question
 Aligner = CtcAligner | WhisperAligner
 
 
@@ -88,7 +90,7 @@ def align_corpus(o: Align) -> dict[str, Any]:
     language = language_of(passages[0].language)
     aligner = load_aligner(o.models, o.recogniser, language)
     share = aligner.spells("".join(word for p in passages for word in spoken_words(p)))
-    if share < SPELT:
+    if share < LEAST_SPELT:
         raise InputError(
             f"{aligner.name} can write only {share:.0%} of the letters of {o.manifest} (language "
             f"{language}); give a recogniser of this language with --recogniser"
@@ -103,17 +105,18 @@ def align_corpus(o: Align) -> dict[str, Any]:
     with stage(o.out, source, settings) as step:
         if not step.done:
             write_aligned(o, data, aligner, source | settings)
-    made = dict(read_json(o.out / "data_report.json"))
-    print(format_report(made))
+    report = dict(read_json(o.out / "data_report.json"))
+    print(format_report(report))
     print(f"{o.out}: every item that was set aside is in set_aside.jsonl")
-    count_set_aside(count_set_aside_items(made))
-    return {"out": str(o.out), "report": made}
+    count_set_aside(count_set_aside_items(report))
+    return {"out": str(o.out), "report": report}
 
 
 def write_aligned(
     o: Align, data: Mapping[str, Corpus], aligner: Aligner, facts: Mapping[str, Any]
 ) -> None:
-    """Align every split and write the corpus. facts: what made it, for its card."""
+    """Align every split and write the corpus. facts: source and settings, for its card. Raises
+    InputError where no passage could be aligned."""
     root = next(iter(data.values())).root
     card = read_json(root / CARD) if (root / CARD).is_file() else {}
     invented = str(card.get("synthetic", "")).startswith(INVENTED)
@@ -128,8 +131,9 @@ def write_aligned(
             f"{aligner.name} aligned no passage of {o.manifest} ({reasons[0][0]}); check texts and "
             "recordings"
         )
-    kept = {name: card[name] for name in card if name not in ("corpus", "manifests")}
-    write_corpus(o.out, by_split, report, kept | {"aligned": facts})
+    # `write_corpus` writes these two itself
+    old_card = {name: card[name] for name in card if name not in ("corpus", "manifests")}
+    write_corpus(o.out, by_split, report, old_card | {"aligned": facts})
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:
@@ -150,8 +154,8 @@ def find_splits(manifest: Path) -> tuple[Path, list[str]]:
 
 
 def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
-    """Load an aligner. models: a shipped set or a folder of models; recogniser: as of
-    `load_recogniser`; language: of the texts, en or zh."""
+    """Load an aligner. models: a shipped set or a folder of models; recogniser: a name that
+    `load_recogniser` takes; language: of the texts, en or zh."""
     if is_ctc_head(recogniser):
         folder = model_folder(models)
         head = load_recogniser(folder, recogniser, shared_encoder(folder))
@@ -172,8 +176,8 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """A split is aligned into the folder `out`, a file a recording in its PARTS, which a killed
-    run finds again."""
+    """A split is aligned into the folder `out`, whose PARTS get one file a recording; a killed run
+    finds these again."""
 
     data: Corpus
     out: Path
@@ -181,8 +185,8 @@ class AlignedSplit:
     confidence: float  # the least that counts as aligned
 
     def align_record(self, kind: Kind, record: Record) -> dict[str, Any]:
-        """Return words with their losses and symbols, and the length of the recording in seconds;
-        or the reason why there are none."""
+        """Align a record; return its part: words with their losses and symbols, and the length of
+        the recording in seconds, or the reason why there are none."""
         path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
         if path.is_file():
             return dict(read_json(path))
@@ -210,21 +214,9 @@ class AlignedSplit:
         return part
 
     def align_records(self, report: PrepareReport, workers: int) -> SplitRecords:
-        """Return the records with times. workers: threads."""
+        """Return the records with times, and report those that are set aside. workers: threads."""
         data, split = self.data, self.data.split
-        every: list[tuple[Kind, Record]] = [("passages", p) for p in data.passages.values()]
-        every += [("questions", q) for q in data.questions]
-        jobs = [
-            (kind, record)
-            for kind, record in every
-            if record.audio and not record.words and spoken_words(record)
-        ]
-        parts: dict[tuple[Kind, str], dict[str, Any]] = {}
-        with single_threaded(workers) as pool:
-            results = pool.map(lambda job: self.align_record(*job), jobs)
-            bar = tqdm(results, f"aligning {split}", len(jobs), unit="recording", disable=not jobs)
-            for (kind, record), part in zip(jobs, bar, strict=True):
-                parts[kind, record.id] = part
+        parts = self.align_parts(workers)
         passages: dict[str, Passage] = {}
         for p in data.passages.values():
             report.count(split, "passages")
@@ -234,7 +226,7 @@ class AlignedSplit:
             else:
                 why = part or {"reason": NO_TEXT if p.audio else NO_RECORDING}
                 report.set_aside(split, "passages", p.id, **why)
-        questions = []
+        questions: list[Question] = []
         for q in data.questions:
             report.count(split, "questions")
             part = parts.get(("questions", q.id), {})
@@ -243,24 +235,41 @@ class AlignedSplit:
             elif "reason" in part:
                 report.set_aside(split, "questions", q.id, **part)
             else:
-                passage, of_passage = passages[q.passage], parts.get(("passages", q.passage))
-                answers = [self.time_answer(a, q, passage, of_passage, report) for a in q.answers]
+                passage, passage_part = passages[q.passage], parts.get(("passages", q.passage))
+                answers = [self.time_answer(a, q, passage, passage_part, report) for a in q.answers]
                 questions.append(replace(self.relocate(q, part), answers=tuple(answers)))
         return SplitRecords(tuple(passages.values()), questions)
 
+    def align_parts(self, workers: int) -> dict[tuple[Kind, str], dict[str, Any]]:
+        """Align all recordings that have something spoken and no times; return their parts by kind
+        and id."""
+        records: list[tuple[Kind, Record]] = [("passages", p) for p in self.data.passages.values()]
+        records += [("questions", q) for q in self.data.questions]
+        jobs = []
+        for kind, record in records:
+            if record.audio and not record.words and spoken_words(record):
+                jobs.append((kind, record))
+        title = f"aligning {self.data.split}"
+        parts = {}
+        with single_threaded(workers) as pool:
+            results = pool.map(lambda job: self.align_record(*job), jobs)
+            bar = tqdm(results, title, len(jobs), unit="recording", disable=not jobs)
+            for (kind, record), part in zip(jobs, bar, strict=True):
+                parts[kind, record.id] = part
+        return parts
+
     def relocate(self, record: Any, part: Mapping[str, Any]) -> Any:
-        """Return a record with its words, and paths that hold in another folder."""
+        """Return a record with the words of its part, and paths that hold in another folder."""
         root = self.data.root.resolve()
         moved = replace(record, audio=str(root / record.audio) if record.audio else "")
         if isinstance(record, Question):
             options = tuple(str(root / audio) for audio in record.option_audio)
             moved = replace(moved, option_audio=options)
         if "words" in part:
+            moved = replace(moved, words=tuple(Span(*word) for word in part["words"]))
             # a header may only estimate the length
-            differs = abs(part["seconds"] - record.seconds) > TOLERANCE
-            seconds = part["seconds"] if differs else record.seconds
-            words = tuple(Span(*word) for word in part["words"])
-            moved = replace(moved, words=words, seconds=seconds)
+            if abs(part["seconds"] - record.seconds) > TOLERANCE:
+                moved = replace(moved, seconds=part["seconds"])
         return moved
 
     def time_answer(
@@ -271,34 +280,43 @@ class AlignedSplit:
         part: Mapping[str, Any] | None,
         report: PrepareReport,
     ) -> Answer:
-        """Give an answer without times those from the first to the last of its words. part: of the
-        passage; None where that had its words before."""
+        """Return an answer with times: its own, or those from the first to the last of its words.
+        part: of the passage; None where that had its words before."""
         if answer.start is not None:
             return answer
         place, why = locate(answer, passage.written, language_of(question.language))
-        spoken = places(passage.written, passage.words)
-        inside = None  # the first and last of its words
-        if place and spoken is not None:
-            inside = touched_words(spoken, *place)
-            why = "" if inside else SILENT
-        elif place:
-            why = FOREIGN_WORDS
-        if inside and part:
-            alignment = Alignment((), np.array(part["losses"]), np.array(part["symbols"]))
-            around = max(inside[0] - CONTEXT, 0), inside[1] + CONTEXT
-            if alignment.confidence(*around) < self.confidence:
-                inside, why = None, UNRECOGNISED
-        if inside is None:
+        words = None
+        if place:
+            words, why = self.find_answer_words(place, passage, part)
+        if words is None:
             report.remark(self.data.split, why, UNTIMED)
             return answer
-        now = "now timed, from the first to the last of their words"
-        report.remark(self.data.split, "answers that had no times", now)
-        first, last = passage.words[inside[0]], passage.words[inside[1]]
-        return replace(answer, start=first.start, end=last.end)
+        what = "now timed, from the first to the last of their words"
+        report.remark(self.data.split, "answers that had no times", what)
+        first, last = words
+        return replace(answer, start=passage.words[first].start, end=passage.words[last].end)
+
+    def find_answer_words(
+        self, place: tuple[int, int], passage: Passage, part: Mapping[str, Any] | None
+    ) -> tuple[tuple[int, int] | None, str]:
+        """Find the first and last word of an answer; or None and the reason. place: of the answer
+        in the text of the passage, in characters; part: of the passage."""
+        word_places = places(passage.written, passage.words)
+        if word_places is None:
+            return None, FOREIGN_WORDS
+        words = touched_words(word_places, *place)
+        if words is None:
+            return None, SILENT
+        if part:
+            alignment = Alignment((), np.array(part["losses"]), np.array(part["symbols"]))
+            first, last = words
+            if alignment.confidence(max(first - CONTEXT, 0), last + CONTEXT) < self.confidence:
+                return None, UNRECOGNISED
+        return words, ""
 
 
 def spoken_words(record: Record) -> list[str]:
-    """Return the words of what is written (zh: characters), as they stand there, without those that
+    """Return the words of a record's text (zh: characters) as they stand there, without those that
     are punctuation alone."""
     words = [word for word, _ in pieces(record.written, record.language)]
     return [word for word in words if any(map(is_spoken, word))]

@@ -10,7 +10,7 @@ Source: github.com/openai/whisper, timing.py. Letters: N samples, W words, K tok
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,12 +29,22 @@ TOKEN_SECONDS = 0.02  # a frame of Whisper's encoder
 MEDIAN = 7  # frames of the filter over Whisper's attention
 
 
-class WhisperAligner:
-    """The aligner aligns as `CtcAligner` does, by dynamic time warping over the cross-attention of
-    Whisper's alignment heads, given the known tokens.
+class WordTiming(NamedTuple):
+    """A word is timed within its piece. start, end: seconds from the beginning of the piece; loss:
+    nats by which its tokens are less likely than the likeliest ones; tokens: how many it has."""
 
-    Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the
-    transcripts with them.
+    start: float
+    end: float
+    loss: float
+    tokens: int
+
+
+class WhisperAligner:
+    """The aligner gives Whisper the known tokens and finds their times by dynamic time warping over
+    the cross-attention of its alignment heads. It is used like a `CtcAligner`.
+
+    Audio beyond 30 s is cut at pauses and transcribed; the known words are shared out among the
+    pieces by matching them with the transcripts.
     """
 
     def __init__(self, engine: WhisperCheckpoint, name: str, weights: str, language: str) -> None:
@@ -47,20 +57,22 @@ class WhisperAligner:
             self._prompt.append(settings.lang_to_id[f"<|{language}|>"])
             self._prompt.append(settings.task_to_id["transcribe"])
         self._prompt.append(settings.no_timestamps_token_id)
-        # tokens that differ in case or the space before them count as one: a text may be written
+        # tokens that differ in case or the space before them are one class: a text may be written
         # without capitals
         tokens = range(engine.model.config.vocab_size)
-        names = []
+        classes = []
         for i, token in enumerate(engine.tokenizer.convert_ids_to_tokens(list(tokens))):
-            plain = token and token.replace("Ġ", "").isascii()
-            names.append(token.lstrip("Ġ").lower() if plain else f"{i} {token}")
-        self._alike = torch.from_numpy(np.unique(names, return_inverse=True)[1])
+            is_ascii = token and token.replace("Ġ", "").isascii()
+            classes.append(token.lstrip("Ġ").lower() if is_ascii else f"{i} {token}")
+        self._class_of_token = torch.from_numpy(np.unique(classes, return_inverse=True)[1])
 
     def spells(self, text: str) -> float:
-        """Return 1: its tokens are bytes."""
+        """Return the share of the letters of a text that Whisper could write: 1, for its tokens are
+        bytes."""
         return 1.0
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
+        """Align words with a recording, as `CtcAligner.align` does."""
         samples = check_samples(samples)
         pieces = split_at_pauses(samples, self.engine.longest)
         owners = np.zeros(len(words), np.int64)
@@ -77,67 +89,90 @@ class WhisperAligner:
             if not in_piece:
                 continue
             offset, limit = start / SAMPLE_RATE, end / SAMPLE_RATE
-            found = self._align_piece(samples[start:end], in_piece)
-            for word, (a, b, loss, tokens) in zip(in_piece, found, strict=True):
-                first = min(offset + a, limit - TOKEN_SECONDS)
-                last = min(max(offset + b, first + TOKEN_SECONDS), limit)
-                timed.append(Span(word, first, last))
-                losses.append(loss)
-                symbols.append(tokens)
+            timings = self._align_piece(samples[start:end], in_piece)
+            for word, timing in zip(in_piece, timings, strict=True):
+                word_start = min(offset + timing.start, limit - TOKEN_SECONDS)
+                word_end = min(max(offset + timing.end, word_start + TOKEN_SECONDS), limit)
+                timed.append(Span(word, word_start, word_end))
+                losses.append(timing.loss)
+                symbols.append(timing.tokens)
         return Alignment(tuple(timed), np.array(losses), np.array(symbols))
 
     @torch.inference_mode()
-    def _align_piece(
-        self, samples: np.ndarray, words: Sequence[str]
-    ) -> list[tuple[float, float, float, int]]:
-        """Align at most 30 s: return of every word start and end in seconds, its loss in nats, and
-        its number of tokens."""
+    def _align_piece(self, samples: np.ndarray, words: Sequence[str]) -> list[WordTiming]:
+        """Find the times of words in at most 30 s of audio."""
+        text, cores = self._join_words(words)
+        coded = self.engine.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids = coded["input_ids"]
+        outputs = self._forward(samples, ids)
+        # row k is what the decoder says before token k, the last row what it says before the end
+        rows = slice(len(self._prompt) - 1, len(self._prompt) + len(ids))
+        losses = self._token_losses(outputs.logits[0, rows][:-1], ids)
+
+        heads = [outputs.cross_attentions[layer][0, head] for layer, head in self._heads]
+        frames = max(round(len(samples) / SAMPLE_RATE / TOKEN_SECONDS), 1)
+        attention = torch.stack(heads)[:, :, :frames].float().cpu().numpy()
+        borders = token_times(attention, rows)
+        times = np.stack([borders[:-1], borders[1:]], 1)  # (K, 2), start and end
+        # characters [first, stop) of every token, without the space before it
+        offsets = coded["offset_mapping"]
+        firsts = np.array([stop - len(text[first:stop].lstrip()) for first, stop in offsets])
+        stops = np.array([stop for _, stop in offsets])
+        timings = []
+        for first, stop in cores:
+            inside = np.flatnonzero((stops > first) & (firsts < stop))
+            i, j = inside[0], inside[-1]
+            start = character_time(first, firsts[i], stops[i], times[i])
+            end = character_time(stop, firsts[j], stops[j], times[j])
+            timings.append(WordTiming(start, end, float(losses[inside].sum()), len(inside)))
+        return timings
+
+    def _join_words(self, words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+        """Join words to a text; return it, and the characters [first, stop) of every word without
+        the punctuation around it."""
         text, cores = "", []
         for word in words:
             text += self.joiner
-            first, last = find_core(word)
-            cores.append((len(text) + first, len(text) + last))
+            first, stop = find_core(word)
+            cores.append((len(text) + first, len(text) + stop))
             text += word
+        return text, cores
+
+    def _forward(self, samples: np.ndarray, ids: list[int]) -> Any:
+        """Run Whisper on audio and the tokens known to be its text; return all its outputs. Raises
+        ValueError for more tokens than the decoder has positions for."""
         model, prompt = self.engine.model, self._prompt
-        coded = self.engine.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        ids = coded["input_ids"]
-        seconds = len(samples) / SAMPLE_RATE
-        room = model.config.max_target_positions - len(prompt) - 1
-        if room < len(ids):
+        max_text_tokens = model.config.max_target_positions - len(prompt) - 1
+        if max_text_tokens < len(ids):
             raise ValueError(
-                f"{len(ids)} tokens of text fall on {seconds:.1f} s of it, and {room} are possible"
+                f"{len(ids)} tokens of text fall on {len(samples) / SAMPLE_RATE:.1f} s of it, and "
+                f"{max_text_tokens} are possible"
             )
-        decoder_ids = torch.tensor([[*prompt, *ids, model.config.eos_token_id]])
+        decoder_ids = torch.tensor([[*prompt, *ids, model.config.eos_token_id]]).to(model.device)
         features = self.engine.extract(samples).input_features
-        given = decoder_ids.to(model.device)
-        outputs = model(features, decoder_input_ids=given, output_attentions=True)
-        # row k: from what is given before token k, the last row from what is given before the end
-        rows = slice(len(prompt) - 1, len(prompt) + len(ids))
-        chances = outputs.logits[0, rows].float().softmax(-1)[: len(ids)].cpu()
-        chances = torch.zeros_like(chances).index_add_(1, self._alike, chances)
-        chances = chances.clamp_min(1e-30).log()
-        loss = chances.amax(-1) - chances[range(len(ids)), self._alike[ids]]
-        heads = [outputs.cross_attentions[layer][0, head] for layer, head in self._heads]
-        frames = max(round(seconds / TOKEN_SECONDS), 1)
-        attention = torch.stack(heads)[:, :, :frames].float().cpu().numpy()
-        jumps = token_times(attention, rows)
-        # characters of every token, without the space before it
-        offsets = coded["offset_mapping"]
-        begins = np.array([b - len(text[a:b].lstrip()) for a, b in offsets])
-        stops = np.array([b for _, b in offsets])
+        return model(features, decoder_input_ids=decoder_ids, output_attentions=True)
 
-        def time(token: int, place: int) -> float:
-            """Return the time of a character in a token that may hold several, as those of Chinese
-            do."""
-            share = (place - begins[token]) / max(stops[token] - begins[token], 1)
-            return float(jumps[token] + np.clip(share, 0, 1) * (jumps[token + 1] - jumps[token]))
+    def _token_losses(self, logits: torch.Tensor, ids: list[int]) -> torch.Tensor:
+        """Return how many nats the class of each token is less likely than the likeliest, (K,).
+        logits: (K, V).
 
-        timings = []
-        for first, last in cores:
-            inside = np.flatnonzero((stops > first) & (begins < last))
-            start, end = time(inside[0], first), time(inside[-1], last)
-            timings.append((start, end, float(loss[inside].sum()), len(inside)))
-        return timings
+        The gap, not the log-probability itself, is comparable with that of other recognisers: it is
+        0 wherever Whisper would have written the same.
+        """
+        probabilities = logits.float().softmax(-1).cpu()
+        class_probabilities = torch.zeros_like(probabilities).index_add_(
+            1, self._class_of_token, probabilities
+        )
+        log_probs = class_probabilities.clamp_min(1e-30).log()
+        return log_probs.amax(-1) - log_probs[range(len(ids)), self._class_of_token[ids]]
+
+
+def character_time(character: int, first: int, stop: int, times: np.ndarray) -> float:
+    """Return the time of a character in a token that may hold several, as those of Chinese do.
+    first, stop: characters [first, stop) of the token; times: (2,) its start and end in seconds."""
+    start, end = times
+    share = np.clip((character - first) / max(stop - first, 1), 0, 1)
+    return float(start + share * (end - start))
 
 
 def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
@@ -154,7 +189,9 @@ def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
     cost = -median_filter(weights, (1, 1, MEDIAN), mode="mirror").mean(0)[rows]
     _, steps = dtw(C=cost)
     steps = steps[::-1]  # (steps, 2): row and frame
-    return steps[np.r_[True, np.diff(steps[:, 0]) > 0], 1] * TOKEN_SECONDS
+    # a row begins at the first step on it; the first step of all has none before it
+    begins_row = np.r_[True, np.diff(steps[:, 0]) > 0]
+    return steps[begins_row, 1] * TOKEN_SECONDS
 
 
 def assign_to_pieces(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
@@ -164,17 +201,22 @@ def assign_to_pieces(words: Sequence[str], recognised: Sequence[str]) -> np.ndar
     Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises
     ValueError where there is nothing to match.
     """
-    letters, heard = (
-        [fold_letters("".join(filter(str.isalnum, text))) for text in texts]
-        for texts in (words, recognised)
-    )
-    pieces = np.repeat(np.arange(len(heard)), [len(text) for text in heard])
-    if not len(pieces):
+    known = [_fold_alphanumerics(word) for word in words]
+    heard = [_fold_alphanumerics(text) for text in recognised]
+    piece_of_letter = np.repeat(np.arange(len(heard)), [len(text) for text in heard])
+    if not len(piece_of_letter):
         raise ValueError("nothing was recognised in it")
-    match = Levenshtein.opcodes("".join(letters), "".join(heard))
+    edits = Levenshtein.opcodes("".join(known), "".join(heard))
     # within an edit, letters stand for letters in proportion
-    borders = np.cumsum([0, *map(len, letters)])
-    sources = [*(o.src_start for o in match), borders[-1]]
-    targets = [*(o.dest_start for o in match), len(pieces)]
-    middles = np.interp((borders[:-1] + borders[1:]) // 2, sources, targets)
-    return np.maximum.accumulate(pieces[np.minimum(middles.astype(int), len(pieces) - 1)])
+    borders = np.cumsum([0, *map(len, known)])
+    known_places = [*(edit.src_start for edit in edits), borders[-1]]
+    heard_places = [*(edit.dest_start for edit in edits), len(piece_of_letter)]
+    middles = np.interp((borders[:-1] + borders[1:]) // 2, known_places, heard_places)
+    letters = np.minimum(middles.astype(int), len(piece_of_letter) - 1)
+    # in order: no word is spoken before the one that precedes it
+    return np.maximum.accumulate(piece_of_letter[letters])
+
+
+def _fold_alphanumerics(text: str) -> str:
+    """Return the letters and digits of a text, without case and accents."""
+    return fold_letters("".join(filter(str.isalnum, text)))

@@ -18,8 +18,8 @@ Record = Passage | Question
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A timed word is a recognised word. start, end: seconds from the beginning of the audio,
-    half-open, 0 <= start <= end."""
+    """A timed word is a recognised word and the seconds [start, end) of the audio in which it is
+    said, 0 <= start <= end."""
 
     text: str
     start: float
@@ -40,9 +40,10 @@ class Transcript:
 
 
 class Recogniser(Protocol):
-    """A recogniser turns speech into words with times. name: what tables of results call it; card:
-    what the card of a system says of it, `asr` (its name, or the hash of a head of ours) and, where
-    a name does not say which, `asr_weights`.
+    """A recogniser turns speech into words with times.
+
+    name: as tables of results have it. card: as the card of a system has it, with `asr` (its name,
+    or the hash of a head of ours) and, where a name does not say which weights, `asr_weights`.
     """
 
     name: str
@@ -74,26 +75,32 @@ def split_at_pauses(samples: np.ndarray, longest: float) -> list[tuple[int, int]
     """Tile a recording with pieces of at most `longest` seconds.
 
     Every cut is at the quietest point of the second half of the longest piece that may begin at the
-    cut before it.
-    samples: (N,) at 16 kHz. Returns [start, end) in samples, without gap or overlap; nothing for
-    N = 0.
+    cut before it. samples: (N,) at 16 kHz. Returns [start, end) in samples, without gap or overlap;
+    an empty list for N = 0.
     """
     step = round(STEP_SECONDS * SAMPLE_RATE)
-    most = int(longest * SAMPLE_RATE) // step
-    # mean power around every cut that is possible: (N // step + 1,)
-    whole = samples[: len(samples) // step * step].astype(np.float64)
-    blocks = np.square(whole).reshape(-1, step).mean(axis=1)
-    total = np.concatenate(([0.0], np.cumsum(blocks)))
-    at = np.arange(len(blocks) + 1)
-    half = round(PAUSE_SECONDS / STEP_SECONDS / 2)
-    first, last = np.maximum(at - half, 0), np.minimum(at + half, len(blocks))
-    power = (total[last] - total[first]) / np.maximum(last - first, 1)
-    cuts = [0]
-    while len(samples) - cuts[-1] * step > most * step:
-        low, high = cuts[-1] + most // 2, cuts[-1] + most + 1
-        cuts.append(low + int(np.argmin(power[low:high])))
+    steps_per_piece = int(longest * SAMPLE_RATE) // step
+    power = _power_at_cuts(samples, step)
+    cuts = [0]  # in steps
+    while len(samples) - cuts[-1] * step > steps_per_piece * step:
+        earliest = cuts[-1] + steps_per_piece // 2
+        latest = cuts[-1] + steps_per_piece
+        cuts.append(earliest + int(np.argmin(power[earliest : latest + 1])))
     borders = [cut * step for cut in cuts] + [len(samples)]
-    return [(a, b) for a, b in itertools.pairwise(borders) if b > a]
+    return [(start, end) for start, end in itertools.pairwise(borders) if end > start]
+
+
+def _power_at_cuts(samples: np.ndarray, step: int) -> np.ndarray:
+    """Return the mean power within PAUSE_SECONDS around every possible cut, (N // step + 1,)."""
+    usable = samples[: len(samples) // step * step].astype(np.float64)
+    step_power = np.square(usable).reshape(-1, step).mean(axis=1)
+    cumulative_power = np.concatenate(([0.0], np.cumsum(step_power)))
+    cut_steps = np.arange(len(step_power) + 1)
+    half = round(PAUSE_SECONDS / STEP_SECONDS / 2)
+    window_start = np.maximum(cut_steps - half, 0)
+    window_end = np.minimum(cut_steps + half, len(step_power))
+    power = cumulative_power[window_end] - cumulative_power[window_start]
+    return power / np.maximum(window_end - window_start, 1)
 
 
 def show_pieces(pieces: Sequence[tuple[int, int]], doing: str) -> Iterable[tuple[int, int]]:

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -24,6 +25,7 @@ from speechssl.cascade.ngrams import END, SPECIAL, UNKNOWN, NgramModel, load_ngr
 
 NGRAM_FOLDER, NGRAM_FILE = "ngram", "ngrams.npz"  # in the folder of a CTC head
 NGRAM_THRESHOLD = 12.0  # nats; on MiniSQA dev as good as 25 and three times as fast
+# the last character of Unicode: prefix + _LAST sorts behind all words that begin with the prefix
 _LAST = "\U0010ffff"
 
 
@@ -60,79 +62,93 @@ class BeamDecoder:
     def decode(self, log_probs: Tensor) -> str:
         """Find the best text of (T, V) log-probabilities; a word that is not whole at the end is
         left out if that cannot be helped."""
-        # of one recording they are asked for again and again, of many they would fill the memory
+        # of one recording they are needed again and again, of many they would fill the memory
         self._scores.clear()
-        prefixes = [_Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root, blank=0.0)]
+        root = self.lexicon.root
+        empty = _Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, root, ends_in_blank=0.0)
+        prefixes = [empty]
         for frame in log_probs.double().cpu().numpy():
             prefixes = self._step(prefixes, frame)
-        # texts that are whole words: all their paths, and the language model
-        ended: dict[str, tuple[float, float]] = {}
+        texts: dict[str, _TextScore] = {}  # of whole words
         for prefix in prefixes:
-            whole: _Prefix | None = prefix
-            if len(prefix.text) > prefix.begun:
-                whole = self._end_word(prefix, prefix.text + " ")
-            if whole is not None:
-                end = whole.score + self._language(whole.context, self.model.numbers[END])
-                before, _ = ended.get(whole.text, (-math.inf, 0.0))
-                ended[whole.text] = (_add(prefix.acoustic, before), end)
-        if not ended:
-            return prefixes[0].text[: prefixes[0].begun].strip()
-        return max(ended, key=lambda text: sum(ended[text])).strip()
+            ended: _Prefix | None = prefix
+            if prefix.is_within_word:
+                ended = self._end_word(prefix, prefix.text + " ")
+            if ended is None:
+                continue
+            acoustic = prefix.acoustic
+            if ended.text in texts:
+                acoustic = _add(acoustic, texts[ended.text].acoustic)
+            end_score = self._language(ended.context, self.model.numbers[END])
+            texts[ended.text] = _TextScore(acoustic, ended.score + end_score)
+        if not texts:
+            return prefixes[0].text[: prefixes[0].word_start].strip()
+        return max(texts, key=lambda text: sum(texts[text])).strip()
 
     def _step(self, prefixes: list[_Prefix], frame: np.ndarray) -> list[_Prefix]:
         """Return the prefixes after one more frame. frame: (V,)."""
-        symbols = [int(symbol) for symbol in np.argsort(-frame, kind="stable") if symbol != BLANK]
-        scores, following = frame.tolist(), dict[str, _Prefix]()
+        likeliest_first = [int(i) for i in np.argsort(-frame, kind="stable") if i != BLANK]
+        scores = frame.tolist()
         floor = max(p.rank for p in prefixes) + scores[BLANK] - self.options.threshold
+        following: dict[str, _Prefix] = {}
         for prefix in prefixes:
-            acoustic, base = prefix.acoustic, prefix.rank
-            # nothing new: a blank, or the last symbol goes on
-            if prefix.text not in following:
-                following[prefix.text] = replace(prefix, blank=-math.inf, symbol=-math.inf)
-            same = following[prefix.text]
-            same.blank = _add(same.blank, acoustic + scores[BLANK])
-            if prefix.last != BLANK:
-                same.symbol = _add(same.symbol, prefix.symbol + scores[prefix.last])
-            for symbol in symbols:
-                if base + scores[symbol] < floor:
-                    break  # the symbols come from the likeliest on
-                before = prefix.blank if symbol == prefix.last else acoustic
+            _stay(prefix, scores, following)
+            acoustic, rank = prefix.acoustic, prefix.rank
+            for symbol in likeliest_first:
+                if rank + scores[symbol] < floor:
+                    break
+                # without a blank between them, two equal symbols are one
+                before = prefix.ends_in_blank if symbol == prefix.last else acoustic
                 if before == -math.inf:
                     continue
-                between = symbol == self._separator
-                text = prefix.text + (" " if between else self.vocabulary.symbols[symbol])
-                if text not in following:
-                    longer = self._longer(prefix, text, symbol)
-                    if longer is None:
-                        continue
-                    following[text] = longer
-                following[text].symbol = _add(following[text].symbol, before + scores[symbol])
+                longer = self._lengthen(prefix, symbol, following)
+                if longer is not None:
+                    longer.ends_in_symbol = _add(longer.ends_in_symbol, before + scores[symbol])
         ranked = sorted(following.values(), key=lambda p: -p.rank)[: self.options.beam]
         return [p for p in ranked if p.rank >= ranked[0].rank - self.options.threshold]
 
-    def _longer(self, prefix: _Prefix, text: str, symbol: int) -> _Prefix | None:
-        """Add one symbol to a prefix; None where the lexicon forbids it, or a word would be
-        empty."""
-        if symbol == self._separator:
-            return self._end_word(prefix, text) if len(prefix.text) > prefix.begun else None
-        if self._separator is None:  # a word by itself
+    def _lengthen(
+        self, prefix: _Prefix, symbol: int, following: dict[str, _Prefix]
+    ) -> _Prefix | None:
+        """Return the prefix that is longer by one symbol, which is added to `following` unless it
+        is there; None where the lexicon forbids it, or a word would be empty."""
+        is_separator = symbol == self._separator
+        text = prefix.text + (" " if is_separator else self.vocabulary.symbols[symbol])
+        if text in following:
+            return following[text]
+        longer: _Prefix | None = None
+        if is_separator:
+            if prefix.is_within_word:
+                longer = self._end_word(prefix, text)
+        elif self._separator is None:  # every symbol is a word
             numbers = self.model.numbers
             word = numbers.get(self.vocabulary.symbols[symbol], numbers[UNKNOWN])
-            return self._add_word(prefix, text, symbol, word)
-        stem = self.lexicon.find(text[prefix.begun :], prefix.stem)
-        if stem is None:
+            longer = self._add_word(prefix, text, symbol, word)
+        else:
+            longer = self._add_letter(prefix, text, symbol)
+        if longer is not None:
+            following[text] = longer
+        return longer
+
+    def _add_letter(self, prefix: _Prefix, text: str, symbol: int) -> _Prefix | None:
+        """Begin a word or go on with one; None where no word of the lexicon begins so."""
+        start = prefix.word_start
+        candidates = self.lexicon.find(text[start:], prefix.candidates)
+        if candidates is None:
             return None
-        ahead = self.options.lm_weight * stem.best
-        return _Prefix(text, prefix.begun, symbol, prefix.context, prefix.score, ahead, stem)
+        lookahead = self.options.lm_weight * candidates.best
+        return _Prefix(text, start, symbol, prefix.context, prefix.score, lookahead, candidates)
 
     def _end_word(self, prefix: _Prefix, text: str) -> _Prefix | None:
-        """End the word that has begun; None where it is none."""
-        if prefix.stem.word < 0:
+        """End the word at the end of a prefix; None where the lexicon does not have it."""
+        word = prefix.candidates.word
+        if word < 0:
             return None
-        assert self._separator is not None  # or no word is ever begun and not whole
-        return self._add_word(prefix, text, self._separator, prefix.stem.word)
+        assert self._separator is not None  # else every symbol ends a word
+        return self._add_word(prefix, text, self._separator, word)
 
     def _add_word(self, prefix: _Prefix, text: str, symbol: int, word: int) -> _Prefix:
+        """Return the prefix with a whole word more, by its number."""
         score = prefix.score + self.options.word_score + self._language(prefix.context, word)
         context = self.model.after(prefix.context, word)
         return _Prefix(text, len(text), symbol, context, score, 0.0, self.lexicon.root)
@@ -145,6 +161,19 @@ class BeamDecoder:
         return self._scores[context, word]
 
 
+def _stay(prefix: _Prefix, scores: list[float], following: dict[str, _Prefix]) -> None:
+    """Add the paths on which a prefix stays as it is: by a blank, or by its last symbol again.
+    scores: (V,)."""
+    if prefix.text not in following:
+        never = -math.inf
+        following[prefix.text] = replace(prefix, ends_in_blank=never, ends_in_symbol=never)
+    same = following[prefix.text]
+    same.ends_in_blank = _add(same.ends_in_blank, prefix.acoustic + scores[BLANK])
+    if prefix.last != BLANK:
+        repeated = prefix.ends_in_symbol + scores[prefix.last]
+        same.ends_in_symbol = _add(same.ends_in_symbol, repeated)
+
+
 def _add(a: float, b: float) -> float:
     """Return log(exp(a) + exp(b))."""
     if a < b:
@@ -154,75 +183,86 @@ def _add(a: float, b: float) -> float:
 
 @dataclass
 class _Prefix:
-    """A prefix is a text so far, its score by the language model, and the log-probabilities of all
-    its paths: those that end in a blank, and those that do not.
-    """
+    """A prefix is the beginning of a text, its score by the language model, and the
+    log-probabilities of all its paths."""
 
     text: str  # whole words, each with a space after it, and the beginning of the next
-    begun: int  # where that beginning begins
+    word_start: int  # where in the text the next word begins
     last: int  # the last symbol; BLANK at the beginning
     context: tuple[int, ...]  # of the language model
     score: float  # nats of the language model and the word scores for whole words
-    # and for the word that has begun: what the best that it can become would score without its
-    # context
-    ahead: float
-    stem: Stem
-    blank: float = -math.inf
-    symbol: float = -math.inf
+    lookahead: float  # nats of the likeliest candidate without its context
+    candidates: LexiconRange  # for the word at `word_start`
+    ends_in_blank: float = -math.inf  # log-probability of these paths
+    ends_in_symbol: float = -math.inf
+
+    @property
+    def is_within_word(self) -> bool:
+        """Return whether a word has begun and is not ended by a space."""
+        return len(self.text) > self.word_start
 
     @property
     def acoustic(self) -> float:
-        return _add(self.blank, self.symbol)
+        """Return the log-probability of all paths."""
+        return _add(self.ends_in_blank, self.ends_in_symbol)
 
     @property
     def rank(self) -> float:
-        return self.acoustic + (self.score + self.ahead)
+        """Return the score by which prefixes are kept or dropped."""
+        return self.acoustic + (self.score + self.lookahead)
+
+
+class _TextScore(NamedTuple):
+    """A whole text has these two scores, in nats; their sum decides."""
+
+    acoustic: float
+    language: float
 
 
 class Lexicon:
     """A lexicon holds the words of a language model as they are spelt with a recogniser's symbols;
     of words spelt alike the likeliest counts.
 
-    A recogniser that knows no capitals spells in small letters, so that a model in capitals
-    (LibriSpeech's) fits it.
+    A recogniser without capitals spells in lower case, so that a model in capitals (LibriSpeech's)
+    fits it.
     """
 
     def __init__(self, model: NgramModel, symbols: Sequence[str]) -> None:
-        small = not any(symbol.lower() != symbol for symbol in symbols)
-        alone = model.ngrams[0].log_probs.tolist()
-        best: dict[str, tuple[float, int]] = {}
+        is_lower = all(symbol.lower() == symbol for symbol in symbols)
+        log_probs = model.ngrams[0].log_probs.tolist()
+        number_of: dict[str, int] = {}
         for i, word in enumerate(model.words):
-            spelt = word.lower() if small else word
-            if word not in SPECIAL and (spelt not in best or alone[i] > best[spelt][0]):
-                best[spelt] = (alone[i], i)
-        unique = [(word, *best[word]) for word in sorted(best)]
-        self.words = [word for word, _, _ in unique]
-        self.numbers = [number for *_, number in unique]
-        self.scores = np.array([score for _, score, _ in unique])
-        self.root = Stem(0, len(unique), 0.0, -1)
-        self._known: dict[tuple[str, int], Stem | None] = {}
+            spelling = word.lower() if is_lower else word
+            if word in SPECIAL:
+                continue
+            if spelling not in number_of or log_probs[i] > log_probs[number_of[spelling]]:
+                number_of[spelling] = i
+        self.words = sorted(number_of)
+        self.numbers = [number_of[word] for word in self.words]
+        self.log_probs = np.array([log_probs[number] for number in self.numbers])
+        self.root = LexiconRange(0, len(self.words), 0.0, -1)
+        self._ranges: dict[tuple[str, int], LexiconRange | None] = {}
 
-    def find(self, prefix: str, within: Stem) -> Stem | None:
-        """Find the stem of a prefix that is one letter longer than that of another; None where no
-        word begins so."""
+    def find(self, prefix: str, within: LexiconRange) -> LexiconRange | None:
+        """Find the words that begin with a prefix; None where there are none. within: the words
+        that begin with the same but its last letter."""
         key = (prefix, within.first)
-        if key not in self._known:
-            first = bisect_left(self.words, prefix, within.first, within.last)
-            last = bisect_left(self.words, prefix + _LAST, first, within.last)
-            stem = None
-            if first < last:
+        if key not in self._ranges:
+            first = bisect_left(self.words, prefix, within.first, within.stop)
+            stop = bisect_left(self.words, prefix + _LAST, first, within.stop)
+            words = None
+            if first < stop:
                 word = self.numbers[first] if self.words[first] == prefix else -1
-                stem = Stem(first, last, float(self.scores[first:last].max()), word)
-            self._known[key] = stem
-        return self._known[key]
+                words = LexiconRange(first, stop, float(self.log_probs[first:stop].max()), word)
+            self._ranges[key] = words
+        return self._ranges[key]
 
 
 @dataclass(frozen=True)
-class Stem:
-    """A stem is the beginning of a word. first, last: the words of a lexicon that begin so, [first,
-    last); best: log10 of the likeliest."""
+class LexiconRange:
+    """A range holds the words [first, stop) of a lexicon, all that begin alike."""
 
     first: int
-    last: int
-    best: float
-    word: int  # its number if it is itself one, else -1
+    stop: int
+    best: float  # log10 P of the likeliest
+    word: int  # number of the word that is this beginning and no more; -1 where there is none

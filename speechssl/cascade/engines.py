@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,12 @@ from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.checkpoints import checkpoint_folder, hash_of_weights
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError, first_line
+from speechssl.textlm.encoders import check_missing
 from speechssl.timing import FrameGrid
 
 CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
 WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
-# Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356,
+# Words that fail these thresholds are sampled again at the next temperature (arXiv 2212.04356,
 # section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
 # transformers is that of tokens, not of text; its documentation gives 1.35.
 FALLBACK: dict[str, Any] = {
@@ -56,10 +58,9 @@ FALLBACK: dict[str, Any] = {
 logging.getLogger("transformers.generation.utils").addFilter(
     lambda record: "begin_suppress_tokens" not in record.getMessage()
 )
-# <s>, [UNK]: some tokenisers do not say that these are no letters
+# matches <s> and [UNK]: some tokenisers do not say that these are special
 _SPECIAL = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
-# a weight for training only, which some published checkpoints leave out
-_NOT_NEEDED = "masked_spec_embed"
+_TRAINING_ONLY = "masked_spec_embed"  # a weight that some published checkpoints leave out
 
 
 class HuggingFaceRecogniser:
@@ -67,7 +68,7 @@ class HuggingFaceRecogniser:
     GPU where there is one.
 
     source: a folder, or a name on the hub. separator: " ", or "" for a language written without
-    spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. Raises
+    spaces. language: for Whisper, such as "en" or "zh"; None lets it guess, piece by piece. Raises
     InputError where the checkpoint cannot be loaded whole or is of a kind without word times.
     """
 
@@ -112,8 +113,8 @@ class HuggingFaceRecogniser:
 
 
 class CtcCheckpoint:
-    """The engine is a CTC model on raw samples. symbols: the text of every output, "" for those
-    that write nothing; blank: which it is."""
+    """This is a CTC checkpoint on raw samples. symbols: the text of every output, "" for those that
+    write nothing; separator: the one between words, "" for none; blank: number of the blank."""
 
     longest = CTC_LONGEST
 
@@ -121,27 +122,17 @@ class CtcCheckpoint:
         tokenizer = _load(AutoTokenizer, folder)
         self._folder, self._extractor = folder, _load(AutoFeatureExtractor, folder)
         self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-        written = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(config.vocab_size)]
-        delimiter = getattr(tokenizer, "word_delimiter_token", None)
-        # transformers 5.23 loads every delimiter as "|"; one that is a space still stands between
-        # words when it is decoded
-        between = [i for i, token in enumerate(written) if token == delimiter or token.isspace()]
-        if separator and not between:
+        self.symbols, separator_ids = _output_symbols(tokenizer, config.vocab_size)
+        if separator and not separator_ids:
             raise InputError(
                 f"the vocabulary of {folder} has no symbol between words; give a CTC model with a "
                 "Wav2Vec2CTCTokenizer, whose words are apart by '|' or a space"
             )
-        self.separator = written[between[0]] if separator else ""
-        silent = {*tokenizer.all_special_ids, *range(len(tokenizer), config.vocab_size)}
-        self.symbols = [
-            "" if i in silent or _SPECIAL.fullmatch(token) else token
-            for i, token in enumerate(written)
-        ]
-        for i in between:
-            self.symbols[i] = self.separator
-        if getattr(tokenizer, "do_lower_case", False):
-            self.symbols = [symbol.lower() for symbol in self.symbols]
-        # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
+        if not separator:
+            for i in separator_ids:
+                self.symbols[i] = ""
+        self.separator = self.symbols[separator_ids[0]] if separator else ""
+        # these models were trained with it (transformers, Wav2Vec2ForCTC.forward)
         self.blank = config.pad_token_id
         self.model = _load_model(AutoModelForCTC, folder, device)
 
@@ -168,8 +159,8 @@ class CtcCheckpoint:
 
 
 class WhisperCheckpoint:
-    """The engine is a Whisper with alignment heads. separator: " ", or "" for a language written
-    without spaces.
+    """This is a Whisper checkpoint with alignment heads. separator: " ", or "" for a language
+    written without spaces.
 
     Raises InputError for a language that it was not trained on.
     """
@@ -214,8 +205,8 @@ class WhisperCheckpoint:
         return inputs.to(self.model.device)
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
-        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed what is
-        drawn."""
+        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed the
+        sampling."""
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(zlib.crc32(samples.tobytes()))
             generated = self.model.generate(
@@ -235,7 +226,8 @@ class WhisperCheckpoint:
         chunks = self._pipeline.postprocess(outputs, return_timestamps="word")["chunks"]
         words: list[TimedWord] = []
         for chunk in chunks:
-            (start, end), text = map(float, chunk["timestamp"]), chunk["text"]
+            text = chunk["text"]
+            start, end = map(float, chunk["timestamp"])
             if not text.strip():
                 continue
             # transformers cuts "3,000" before its comma
@@ -246,24 +238,50 @@ class WhisperCheckpoint:
         return words
 
 
-def _load(loader: Any, folder: Path, **options: Any) -> Any:
+def _output_symbols(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
+    """Return the text of each of `size` outputs, "" for those that write nothing, and the numbers
+    of those that stand between words, which all have the text of the first."""
+    tokens = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(size)]
+    silent_ids = {*tokenizer.all_special_ids, *range(len(tokenizer), size)}
+    symbols = []
+    for i, token in enumerate(tokens):
+        is_silent = i in silent_ids or _SPECIAL.fullmatch(token)
+        symbols.append("" if is_silent else token)
+    delimiter = getattr(tokenizer, "word_delimiter_token", None)
+    # transformers 5.23 loads every delimiter as "|"; one that is a space still stands between
+    # words when it is decoded
+    separator_ids = [i for i, token in enumerate(tokens) if token == delimiter or token.isspace()]
+    for i in separator_ids:
+        symbols[i] = tokens[separator_ids[0]]
+    if getattr(tokenizer, "do_lower_case", False):
+        symbols = [symbol.lower() for symbol in symbols]
+    return symbols, separator_ids
+
+
+def _load(loader: Any, folder: Path) -> Any:
+    """Load config, tokeniser or feature extractor of a checkpoint."""
+    with _refuse_unloadable(folder):
+        return loader.from_pretrained(str(folder), trust_remote_code=False)
+
+
+def _load_model(loader: Any, folder: Path, device: str) -> Any:
+    """Load a model for inference."""
+    with _refuse_unloadable(folder):
+        model, info = loader.from_pretrained(
+            str(folder), trust_remote_code=False, output_loading_info=True
+        )
+        check_missing(k for k in info["missing_keys"] if not k.endswith(_TRAINING_ONLY))
+    return model.eval().to(device)
+
+
+@contextmanager
+def _refuse_unloadable(folder: Path) -> Iterator[None]:
+    """Raise InputError in the place of whatever is raised while a checkpoint is loaded."""
     try:
-        loaded = loader.from_pretrained(str(folder), trust_remote_code=False, **options)
-        if "output_loading_info" in options:
-            # a weight that the checkpoint lacks would be random
-            lacking = [k for k in loaded[1]["missing_keys"] if not k.endswith(_NOT_NEEDED)]
-            if lacking:
-                raise ValueError(f"it lacks {len(lacking)} weights, such as {min(lacking)}")
+        yield
     except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(
             f"cannot load {folder} ({first_line(error).rstrip('.')}); give a folder with the whole "
             "fine-tuned checkpoint (config.json, model.safetensors, preprocessor_config.json, "
             "tokenizer files), or a hub id (OWNER/NAME)"
         ) from error
-    return loaded
-
-
-def _load_model(loader: Any, folder: Path, device: str) -> Any:
-    """Load a model for inference."""
-    model, _ = _load(loader, folder, output_loading_info=True)
-    return model.eval().to(device)

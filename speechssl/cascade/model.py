@@ -35,18 +35,15 @@ from speechssl.timing import FrameGrid
 
 BLANK = 0
 BLANK_NAME = "<blank>"
+LONGEST_PIECE = 3000  # frames that are decoded at once, a minute
 
 
 @dataclass(frozen=True)
 class CtcVocabulary:
-    """A vocabulary is the symbols that a head tells apart; number 0 is the blank.
-
-    separator: the symbol between words, "|" in English; "" where there is none and every symbol is
-    a word (Chinese characters).
-    """
+    """A vocabulary is the symbols that a head tells apart; number 0 is the blank."""
 
     symbols: tuple[str, ...]
-    separator: str
+    separator: str  # between words, "|" in English; "" where every symbol is a word (Chinese)
 
     @classmethod
     def english(cls) -> CtcVocabulary:
@@ -84,12 +81,12 @@ class CtcVocabulary:
 
 @dataclass(frozen=True)
 class HeadShape:
-    """A shape has the sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with
-    learnt weights."""
+    """These are the sizes of a CtcHead."""
 
     width: int  # D of a hidden state
     symbols: int  # V
-    states: int = 1  # L; encoder.layers + 1 for all of them
+    # L: 1 for one hidden state; encoder.layers + 1 for all, which are summed with learnt weights
+    states: int = 1
     projection: int = 256
     lstm_width: int = 256  # a direction
     lstm_layers: int = 1  # 0: no LSTM, a linear head
@@ -108,9 +105,14 @@ class CtcHead(nn.Module):
         self.lstm = None
         width = shape.projection
         if shape.lstm_layers:
-            between = shape.dropout if shape.lstm_layers > 1 else 0.0
-            sizes = (shape.projection, shape.lstm_width, shape.lstm_layers)
-            self.lstm = nn.LSTM(*sizes, batch_first=True, dropout=between, bidirectional=True)
+            self.lstm = nn.LSTM(
+                shape.projection,
+                shape.lstm_width,
+                shape.lstm_layers,
+                batch_first=True,
+                dropout=shape.dropout if shape.lstm_layers > 1 else 0.0,
+                bidirectional=True,
+            )
             width = 2 * shape.lstm_width
         self.dropout = nn.Dropout(shape.dropout)
         self.output = nn.Linear(width, shape.symbols)
@@ -136,14 +138,16 @@ class CtcHead(nn.Module):
     def loss(
         self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
     ) -> dict[str, Tensor]:
-        """Return the CTC loss, nats a symbol: the mean over the batch of each utterance's loss over
-        its target length; and too_long, the share of targets that do not fit into their frames and
-        so add nothing to the loss. targets: B lists of symbol numbers, without blanks.
+        """Return loss and too_long. targets: B lists of symbol numbers, without blanks.
+
+        loss: CTC, nats a symbol, the mean over the batch of each utterance's loss over its target
+        length. too_long: the share of targets that do not fit into their frames and so add nothing
+        to the loss.
         """
         log_probs = self(features, lengths)
         sizes = torch.tensor([len(target) for target in targets])
         joined = torch.tensor([i for target in targets for i in target], dtype=torch.long)
-        each = nn.functional.ctc_loss(
+        losses = nn.functional.ctc_loss(
             log_probs.transpose(0, 1),
             joined.to(log_probs.device),
             lengths.cpu(),
@@ -154,7 +158,7 @@ class CtcHead(nn.Module):
         )
         too_long = [frames_needed(t) > int(n) for t, n in zip(targets, lengths, strict=True)]
         return {
-            "loss": (each / sizes.clamp(min=1).to(each)).mean(),
+            "loss": (losses / sizes.clamp(min=1).to(losses)).mean(),
             "too_long": torch.tensor(too_long, dtype=torch.float32).mean(),
         }
 
@@ -173,29 +177,40 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
         packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         hidden = lstm(packed)[0]
         return pad_packed_sequence(hidden, batch_first=True, total_length=padded.shape[1])[0]
-
-    def run_one_way(inputs: Tensor, name: str) -> Tensor:
-        """Run one direction of one layer. name: what its weights end in."""
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        weights = [getattr(lstm, f"{kind}_{name}") for kind in kinds]
-        zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
-        return torch.lstm(inputs, (zero, zero), weights, True, 1, 0.0, False, False, True)[0]
-
-    # (B, T, 1) numbers of the frames in reverse order; those of the padding stay where they are
-    frames, sizes = torch.arange(padded.shape[1]), lengths.cpu()[:, None]
-    order = torch.where(frames < sizes, sizes - 1 - frames, frames)[..., None]
-
-    def reverse(states: Tensor) -> Tensor:
-        """Turn every row round within its length; twice gives the row."""
-        return states.gather(1, order.expand_as(states))
-
     hidden = padded
     for layer in range(lstm.num_layers):
         hidden = nn.functional.dropout(hidden, lstm.dropout, lstm.training and layer > 0)
-        forward = run_one_way(hidden, f"l{layer}")
-        backward = reverse(run_one_way(reverse(hidden), f"l{layer}_reverse"))
-        hidden = torch.cat([forward, backward], -1)
+        forward = _run_one_way(lstm, f"l{layer}", hidden)
+        backward = _run_one_way(lstm, f"l{layer}_reverse", _reverse(hidden, lengths))
+        hidden = torch.cat([forward, _reverse(backward, lengths)], -1)
     return hidden
+
+
+def _run_one_way(lstm: nn.LSTM, direction: str, inputs: Tensor) -> Tensor:
+    """Run one direction of one layer: (B, T, D) -> (B, T, H). direction: the end of the names of
+    its weights."""
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
+    outputs, _, _ = torch.lstm(
+        inputs,
+        (zero, zero),
+        [getattr(lstm, f"{kind}_{direction}") for kind in kinds],
+        has_biases=True,
+        num_layers=1,
+        dropout=0.0,
+        train=False,
+        bidirectional=False,
+        batch_first=True,
+    )
+    return outputs
+
+
+def _reverse(states: Tensor, lengths: Tensor) -> Tensor:
+    """Turn every row (T, D) round within its length, and leave the padding where it is; twice gives
+    the row."""
+    frames, sizes = torch.arange(states.shape[1]), lengths.cpu()[:, None]
+    order = torch.where(frames < sizes, sizes - 1 - frames, frames)[..., None]  # (B, T, 1)
+    return states.gather(1, order.expand_as(states))
 
 
 def frames_needed(targets: Sequence[int]) -> int:
@@ -260,7 +275,7 @@ def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
         raise ValueError(
             f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}"
         )
-    # half a second, and who decodes needs none of it
+    # takes half a second to import, and decoding without times needs none of it
     from torchaudio.functional import forced_align
 
     batch = log_probs.detach().float().cpu()[None].contiguous()
@@ -283,43 +298,41 @@ def timed_words(
     separators writes them where the next word begins, and the first letter of that word two frames
     later.
     """
-    words: list[list[TokenSpan]] = []
-    first_frames: list[int] = []
-    last_separator: TokenSpan | None = None  # where one stands just before
+    words: list[tuple[int, list[TokenSpan]]] = []  # the first frame and the letters of each
+    letters: list[TokenSpan] = []  # of the last word
+    separator_before: TokenSpan | None = None  # the one just before a span
     for span in spans:
         if separator and symbols[span.token] == separator:
-            last_separator = span
+            separator_before = span
             continue
-        if not separator or not words or last_separator is not None:
-            words.append([])
-            begins = last_separator if from_separator and last_separator is not None else span
-            first_frames.append(begins.start)
-        words[-1].append(span)
-        last_separator = None
+        if not separator or not words or separator_before is not None:
+            begin = separator_before if from_separator and separator_before is not None else span
+            letters = []
+            words.append((begin.start, letters))
+        letters.append(span)
+        separator_before = None
     timed = []
-    for word, first in zip(words, first_frames, strict=True):
-        text = "".join(symbols[span.token] for span in word)
-        score = sum(span.score * len(span) for span in word) / sum(len(span) for span in word)
-        start, end = grid.seconds(first), grid.seconds(word[-1].end)
+    for first_frame, letters in words:
+        text = "".join(symbols[span.token] for span in letters)
+        frames = sum(len(span) for span in letters)
+        score = sum(span.score * len(span) for span in letters) / frames
+        start, end = grid.seconds(first_frame), grid.seconds(letters[-1].end)
         timed.append(TimedWord(text, start, end, min(math.exp(score), 1.0)))
     return timed
 
 
-LONGEST_PIECE = 3000  # frames that are decoded at once, a minute
-
-
-def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tuple[int, int]]:
-    """Tile (T, V) log-probabilities with pieces of at most `longest` frames.
+def pieces_at_blanks(log_probs: Tensor) -> list[tuple[int, int]]:
+    """Tile (T, V) log-probabilities with pieces of at most LONGEST_PIECE frames.
 
     Every cut is in the middle of the longest run of blanks in the second half of the longest piece
     that may begin at the cut before it.
     """
     blank = (log_probs.argmax(-1) == BLANK).tolist()
     cuts = [0]
-    while len(blank) - cuts[-1] > longest:
-        frame = cuts[-1] + longest // 2
-        runs = []  # blanks in a run, and its middle
-        for is_blank, group in itertools.groupby(blank[frame : cuts[-1] + longest]):
+    while len(blank) - cuts[-1] > LONGEST_PIECE:
+        frame = cuts[-1] + LONGEST_PIECE // 2
+        runs = []  # number of blanks in a run, and its middle
+        for is_blank, group in itertools.groupby(blank[frame : cuts[-1] + LONGEST_PIECE]):
             length = len(list(group))
             runs.append((length if is_blank else 0, frame + length // 2))
             frame += length
@@ -354,9 +367,9 @@ class CtcRecogniser:
 
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
-        return self.transcript(self.log_probs(samples))
+        return self.decode_log_probs(self.log_probs(samples))
 
-    def transcript(self, log_probs: Tensor) -> Transcript:
+    def decode_log_probs(self, log_probs: Tensor) -> Transcript:
         """Decode as `transcribe` does. log_probs: (T, V)."""
         symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
         spans = greedy_spans(log_probs) if self.decoder is None else self._decoded_spans(log_probs)
@@ -364,7 +377,7 @@ class CtcRecogniser:
         return Transcript(tuple(words), " " if separator else "")
 
     def _decoded_spans(self, log_probs: Tensor) -> list[TokenSpan]:
-        """Return the symbols of the text that `decoder` gives, piece by piece of a long recording.
+        """Return the symbols of the text that `decoder` finds, in each piece of a long recording.
         log_probs: (T, V)."""
         vocabulary = self.vocabulary
         separator = None
@@ -374,8 +387,8 @@ class CtcRecogniser:
         for start, end in pieces_at_blanks(log_probs):
             piece = log_probs[start:end]
             aligned = align_spans(piece, vocabulary.encode(self.decoder.decode(piece)))
-            if spans and aligned and separator not in (None, aligned[0].token):
-                # a cut stands between two words, whose separator the decoder does not write
+            if spans and aligned and separator is not None and aligned[0].token != separator:
+                # the cut is between two words, whose separator the decoder does not write
                 frame = start + aligned[0].start
                 spans.append(TokenSpan(separator, frame, frame, 0.0))
             for span in aligned:
@@ -389,11 +402,11 @@ class CtcRecogniser:
         if self.encoder.grid.frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
         if self.layer is None:
-            return self.log_probs_of(self.encoder.hidden_states(samples))
-        return self.log_probs_of(self.encoder.features(samples, self.layer)[None])
+            return self.head_log_probs(self.encoder.hidden_states(samples))
+        return self.head_log_probs(self.encoder.features(samples, self.layer)[None])
 
     @torch.inference_mode()
-    def log_probs_of(self, states: Tensor) -> Tensor:
+    def head_log_probs(self, states: Tensor) -> Tensor:
         """Return log-probabilities (T, V) on the CPU, of hidden states (L, T, D)."""
         features = states[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()

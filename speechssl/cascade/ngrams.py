@@ -46,25 +46,24 @@ class Ngrams:
 
     def row(self, key: int) -> int:
         """Return the row of a key, -1 where there is none."""
-        at = int(self.keys.searchsorted(key))
-        return at if at < len(self.keys) and self.keys[at] == key else -1
+        row = int(self.keys.searchsorted(key))
+        return row if row < len(self.keys) and self.keys[row] == key else -1
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
         """Return the rows (K,) of keys (K,)."""
         if not len(self.keys):
             return np.full(len(keys), -1)
-        at = self.keys.searchsorted(keys)
-        at[at == len(self.keys)] = 0
-        return np.where(self.keys[at] == keys, at, -1)
+        rows = self.keys.searchsorted(keys)
+        rows[rows == len(self.keys)] = 0  # behind the last key; any row says that it differs
+        return np.where(self.keys[rows] == keys, rows, -1)
 
 
 @dataclass(frozen=True, eq=False)
 class NgramModel:
-    """An n-gram model predicts words. words: by their numbers, with <s>, </s> and <unk>; ngrams: of
-    1 to N words. A context is the numbers of up to N - 1 words."""
+    """An n-gram model predicts a word in its context: the numbers of up to N - 1 words."""
 
-    words: tuple[str, ...]
-    ngrams: tuple[Ngrams, ...]
+    words: tuple[str, ...]  # by their numbers, with <s>, </s> and <unk>
+    ngrams: tuple[Ngrams, ...]  # of 1 to N words
     numbers: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,9 +85,9 @@ class NgramModel:
             row = self._find(context)
             if row >= 0:
                 longer = self.ngrams[len(context)]
-                place = longer.row(row * len(self.words) + word)
-                if place >= 0:
-                    return backed_off + float(longer.log_probs[place])
+                longer_row = longer.row(row * len(self.words) + word)
+                if longer_row >= 0:
+                    return backed_off + float(longer.log_probs[longer_row])
                 backed_off += float(self.ngrams[len(context) - 1].backoffs[row])
             context = context[1:]
         return backed_off + float(self.ngrams[0].log_probs[word])
@@ -107,7 +106,7 @@ class NgramModel:
 
 
 class Counts(NamedTuple):
-    """These are the counts of all n-grams of one length, a row each."""
+    """All n-grams of one length are counted, a row each."""
 
     keys: np.ndarray  # (R,) as in `Ngrams`
     # (R,) how often each was seen; of those that are shorter than N, and do not begin a sentence,
@@ -137,24 +136,25 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     probabilities = [_unigram_probabilities(counts[0].seen)]
     shares = []  # by row of the context
     for n in range(1, order):
-        of_length = counts[n]
-        context = of_length.keys // len(words)  # (R,) rows of h
-        discount = discount_of(of_length.seen)
+        ngrams = counts[n]
+        context = ngrams.keys // len(words)  # (R,) rows of h
+        discount = discount_of(ngrams.seen)
         contexts = len(counts[n - 1].keys)
-        totals = np.bincount(context, of_length.seen, contexts).astype(float)  # c(h)
+        totals = np.bincount(context, ngrams.seen, contexts).astype(float)  # c(h)
         followers = np.bincount(context, minlength=contexts)  # k(h)
-        whole = np.ones_like(totals)  # where nothing follows h
-        share = np.divide(discount * followers, totals, out=whole, where=totals > 0)
-        own = (of_length.seen - discount) / totals[context]
-        probabilities.append(own + share[context] * probabilities[-1][of_length.shorter])
+        share = np.ones_like(totals)  # stays 1 where nothing follows h
+        np.divide(discount * followers, totals, out=share, where=totals > 0)
+        discounted = (ngrams.seen - discount) / totals[context]
+        probabilities.append(discounted + share[context] * probabilities[-1][ngrams.shorter])
         shares.append(share)
     shares.append(np.ones(len(counts[-1].keys)))
-    keys = [of_length.keys for of_length in counts]
+    keys = [ngrams.keys for ngrams in counts]
     return NgramModel(words, tuple(map(Ngrams, keys, to_logs(probabilities), to_logs(shares))))
 
 
 def _unigram_probabilities(seen: np.ndarray) -> np.ndarray:
-    """Return the probabilities (V,) of single words; <s> is given, and never predicted."""
+    """Return the probabilities (V,) of single words; that of <s>, which is never predicted, is
+    0."""
     begin = SPECIAL.index(BEGIN)
     counts = seen.astype(float)
     counts[begin] = 0
@@ -169,21 +169,21 @@ def count_ngrams(
     sentences: Sequence[Sequence[str]], words: Sequence[str], order: int
 ) -> list[Counts]:
     """Count the n-grams of lengths 1 to N in the sentences. words: all of them, the special ones
-    too; every word has its row, seen or not, under its own number."""
+    too; the row of a word, seen or not, is its number."""
     numbers, size = {word: i for i, word in enumerate(words)}, len(words)
     marked = [[BEGIN, *sentence, END] for sentence in sentences]
     tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
-    # (I,) tokens of its sentence from each one on
-    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
+    # (I,) number of tokens from each one to the end of its sentence
+    remaining = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
 
     # for every length: an example of each n-gram, the token that it begins at (R,), -1 where there
     # is none; and row_at (I,), the row of the n-gram that begins at a token, -1 where none does
     examples, row_at = [np.full(size, -1)], [tokens]
-    examples[0][tokens[::-1]] = np.arange(len(tokens))[::-1]
+    examples[0][tokens[::-1]] = np.arange(len(tokens))[::-1]  # the first occurrence stays
     keys, seen = [np.arange(size)], [np.bincount(tokens, minlength=size)]
     for n in range(2, order + 1):
-        begins = np.flatnonzero(left >= n)
-        unique, first, inverse, times = np.unique(
+        begins = np.flatnonzero(remaining >= n)
+        unique, first, inverse, occurrences = np.unique(
             row_at[-1][begins] * size + tokens[begins + n - 1],
             return_index=True,
             return_inverse=True,
@@ -192,7 +192,7 @@ def count_ngrams(
         rows = np.full(len(tokens), -1)
         rows[begins] = inverse
         keys.append(unique)
-        seen.append(times)
+        seen.append(occurrences)
         examples.append(begins[first])
         row_at.append(rows)
     shorter = [np.zeros(size, np.int64)]
@@ -207,10 +207,11 @@ def count_ngrams(
 
 
 def discount_of(seen: np.ndarray) -> float:
-    """Return Ney's discount n1 / (n1 + 2 n2), where n1 and n2 n-grams were seen once and twice,
-    kept away from 0 and 1, where small texts drive it."""
+    """Return Ney's discount n1 / (n1 + 2 n2), where n1 and n2 n-grams were seen once and twice.
+    Small texts would drive it to 0 or 1; it stays within 0.1 and 0.9."""
     once, twice = int((seen == 1).sum()), int((seen == 2).sum())
-    return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
+    discount = once / (once + 2 * twice) if once else 0.0
+    return float(np.clip(discount, 0.1, 0.9))
 
 
 def to_logs(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -223,8 +224,8 @@ def to_logs(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def save_ngrams(model: NgramModel, path: Path) -> None:
-    """Write a model as compressed arrays: keys as differences, and logarithms as numbers of the
-    nearest of LEVELS quantiles of theirs."""
+    """Write a model as compressed arrays: keys as differences, and each logarithm as the number of
+    the nearest one among LEVELS quantiles of all."""
     arrays: dict[str, np.ndarray] = {"words": np.array("\n".join(model.words))}
     for n, ngrams in enumerate(model.ngrams, 1):
         steps = np.diff(ngrams.keys, prepend=0)
@@ -246,6 +247,7 @@ def load_ngrams(path: Path) -> NgramModel:
     try:
         with np.load(path) as file:
             words = tuple(str(file["words"]).split("\n"))
+            # five arrays for every length
             for n in range(1, len(file.files) // 5 + 1):
                 keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
                 log_probs = file[f"{n}.log_probs.levels"][file[f"{n}.log_probs"]]
@@ -268,9 +270,9 @@ def read_arpa(path: Path | str) -> NgramModel:
     Raises InputError for a file that is missing or cut off, and for n-grams of unknown words.
     """
     path = Path(path)
-    opened: Any = gzip.open if path.suffix == ".gz" else open
+    open_text: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with open_text(path, "rt", encoding="utf-8") as file:
             return _parse(line for line in file if line.strip())
     except (OSError, EOFError, zlib.error, ValueError, KeyError) as error:
         raise InputError(
@@ -280,11 +282,13 @@ def read_arpa(path: Path | str) -> NgramModel:
 
 
 def _parse(lines: Iterator[str]) -> NgramModel:
-    """Parse an ARPA model. Raises ValueError or KeyError. lines: those that are not empty."""
-    counts: list[int] = []  # of the n-grams of every length, which the head of the file states
+    """Parse an ARPA model. lines: those that are not empty. Raises ValueError or KeyError for any
+    other text."""
+    counts: list[int] = []  # of the n-grams of every length, as the head of the file has them
     for line in lines:
         if line.strip() == "\\1-grams:":
             break
+        # such as "ngram 2=3"
         match = re.fullmatch(r"ngram\s+\d+\s*=\s*(\d+)", line.strip())
         if match:
             counts.append(int(match[1]))
@@ -307,7 +311,7 @@ def _parse(lines: Iterator[str]) -> NgramModel:
         keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
         for rows, values in _read_blocks(lines, n, count):
             words = np.array([[numbers[word] for word in row] for row in rows])
-            context = words[:, 0]  # the row of the first m words, for m up to n - 1
+            context = words[:, 0]  # the rows of the first m words, for m up to n - 1
             for m in range(1, n - 1):
                 context = ngrams[m].rows(context * len(numbers) + words[:, m])
             if (context < 0).any():
@@ -323,12 +327,13 @@ def _parse(lines: Iterator[str]) -> NgramModel:
 def _read_blocks(
     lines: Iterator[str], n: int, count: int
 ) -> Iterator[tuple[list[list[str]], np.ndarray]]:
-    """Read n-grams in blocks, which fit into memory: their words, and (lines, 2) log-probabilities
-    and back-off weights."""
+    """Read `count` n-grams of n words in blocks that fit into memory: their words, and (lines, 2)
+    log-probabilities and back-off weights."""
     for first in range(0, count, _BLOCK):
         size = min(count - first, _BLOCK)
         rows = [line.split() for line in itertools.islice(lines, size)]
         if len(rows) < size or any(len(row) not in (n + 1, n + 2) for row in rows):
             raise ValueError(f"it has not the {count} {n}-grams that it counts")
+        # the longest n-grams have no back-off weight, nor have some others
         scores = [(row[0], row[-1] if len(row) == n + 2 else 0) for row in rows]
         yield [row[1 : n + 1] for row in rows], np.array(scores, float).astype(np.float32)

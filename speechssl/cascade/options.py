@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.dual.options import BATCH, EVALUATION, LEARNING_RATES, QaOptions
+from speechssl.dual.options import BATCH, EVALUATION, LEARNING_RATES, PASSAGES, QaOptions
 from speechssl.errors import InputError
 from speechssl.options import (
     DEVICE,
@@ -26,7 +26,7 @@ from speechssl.options import (
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """These options name what reads words in the cascade and `text`; the lengths are those of
+    """These options choose the reader of words of the cascade and `text`; the lengths are those of
     transformers' run_qa.py."""
 
     reader: str | None = option(
@@ -58,8 +58,8 @@ class ReaderOptions:
 
 @dataclass(frozen=True)
 class CtcOptions:
-    """These options train a head on one layer, or on the weighted sum of all, on random crops of
-    whole words."""
+    """These options say how a head is trained: on one layer or the weighted sum of all, on random
+    crops of whole words."""
 
     training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
     # features of all hidden states take S times the disk
@@ -106,8 +106,8 @@ class TrainNgram:
 
     The n-gram is trained on the texts of the training split. The weight of the language model and
     the score of a word are those with the lowest word error rate on recordings of dev. The n-gram
-    is kept in CTC/ngram; cascade-ctc decodes with it from then
-    on, and cascade-ctc-greedy without it.
+    is kept in CTC/ngram; cascade-ctc decodes with it from then on, and cascade-ctc-greedy without
+    it.
 
       speechssl train ngram corpus people-en/encoder exp/ctc
     """
@@ -117,9 +117,7 @@ class TrainNgram:
     ctc: Path = argument("folder of `speechssl train ctc`")
     order: Count = option(4, "longest n-gram, in words (Mandarin: characters)")
     split: str = option("train", "split whose texts are used")
-    passages: Count | None = option(
-        None, "only the first N passages of the split and their questions; default: all"
-    )
+    passages: Count | None = option(None, PASSAGES)
     dev: Path | None = option(
         None, "corpus of the recordings that choose the weights; default: CORPUS"
     )
@@ -153,9 +151,7 @@ class TrainTextQa:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
-    passages: Count | None = option(
-        None, "only the first N passages of the split and their questions; default: all"
-    )
+    passages: Count | None = option(None, PASSAGES)
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     shift: Path | None = option(
         None,

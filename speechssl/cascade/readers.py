@@ -1,10 +1,10 @@
 """Read words by text QA of `speechssl train text-qa`, or by an extractive-QA checkpoint of Hugging
 Face.
 
-A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a
-span is worth both of its logits, "no answer" both at [CLS], the least of all windows: arXiv
-1810.04805, section 4.3), but every pair of a start and an end is looked at, not those of the 20
-best.
+A checkpoint reads as in transformers' run_qa.py: in windows, joined to the question by its own
+tokeniser; a span scores the sum of both of its logits, "no answer" the sum of both at [CLS], the
+least of all windows (arXiv 1810.04805, section 4.3). But every pair of a start and an end is a
+candidate, not only those of the 20 best.
 Letters: B sequences, S tokens in a sequence, P tokens of a passage.
 """
 
@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,50 +29,44 @@ from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
     Reader,
+    ScoredWindow,
     best_span_of_windows,
     choose_device,
     retrieve_windows,
     run_model,
+    warn_truncated,
 )
 from speechssl.errors import InputError
 from speechssl.options import find_shipped
-from speechssl.textlm.encoders import longest_sequence, reason_of, text_config
-from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.encoders import check_missing, longest_sequence, reason_of, text_config
+from speechssl.textlm.layers import SHIFT, Shift, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenizer, word_pieces
 
 if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase
 
-lengths_of = attrgetter("max_seq_length", "doc_stride", "max_answer_length")  # of ReaderOptions
-
 
 @dataclass(frozen=True)
 class WordSpan:
-    """An answer is words first..last of a passage, inclusive, and its text.
-
-    score, null: of the span and of "no answer", on one scale. confidence: in [0, 1].
-    """
+    """An answer is the words first..last of a passage, inclusive, and its text."""
 
     first: int
     last: int
     text: str
     score: float
-    null: float
-    confidence: float
+    null: float  # score of "no answer", on the same scale
+    confidence: float  # in [0, 1]
 
 
 @dataclass(frozen=True)
 class TextQa:
-    """Text QA has a reader, what the card of a system says of it, and what it adds to the system's
-    name: nothing where it is the models' own.
-
-    threshold: "no answer" is the answer where it is worth more than the best span by more than
-    this; None: there always is one.
-    """
+    """Text QA is a reader with facts for the card and the name of the system that reads with it."""
 
     reader: TrainedReader | HuggingFaceReader
     card: dict[str, Any] = field(default_factory=dict)
-    suffix: str = ""
+    suffix: str = ""  # of the name; "" where the reader is the models' own
+    # the answer is "no answer" where its score is above that of the best span by more than this;
+    # None: never
     threshold: float | None = None
 
 
@@ -92,48 +84,44 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         card["bf16"] = True
     if options.null_threshold is not None:
         card["null_threshold"] = options.null_threshold
-    shift = options.shift
-    if shift is None and (folder / SHIFT).is_file():
-        shift = folder / SHIFT
-    added, shifted = load_shift(shift) if shift else (None, {})
-    if added:
-        card["shift"] = shifted
+    shift_path = options.shift
+    if shift_path is None and (folder / SHIFT).is_file():
+        shift_path = folder / SHIFT
+    shift: Shift | None = None
+    if shift_path is not None:
+        shift, card["shift"] = load_shift(shift_path)
     reader: TrainedReader | HuggingFaceReader
-    if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
-        reader = load_huggingface(folder, options, bf16)
-        encoder = reader.model.base_model
-        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": lengths_of(options)}
+    if "symbols" in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
+        reader, facts = _load_trained(folder, options, bf16)
+        card |= facts
     else:
-        if lengths_of(options) != lengths_of(ReaderOptions()):
-            raise InputError(
-                f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
-                "card; leave out --max-seq-length, --doc-stride and --max-answer-length"
-            )
-        model, layout, reader_card = load_reader(folder, answering=True)
-        if reader_card.get("what") == "DUAL reader":
-            raise InputError(
-                f"{folder} is a DUAL reader, of units and not of words; give its --encoder and "
-                "--codebook as well, or a reader of `train text-qa`"
-            )
-        encoder = model.encoder
-        codec = TextCodec(word_pieces(folder) or load_tokenizer(folder))
-        reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
-        card |= {"text_qa": reader_card["weights"], "layout": reader_card["layout"]}
-    if added:
-        added.attach(encoder)
+        reader = load_huggingface(folder, options, bf16)
+        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": lengths_of(options)}
+    if shift is not None:
+        shift.attach(reader.encoder)
+    return TextQa(reader, card, _name_suffix(options), options.null_threshold)
+
+
+def lengths_of(options: ReaderOptions) -> tuple[int, int, int]:
+    """Return the options that a Hugging Face reader alone has."""
+    return options.max_seq_length, options.doc_stride, options.max_answer_length
+
+
+def _name_suffix(options: ReaderOptions) -> str:
+    """Return what a reader adds to the name of a system, such as "+minilm~shift"."""
     suffix = ""
     if options.named and options.reader:
         suffix = f"+{Path(options.reader).absolute().name}"
     if options.named and options.shift:
         suffix += f"~{options.shift.stem}"
-    return TextQa(reader, card, suffix, options.null_threshold)
+    return suffix
 
 
 def find_reader(models: Path, name: str | None) -> Path:
     """Find a reader. name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises
     InputError where there is none."""
     if name is not None:
-        return checkpoint_folder(find_shipped(Path(name)) or name, "reader")
+        return checkpoint_folder(find_shipped(Path(name)), "reader")
     if not (models / "text-qa").is_dir():
         raise InputError(
             f"{models} has no text-qa/; train one (speechssl train text-qa), or name a "
@@ -152,27 +140,57 @@ class TrainedReader:
     codec: TextCodec
     reader: Reader
 
+    @property
+    def encoder(self) -> Any:
+        return self.reader.model.encoder
+
     def limit_windows(self, count: int) -> TrainedReader:
-        """Make a reader that reads no more windows of a passage than these, which are most like the
-        question."""
+        """Make a reader that reads, of each passage, this many windows at most: those that are most
+        like the question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
         """Find the best span of each passage. items: (question, passage); None where it has no word
         that can be read."""
-        coded = []
-        for question, passage in items:
+        usable: list[int] = []  # numbers of items
+        pairs = []
+        word_of_token = []
+        for i, (question, passage) in enumerate(items):
             question_ids, _ = self.codec.encode([w.text for w in question.words])
-            coded.append((question_ids, *self.codec.encode([w.text for w in passage.words])))
-        usable = [i for i, (_, ids, _) in enumerate(coded) if len(ids)]
-        spans = self.reader.read([coded[i][:2] for i in usable])
+            ids, owners = self.codec.encode([w.text for w in passage.words])
+            if len(ids):
+                usable.append(i)
+                pairs.append((question_ids, ids))
+                word_of_token.append(owners)
+        spans = self.reader.read(pairs)
         answers: list[WordSpan | None] = [None] * len(items)
-        for i, span in zip(usable, spans, strict=True):
-            passage, owners = items[i][1], coded[i][2]
+        for i, owners, span in zip(usable, word_of_token, spans, strict=True):
+            _, passage = items[i]
             first, last = int(owners[span.first]), int(owners[span.last])
             text = passage.separator.join(w.text for w in passage.words[first : last + 1])
             answers[i] = WordSpan(first, last, text, span.score, span.null, span.confidence)
         return answers
+
+
+def _load_trained(
+    folder: Path, options: ReaderOptions, bf16: bool
+) -> tuple[TrainedReader, dict[str, Any]]:
+    """Load a reader that was trained here, and what the card of a system says of it. Raises
+    InputError for a reader of units, and for lengths that would have no effect."""
+    if lengths_of(options) != lengths_of(ReaderOptions()):
+        raise InputError(
+            f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
+            "card; leave out --max-seq-length, --doc-stride and --max-answer-length"
+        )
+    model, layout, card = load_reader(folder, answering=True)
+    if card.get("what") == "DUAL reader":
+        raise InputError(
+            f"{folder} is a DUAL reader, of units and not of words; give its --encoder and "
+            "--codebook as well, or a reader of `train text-qa`"
+        )
+    codec = TextCodec(word_pieces(folder) or load_tokenizer(folder))
+    reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
+    return reader, {"text_qa": card["weights"], "layout": card["layout"]}
 
 
 # ---- readers of Hugging Face
@@ -190,7 +208,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
     try:
         config = text_config(folder)
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
-            # T5's, which a T5Config of transformers does not say
+            # T5 starts its decoder with padding, which transformers' T5Config does not say
             config.decoder_start_token_id = config.pad_token_id
         loader: Any = AutoModelForQuestionAnswering
         model, info = loader.from_pretrained(
@@ -200,12 +218,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
             output_loading_info=True,
             trust_remote_code=False,
         )
-        lacking = sorted(info["missing_keys"])
-        if lacking:  # they would be random
-            raise ValueError(
-                f"it lacks {len(lacking)} weights, such as {lacking[0]}, which only fine-tuning "
-                "makes"
-            )
+        check_missing(info["missing_keys"], ", which only fine-tuning makes")
         tokenizer = read_tokenizer(folder, remedy)
         if not tokenizer.is_fast:
             raise ValueError("its tokeniser does not say where in a text its tokens stand")
@@ -223,59 +236,60 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
 
 
 class JoinedText(NamedTuple):
-    """A joined text is a question and a passage as one sequence.
+    """A joined text is a question and a passage as one sequence."""
 
-    ids, segments: (S,), segments all 0 where the tokeniser gives none; part: (S,), 1 for the
-    passage, 0 for the question, -1 for specials; characters: (P, 2), where each token of the
-    passage begins and ends in its text.
-    """
-
-    ids: np.ndarray
-    segments: np.ndarray
-    part: np.ndarray
-    characters: np.ndarray
+    ids: np.ndarray  # (S,)
+    segments: np.ndarray  # (S,), all 0 where the tokeniser gives none
+    part: np.ndarray  # (S,), 1 for the passage, 0 for the question, -1 for specials
+    characters: np.ndarray  # (P, 2), where each token of the passage begins and ends in its text
+    words: Sequence[str]  # of the passage
+    separator: str  # between the words
 
 
 class TextWindow(NamedTuple):
-    """A window of a passage has its question with it. item: number of the pair; window: which
-    tokens of the passage; ids, segments: (S,); offset: position of the first of them."""
+    """A window of a passage is one sequence with the question."""
 
-    item: int
+    item: int  # number of the pair of question and passage
     window: Window
-    ids: np.ndarray
-    segments: np.ndarray
-    offset: int
+    ids: np.ndarray  # (S,)
+    segments: np.ndarray  # (S,)
+    offset: int  # position of the window's first token
 
 
 def join_text(
     tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str
 ) -> JoinedText:
-    """Join question and passage in the tokeniser's own way, as transformers has it for text. words:
+    """Join question and passage in the tokeniser's own way, as transformers does for text. words:
     of the passage, with `separator` between them."""
     passage = separator.join(words)
     # run_qa.py puts the passage first where padding is on the left (XLNet)
-    last = tokenizer.padding_side == "right"
-    pair = (question, passage) if last else (passage, question)
+    passage_last = tokenizer.padding_side == "right"
+    pair = (question, passage) if passage_last else (passage, question)
     encoded = tokenizer(*pair, return_offsets_mapping=True, verbose=False)
-    part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
+    part = np.full(len(encoded["input_ids"]), -1)
+    for token, text_number in enumerate(encoded.sequence_ids()):
+        if text_number is not None:
+            part[token] = text_number == int(passage_last)
     offsets = np.array(encoded["offset_mapping"]).reshape(-1, 2)
+    characters = _without_gaps(offsets[part == 1], passage)
     ids = np.array(encoded["input_ids"], np.int64)
     segments = np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64)
-    return JoinedText(ids, segments, part, _without_gaps(offsets[part == 1], passage))
+    return JoinedText(ids, segments, part, characters, words, separator)
 
 
 def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
-    """Give letters before a token that no token has to this token. Returns offsets (P, 2).
+    """Return the offsets (P, 2) of tokens, each extended to the letters before it that belong to no
+    token.
 
     ByteLevel with `trim_offsets` takes the space that it put before a word for the word's first
     letter.
     """
-    whole, covered = characters.copy(), 0
-    for token in whole:
+    extended, covered = characters.copy(), 0
+    for token in extended:
         while token[0] > covered and not text[token[0] - 1].isspace():
             token[0] -= 1
         covered = max(covered, token[1])
-    return whole
+    return extended
 
 
 def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
@@ -292,22 +306,22 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
     Tokens may be parts of words, and some tokenisers give offsets that begin one character late.
     separator: between the words; "" where every character is one.
     """
-
-    def is_within(place: int) -> bool:
-        """Tell whether the characters on both sides are letters, or digits."""
-        pair = text[place - 1 : place + 1]
-        return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
-
-    while separator and is_within(start):
+    while separator and _is_within_word(text, start):
         start -= 1
-    while separator and is_within(end):
+    while separator and _is_within_word(text, end):
         end += 1
     return text[start:end]
 
 
+def _is_within_word(text: str, place: int) -> bool:
+    """Return whether the characters on both sides of a place are letters, or digits."""
+    pair = text[place - 1 : place + 1]
+    return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
+
+
 def written_words(transcript: Transcript) -> list[str]:
-    """Return the words of a transcript as they are written; small letters where all are capitals,
-    which some recognisers write and no one else."""
+    """Return the words of a transcript; in lower case where all are in capitals, as only some
+    recognisers write."""
     words = [word.text for word in transcript.words]
     return [word.lower() for word in words] if "".join(words).isupper() else words
 
@@ -324,99 +338,98 @@ class HuggingFaceReader:
     retrieve: int | None = None  # windows of a passage that are read; None: all
     batch: int = 16
 
-    def limit_windows(self, count: int) -> HuggingFaceReader:
-        return replace(self, retrieve=count)
-
     def __post_init__(self) -> None:
         self.model.to(choose_device("auto"))
 
+    @property
+    def encoder(self) -> Any:
+        return self.model.base_model
+
+    def limit_windows(self, count: int) -> HuggingFaceReader:
+        return replace(self, retrieve=count)
+
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """Find spans as `TrainedReader` does. The text of an answer is what the span holds of the
-        passage: of a word with punctuation or digits in it perhaps a part, but no part of its
-        letters. Warns of questions that fill more than half of a window: they lose their tail.
+        """Find spans as `TrainedReader` does. The text of an answer is the part of the passage that
+        the span covers: of a word with punctuation or digits in it perhaps a part, but no part of
+        its letters. Warns of questions that fill more than half of a window: they lose their tail.
         """
         length = self.options.max_seq_length
         length = min(length, longest_sequence(self.model) or length)
-        texts: list[list[str]] = []
-        joined: list[JoinedText] = []
+        pairs = []
         for question, passage in items:
-            asked = question.separator.join(written_words(question))
-            texts.append(written_words(passage))
-            joined.append(join_text(self.tokenizer, asked, texts[-1], passage.separator))
-        long = sum((one.part == 0).sum() > _longest_question(one, length) for one in joined)
-        if long:
-            warnings.warn(
-                f"{long} of {len(items)} questions lost what is beyond half of {length} tokens",
-                stacklevel=3,
-            )
+            text = question.separator.join(written_words(question))
+            words = written_words(passage)
+            pairs.append(join_text(self.tokenizer, text, words, passage.separator))
+        truncated = sum((p.part == 0).sum() > _longest_question(p, length) for p in pairs)
+        warn_truncated(truncated, len(items), f"half of {length} tokens")
         windows: list[TextWindow] = []
-        for i, one in enumerate(joined):
-            windows += self._cut_windows(i, one, length)
-
-        def find_logits(**inputs: torch.Tensor) -> torch.Tensor:
-            """Return (B, S, 2): start and end."""
-            outputs = self.model(**inputs)
-            return torch.stack([outputs.start_logits, outputs.end_logits], -1)
+        for i, pair in enumerate(pairs):
+            windows += self._cut_windows(i, pair, length)
 
         sequences = [(w.ids, w.segments) for w in windows]
         device = next(self.model.parameters()).device
-        rows = run_model(find_logits, device, sequences, self._collate, self.batch, self.bf16)
-        scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
+        rows = run_model(self._logits, device, sequences, self._collate, self.batch, self.bf16)
+        scored: list[list[ScoredWindow]] = [[] for _ in items]
         for w, row in zip(windows, rows, strict=True):
-            scores = row.double().numpy()
-            of_passage = scores[w.offset : w.offset + w.window.length]
-            scored[w.item].append((w.window, of_passage, scores[self._find_null(w.ids)]))
+            logits = row.double().numpy()
+            window_logits = logits[w.offset : w.offset + w.window.length]
+            cls_logits = logits[self._find_null(w.ids)]
+            scored[w.item].append(ScoredWindow(w.window, window_logits, cls_logits))
         answers: list[WordSpan | None] = []
-        for i, (_, passage) in enumerate(items):
-            if scored[i]:
-                answers.append(self._answer(scored[i], joined[i], texts[i], passage.separator))
-            else:
-                answers.append(None)
+        for pair, pair_windows in zip(pairs, scored, strict=True):
+            answers.append(self._answer(pair_windows, pair) if pair_windows else None)
         return answers
 
+    def _logits(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Return start and end logits, (B, S, 2). inputs: of `_collate`."""
+        outputs = self.model(**inputs)
+        return torch.stack([outputs.start_logits, outputs.end_logits], -1)
+
     def _find_null(self, ids: np.ndarray) -> int:
-        """Find where "no answer" is scored: at [CLS], or at what begins a sequence."""
+        """Find where "no answer" is scored: at [CLS], or at the token that begins a sequence."""
         for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
-            places = np.flatnonzero(ids == token)
-            if len(places):
-                return int(places[0])
+            positions = np.flatnonzero(ids == token)
+            if len(positions):
+                return int(positions[0])
         return 0
 
-    def _answer(
-        self,
-        scored: Sequence[tuple[Window, np.ndarray, np.ndarray]],
-        joined: JoinedText,
-        words: Sequence[str],
-        separator: str,
-    ) -> WordSpan:
+    def _answer(self, scored: Sequence[ScoredWindow], joined: JoinedText) -> WordSpan:
         """Return the best span of all windows, in words of the passage."""
         span = best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
         start = int(joined.characters[span.first, 0])
         end = int(joined.characters[span.last, 1])
+        words, separator = joined.words, joined.separator
         starts, ends = word_bounds(words, separator)
         first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
         last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
         text = cut_at_words(separator.join(words), start, end, separator).strip() or words[first]
         return WordSpan(first, last, text, span.score, span.null, span.confidence)
 
-    def _cut_windows(self, item: int, one: JoinedText, length: int) -> list[TextWindow]:
+    def _cut_windows(self, item: int, joined: JoinedText, length: int) -> list[TextWindow]:
         """Cut windows of at most `length` tokens, as fast tokenisers do."""
-        mask = np.ones(len(one.ids), bool)
-        mask[np.flatnonzero(one.part == 0)[_longest_question(one, length) :]] = False
-        ids, segments = one.ids[mask], one.segments[mask]
-        places = np.flatnonzero(one.part[mask] == 1)
-        total = len(places)
+        question_positions = np.flatnonzero(joined.part == 0)
+        tail = question_positions[_longest_question(joined, length) :]  # which is left out
+        ids, segments = np.delete(joined.ids, tail), np.delete(joined.segments, tail)
+        part = np.delete(joined.part, tail)
+        passage_positions = np.flatnonzero(part == 1)
+        total = len(passage_positions)
         if not total:
             return []
-        room = max(length - (len(ids) - total), 1)
-        shared = self.options.doc_stride if self.options.doc_stride < room else room // 2
-        starts = range(0, max(total - shared, 1), room - shared)
-        every = tuple(Window(first, min(room, total - first)) for first in starts)
-        before, after = np.arange(places[0]), np.arange(places[-1] + 1, len(ids))
+        window_size = max(length - (len(ids) - total), 1)
+        overlap = self.options.doc_stride
+        if overlap >= window_size:
+            overlap = window_size // 2
+        windows = []
+        for first in range(0, max(total - overlap, 1), window_size - overlap):
+            windows.append(Window(first, min(window_size, total - first)))
+        question_ids, passage_ids = joined.ids[question_positions], ids[passage_positions]
+        offset = int(passage_positions[0])
+        before, after = np.arange(offset), np.arange(passage_positions[-1] + 1, len(ids))
         cut = []
-        for window in retrieve_windows(every, one.ids[one.part == 0], ids[places], self.retrieve):
-            kept = np.r_[before, places[window.first : window.stop], after]
-            cut.append(TextWindow(item, window, ids[kept], segments[kept], int(places[0])))
+        for window in retrieve_windows(tuple(windows), question_ids, passage_ids, self.retrieve):
+            inside = passage_positions[window.first : window.stop]
+            positions = np.concatenate([before, inside, after])
+            cut.append(TextWindow(item, window, ids[positions], segments[positions], offset))
         return cut
 
     def _collate(
@@ -441,6 +454,6 @@ class HuggingFaceReader:
         return inputs
 
 
-def _longest_question(one: JoinedText, length: int) -> int:
-    """Return how many tokens of a question are read."""
-    return max(length // 2 - int((one.part == -1).sum()), 0)
+def _longest_question(joined: JoinedText, length: int) -> int:
+    """Return how many tokens of a question are read: with the specials, half of a window."""
+    return max(length // 2 - int((joined.part == -1).sum()), 0)

@@ -24,6 +24,7 @@ from speechssl.text import joiner, language_of, pieces
 
 TEXT_SYSTEMS = ("text", "cascade-given")
 SIMULATED = "cascade-simulated"
+GREEDY = "-greedy"  # ends the name of a CTC head that decodes without its n-gram
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class CascadeSystem:
     needs_audio: bool = True
 
     def read(self, text: str, language: str) -> Transcript:
-        """Read a written text in the place of a recording; its words have no times."""
+        """Encode a written text in the place of a recording; its words have no times."""
         return words_of_text(text, language)
 
     def encode(self, record: Record | None, samples: Any) -> Transcript:
@@ -77,12 +78,11 @@ def words_of_text(text: str, language: str) -> Transcript:
 
 def given_words(name: str, record: Record) -> Transcript:
     """Return the words of a record, with their times where the manifest has them: of the reference
-    text (`text`, the cascade's topline), or of the transcripts that the corpus brings along
+    text (`text`, the cascade's topline), or of the transcripts that come with the corpus
     (`cascade-given`).
 
     `cascade-given` takes the text of a record without a transcript: corpora transcribe passages
-    alone, or questions alone.
-    Raises ValueError where nothing is written.
+    alone, or questions alone. Raises ValueError for a record without either.
     """
     text = record.text if name == "text" else record.transcript or record.text
     if not text.strip():
@@ -95,11 +95,9 @@ def given_words(name: str, record: Record) -> Transcript:
 
 
 def is_ctc_head(engine: str) -> bool:
-    """Tell whether a name of `load_recogniser` is that of a head in a folder of models."""
+    """Return whether a name that `load_recogniser` takes is that of a head in a folder of
+    models."""
     return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
-
-
-GREEDY = "-greedy"  # ends the name of a CTC head that decodes without its n-gram
 
 
 def load_recogniser(
@@ -108,34 +106,13 @@ def load_recogniser(
     """Load a recogniser by its name.
 
     engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`, which decodes with its
-    n-gram, or greedily with `-greedy` behind the name; or the folder or hub id of a
-    Hugging Face recogniser. language: of the speech, for Whisper. A head without an n-gram decodes
-    greedily: it is called so, and stderr says it.
-    Raises InputError for a head that is missing or of another encoder.
+    n-gram, or greedily with `-greedy` behind the name; or the folder or hub id of a Hugging Face
+    recogniser. language: of the speech, for Whisper. A head without an n-gram decodes greedily: it
+    is called so, and stderr says it. Raises InputError for a head that is missing or of another
+    encoder.
     """
     if is_ctc_head(engine):
-        folder = models / engine.removesuffix(GREEDY)
-        if not folder.is_dir():
-            raise InputError(
-                f"{models} has no {folder.name}/; train one (speechssl train ctc), or name "
-                "another recogniser (a model of Hugging Face)"
-            )
-        recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
-        facts: dict[str, Any] = {"decoding": "greedy"}
-        recogniser.name = f"{folder.name}{GREEDY}"
-        if ngram.is_dir() and not engine.endswith(GREEDY):
-            recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
-            recogniser.name = engine
-            decoding = read_json(ngram / "card.json")["decoding"]
-            facts = {"decoding": decoding, "ngram": hash_files([ngram / NGRAM_FILE])}
-        elif recogniser.name != engine:
-            tqdm.write(
-                f"{folder} has no n-gram and decodes greedily, as {recogniser.name}; "
-                "`speechssl train ngram` makes one",
-                file=sys.stderr,
-            )
-        recogniser.card = {**recogniser.card, **facts}
-        return recogniser
+        return _load_ctc(models, engine, encoder)
     from speechssl.cascade.engines import HuggingFaceRecogniser
 
     return HuggingFaceRecogniser(
@@ -143,24 +120,54 @@ def load_recogniser(
     )
 
 
+def _load_ctc(models: Path, engine: str, encoder: Any) -> CtcRecogniser:
+    """Load a CTC head, with its n-gram where it has one and the name does not end in `-greedy`."""
+    folder = models / engine.removesuffix(GREEDY)
+    if not folder.is_dir():
+        raise InputError(
+            f"{models} has no {folder.name}/; train one (speechssl train ctc), or name "
+            "another recogniser (a model of Hugging Face)"
+        )
+    recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
+    facts: dict[str, Any] = {"decoding": "greedy"}
+    recogniser.name = f"{folder.name}{GREEDY}"
+    if ngram.is_dir() and not engine.endswith(GREEDY):
+        recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
+        recogniser.name = engine
+        decoding = read_json(ngram / "card.json")["decoding"]
+        facts = {"decoding": decoding, "ngram": hash_files([ngram / NGRAM_FILE])}
+    elif recogniser.name != engine:
+        tqdm.write(
+            f"{folder} has no n-gram and decodes greedily, as {recogniser.name}; "
+            "`speechssl train ngram` makes one",
+            file=sys.stderr,
+        )
+    recogniser.card = {**recogniser.card, **facts}
+    return recogniser
+
+
 def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
-    """Load the cascade that reads the words of a recogniser."""
+    """Make the cascade that reads the words of a recogniser."""
     name, card = f"cascade-{recogniser.name}{qa.suffix}", {**recogniser.card, **qa.card}
     return CascadeSystem(name, lambda _, samples: recogniser.transcribe(samples), qa, card)
 
 
 def load_text(qa: TextQa, name: str) -> CascadeSystem:
-    """Load text QA on the words of a corpus. name: `text` or `cascade-given`."""
+    """Make text QA on the words of a corpus. name: `text` or `cascade-given`."""
     card = {"reads": name} | qa.card
     return CascadeSystem(
-        name + qa.suffix, lambda record, _: given_words(name, record), qa, card, False
+        name + qa.suffix,
+        lambda record, _: given_words(name, record),
+        qa,
+        card,
+        needs_audio=False,
     )
 
 
 def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
-    """Load text QA on simulated errors. errors: simulated.jsonl of recipes/minisqa/confusions.py.
-    name: `cascade-simulated@30` for a word error rate of 30 %; InputError for one that is not
-    there."""
+    """Load text QA on simulated errors. errors: simulated.jsonl of recipes/minisqa/confusions.py;
+    name: `cascade-simulated@30` for a word error rate of 30 %. Raises InputError for a rate that is
+    not there."""
     rate = name.removeprefix(f"{SIMULATED}@")
     texts: dict[str, list[list[Any]]] = {}
     for _, line in read_lines(errors) if errors else ():
@@ -172,7 +179,7 @@ def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
             f"and give them with --errors{f', not {errors}' if errors else ''}"
         )
 
-    def words_of(record: Record, samples: Any) -> Transcript:
+    def read_words(record: Record, samples: Any) -> Transcript:
         words = texts.get(record.id)
         if not words:
             raise ValueError(f"{record.id} has no text in {errors}")
@@ -180,4 +187,4 @@ def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
         return Transcript(timed, joiner(record.language))
 
     card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors])}
-    return CascadeSystem(name + qa.suffix, words_of, qa, card | qa.card, False)
+    return CascadeSystem(name + qa.suffix, read_words, qa, card | qa.card, needs_audio=False)

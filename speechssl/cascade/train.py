@@ -53,8 +53,8 @@ def train_ctc(o: TrainCtc) -> None:
 
 
 def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
-    """Train a CTC head on an encoder that is loaded, and save the recogniser in OUT; once. Features
-    are kept in OUT/features until it is done.
+    """Train (once) a CTC head on an encoder that is loaded, and save the recogniser in OUT;
+    features are kept in OUT/features until it is done.
 
     Recordings that cannot be read are set aside and listed. Raises InputError where OUT was made
     from other inputs, or no word has times.
@@ -74,8 +74,8 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         if language_of(data.language) == "en":
             vocabulary = CtcVocabulary.english()
         else:
-            spelt = [word.text for timed in words.values() for word in timed]
-            vocabulary = CtcVocabulary.from_symbols(spelt)
+            texts = [word.text for spans in words.values() for word in spans]
+            vocabulary = CtcVocabulary.from_symbols(texts)
 
         torch.manual_seed(o.head.training.seed)
         states = encoder.layers + 1 if layer is None else 1
@@ -121,12 +121,12 @@ def find_timed_records(data: Corpus) -> dict[str, Record]:
 
 
 def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple[Span, ...]]:
-    """Spell the words of recordings with what a vocabulary of the language has: English with the
-    letters a to z and the apostrophe, others with letters and digits."""
-    left_out = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
+    """Spell the words of recordings with the characters of a vocabulary of the language: English
+    with the letters a to z and the apostrophe, others with letters and digits."""
+    foreign = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
-        words = [w._replace(text=left_out.sub("", w.text.lower())) for w in record.words]
+        words = [w._replace(text=foreign.sub("", w.text.lower())) for w in record.words]
         spelt[name] = tuple(w for w in words if w.text.strip("'"))
     return spelt
 
@@ -168,12 +168,18 @@ def evaluate_recognition(
     """Make the evaluation by WER (CER in Chinese) on held-out recordings. folder: of their
     features.
 
-    What cannot be read is recognised as nothing, as in evaluation. Raises InputError where no
+    A recording that cannot be read counts as recognised as nothing. Raises InputError where no
     recording has a text.
     """
     records = sample_items(recorded_texts(data), options)
-    by_id, what = {r.id: r for r in records}, "features for evaluation"
-    features = layer_features(recogniser.encoder, recogniser.layer, data, by_id, folder, what)
+    features = layer_features(
+        recogniser.encoder,
+        recogniser.layer,
+        data,
+        {r.id: r for r in records},
+        folder,
+        "features for evaluation",
+    )
     texts = [r.text for r in records]
 
     def transcribe(record: Record) -> str:
@@ -181,7 +187,7 @@ def evaluate_recognition(
             return ""
         rows = features[record.id].float()  # (T, D), or (T, L, D)
         states = rows.transpose(0, 1) if rows.ndim == 3 else rows[None]
-        return recogniser.transcript(recogniser.log_probs_of(states)).text
+        return recogniser.decode_log_probs(recogniser.head_log_probs(states)).text
 
     def score() -> float:
         return word_error_rate(texts, [transcribe(r) for r in records], data.language).rate
@@ -204,7 +210,7 @@ def recorded_texts(data: Corpus) -> list[Record]:
 
 
 class _HeadTraining(nn.Module):
-    """The module gives the head what the trainer wants: tensors in, a dict with the loss out."""
+    """This module adapts the head to the trainer: tensors in, a dict with the loss out."""
 
     def __init__(self, head: CtcHead) -> None:
         super().__init__()
@@ -227,7 +233,7 @@ class _HeadTraining(nn.Module):
 @dataclass(frozen=True)
 class CropBatches:
     """Calling this gives random crops of whole words, which depend on (seed, step) only. A
-    recording is drawn by its length."""
+    recording is sampled in proportion to its length."""
 
     features: FeatureStore  # (T, D) or (T, L, D) float16 of a recording
     recordings: Mapping[str, tuple[Span, ...]]  # their words
@@ -247,7 +253,7 @@ class CropBatches:
             name, length = names[chosen], frames[chosen]
             words = self.recordings[name]
             first = last = int(rng.integers(len(words)))
-            longest, start = self.options.crop_seconds, words[first].start
+            start, longest = words[first].start, self.options.crop_seconds
             while last + 1 < len(words) and words[last + 1].end - start <= longest:
                 last += 1
             begin = self.grid.frame_at(self.grid.sample(start - MARGIN), length)
@@ -257,7 +263,7 @@ class CropBatches:
             targets.append(torch.tensor(self.vocabulary.encode(text)))
         return {
             "features": pad_sequence(rows, batch_first=True),
-            "lengths": torch.tensor([len(f) for f in rows]),
+            "lengths": torch.tensor([len(row) for row in rows]),
             "targets": pad_sequence(targets, batch_first=True),
-            "sizes": torch.tensor([len(t) for t in targets]),
+            "sizes": torch.tensor([len(target) for target in targets]),
         }

@@ -1,6 +1,6 @@
 """Train the n-gram that a CTC head decodes with: `speechssl train ngram`.
 
-`choose_ngram` trains it on the texts of a split and chooses its weights on dev
+`train_and_tune_ngram` trains it on the texts of a split and chooses its weights on dev
 (`choose_weights`).
 """
 
@@ -36,7 +36,7 @@ from speechssl.textlm.encoders import licences
 
 def train_ctc_ngram(o: TrainNgram) -> None:
     """Train the n-gram that a CTC head decodes with, and choose its weight."""
-    card = choose_ngram(o, load_encoder(o.encoder))
+    card = train_and_tune_ngram(o, load_encoder(o.encoder))
     decoding, dev = card["decoding"], card["dev"]
     print(
         f"{o.ctc}/ngram: {o.order}-gram, weight {decoding['lm_weight']:g}, word score "
@@ -45,9 +45,9 @@ def train_ctc_ngram(o: TrainNgram) -> None:
     )
 
 
-def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
+def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
     """Train (once) an n-gram on the texts of a split, and choose its weights on recordings of dev;
-    returns its card. encoder: `o.encoder`, loaded.
+    return its card. encoder: `o.encoder`, loaded.
 
     Raises InputError where no text can be spelt by the head, or dev has no recordings with texts.
     """
@@ -72,7 +72,7 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
         texts = [spell(r.text, vocabulary) for r in data.records]
         save_ngrams(train_ngram(texts, o.order), path)
-        model = load_ngrams(path)  # rounded, as it will decode
+        model = load_ngrams(path)  # with the rounded numbers that it will decode with
         dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
         card = {
             "what": "n-gram",
@@ -101,14 +101,14 @@ def choose_weights(
         outputs.append(recogniser.log_probs(read_audio(dev.path(record))))
 
     def error_rate(decode: Callable[[torch.Tensor], str]) -> float:
-        written = [decode(log_probs) for log_probs in outputs]
-        return 100 * word_error_rate(texts, written, dev.language).rate
+        recognised = [decode(log_probs) for log_probs in outputs]
+        return 100 * word_error_rate(texts, recognised, dev.language).rate
 
     tried = []
     for lm_weight in tqdm(o.lm_weights, desc="choosing weights", unit="weight"):
         for word_score in o.word_scores:
-            beam = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
-            wer = error_rate(BeamDecoder(model, vocabulary, beam).decode)
+            options = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
+            wer = error_rate(BeamDecoder(model, vocabulary, options).decode)
             tried.append({"lm_weight": lm_weight, "word_score": word_score, "wer": wer})
     best = min(tried, key=lambda row: row["wer"])
     chosen = BeamOptions(o.beam, best["lm_weight"], best["word_score"], NGRAM_THRESHOLD)
@@ -122,8 +122,8 @@ def choose_weights(
 
 
 def spell(text: str, vocabulary: CtcVocabulary) -> str:
-    """Write a text in the symbols of a head: small letters where it has no capitals, without what
-    it cannot write.
+    """Write a text in the symbols of a head: in lower case where it has no capitals, without the
+    characters that it lacks.
 
     Words stay separated by spaces; where the head separates none, every character is a word.
     """

@@ -43,14 +43,14 @@ from speechssl.options import find_shipped, settings
 from speechssl.processes import is_main
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.layers import SHIFT, Shift, load_shift
 from speechssl.textlm.symbols import character_encoder, subword_units
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.training import Evaluation, check_share
 
 
 def train_text_qa(o: TrainTextQa) -> None:
-    """Train text QA on the words of a split; once. The tokeniser is saved beside the model, and so
+    """Train (once) text QA on the words of a split. The tokeniser is saved beside the model, and so
     is `o.shift`, which is added whenever the model reads.
 
     Questions whose answer has neither times nor an offset with words of the passage there are
@@ -62,10 +62,13 @@ def train_text_qa(o: TrainTextQa) -> None:
         return
     check_share(o.qa.batch, o.qa.short_batch)
     o = replace(o, start=find_shipped(o.start))
-    added, shifted = load_shift(o.shift) if o.shift else (None, {})
+    shift: Shift | None = None
+    shift_card: dict[str, Any] = {}
+    if o.shift:
+        shift, shift_card = load_shift(o.shift)
     made_from = hash_inputs(o, o.qa.split) | {
         "passages": o.passages,
-        "shift": shifted.get("hash"),
+        "shift": shift_card.get("hash"),
     }
     with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
@@ -75,8 +78,8 @@ def train_text_qa(o: TrainTextQa) -> None:
                 o = replace(o, qa=qa)
             else:
                 model, tokenizer = begin_text(data, o.qa)
-            if added:
-                added.attach(model.encoder)
+            if shift:
+                shift.attach(model.encoder)
             codec = TextCodec(tokenizer)
             examples, left_out = text_examples(data, codec)
             report_set_aside(left_out, "training of text QA", "question")
@@ -87,8 +90,8 @@ def train_text_qa(o: TrainTextQa) -> None:
 
             if is_main():
                 tokenizer.save_pretrained(o.out)
-                if added:
-                    added.save(o.out / SHIFT)
+                if shift:
+                    shift.save(o.out / SHIFT)
             card: dict[str, Any] = {
                 "what": "text QA",
                 "text_encoder": o.qa.text_encoder,
@@ -97,16 +100,16 @@ def train_text_qa(o: TrainTextQa) -> None:
                 "passages": len(data.passages),
                 "left_out": len(left_out),
             }
-            if shifted:
-                card["shift"] = shifted
+            if shift:
+                card["shift"] = shift_card
             card |= results | reader_facts(o, made_from, o.qa.text_encoder)
             save_trained(o.out, model, layout, card, data.questions, o.start)
     print(f"{o.out}: text QA{describe_run(o.out)}")
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
-    """Make one example a question, from what is written of its passage; and say which questions are
-    left out: id -> why."""
+    """Make one example a question, from the text of its passage. Returns the examples, and why
+    other questions are left out, by id."""
     examples, left_out = [], {}
     for question in data.answerable:
         passage = data.passages[question.passage]
@@ -117,10 +120,11 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
                 "at the offset, of its answer"
             )
             continue
-        asked = [word for word, _ in pieces(question.written, question.language)]
-        question_ids, _ = codec.encode(asked)
-        ids, owners = codec.encode(words)
-        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
+        question_words = [word for word, _ in pieces(question.written, question.language)]
+        question_ids, _ = codec.encode(question_words)
+        ids, word_of_token = codec.encode(words)
+        first, last = span
+        inside = np.flatnonzero((word_of_token >= first) & (word_of_token <= last))
         if len(inside):
             examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
         else:
@@ -129,28 +133,32 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
 
 
 def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
-    """Find the passage's words, and the first and last of the answer: those within its times, where
-    words have times; else those at its offset; None where there are none."""
+    """Find the passage's words, and the first and last of the answer (None where there are none):
+    those within its times, where words have times, else those at its offset."""
     times = answer_times(question)
     if passage.words and times is not None:
         words = [w.text for w in passage.words]
         middles = [(w.start + w.end) / 2 for w in passage.words]
-        inside = [i for i, middle in enumerate(middles) if times[0] <= middle < times[1]]
+        start, end = times
+        inside = [i for i, middle in enumerate(middles) if start <= middle < end]
     else:
-        placed = pieces(passage.written, passage.language)
-        words = [word for word, _ in placed]
-        start = end = 0
+        words_at = pieces(passage.written, passage.language)  # with their offsets
+        words = [word for word, _ in words_at]
+        first = stop = 0  # characters of the answer
         for answer in question.answers:
             if answer.char_start is not None:
-                start, end = answer.char_start, answer.char_start + len(answer.text)
+                first, stop = answer.char_start, answer.char_start + len(answer.text)
                 break
-        inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]
+        inside = []
+        for i, (word, offset) in enumerate(words_at):
+            if offset < stop and offset + len(word) > first:
+                inside.append(i)
     return words, (inside[0], inside[-1]) if inside else None
 
 
 def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:
     """Make text QA before training, and its tokeniser: the text encoder of the options, and a head
-    that their seed draws."""
+    that is initialised by their seed."""
     encoder, tokenizer = load_text_encoder(options.text_encoder)
     if options.characters:  # these get rows of the encoder's embedding table
         texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
@@ -168,8 +176,8 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
 def go_on_with_text(
     start: Path, options: QaOptions
 ) -> tuple[SpanModel, PreTrainedTokenizerBase, QaOptions]:
-    """Load text QA that is trained further, its tokeniser, and the options with its text encoder
-    and vocabulary. Raises InputError where it is no text QA."""
+    """Load text QA to train it further, its tokeniser, and the options with its text encoder and
+    vocabulary. Raises InputError for a reader of another kind."""
     model, _, card = load_reader(start)
     if card.get("what") != "text QA":
         raise InputError(
@@ -191,16 +199,16 @@ def go_on_with_text(
 def word_evaluation(
     o: TrainTextQa, model: SpanModel, layout: Layout, codec: TextCodec
 ) -> Evaluation | None:
-    """Make the evaluation by F1 on held-out questions, by what the system `text` reads. Raises
-    InputError where there are none with a text."""
+    """Make the evaluation by F1 of the system `text` on held-out questions; None without
+    --eval-every. Raises InputError where no question has a text."""
     data = load_held_out(o.corpus, o.qa.evaluation)
     if data is None:
         return None
-    usable = []
+    with_text = []
     for q in data.answerable:
         if q.text.strip() and data.passages[q.passage].text.strip():
-            usable.append(q)
-    data = select_questions(data, usable, o.qa.evaluation, "a text")
+            with_text.append(q)
+    data = select_questions(data, with_text, o.qa.evaluation, "a text")
     words = {r.id: given_words("text", r) for r in data.records}
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
 

@@ -25,7 +25,7 @@ from speechssl.dual.options import MAX_TOKENS, QaOptions
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
 
-if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+if TYPE_CHECKING:  # the Trainer takes long to import, and answering does not need it
     from speechssl.training import Batch
     from speechssl.units.pieces import Pieces
 
@@ -39,7 +39,7 @@ class Window:
 
     @property
     def stop(self) -> int:
-        """This is one past the last token."""
+        """Return the number of the token behind the last one."""
         return self.first + self.length
 
 
@@ -59,16 +59,18 @@ def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout says how a question and a passage become sequences. All sizes in tokens."""
+    """A layout says how a question and a passage become sequences. All sizes are in tokens; the
+    names are those of cards."""
 
-    cls: int  # ids
+    # ids of the specials
+    cls: int
     sep: int
     pad: int
     size: int = 320  # passage tokens a window
     stride: int = 160
     question: int = 120  # longer questions lose their tail
     answer: int = MAX_TOKENS  # longest answer
-    # of the start and the end in a span's score: BERT's; DUAL's reader has its own, see `decode`
+    # of start and end in the score of a span: BERT's; those of DUAL's reader are in `dual.system`
     start_weight: float = 1.0
     end_weight: float = 1.0
     attention_width: int = 0  # tokens that a token sees on either side; 0: all of the sequence
@@ -76,10 +78,8 @@ class Layout:
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the ids (S,) and the position of the window's first token."""
         question = question[: self.question]
-        ids = np.concatenate([[self.cls], question, [self.sep], window, [self.sep]]).astype(
-            np.int64
-        )
-        return ids, len(question) + 2
+        ids = np.concatenate([[self.cls], question, [self.sep], window, [self.sep]])
+        return ids.astype(np.int64), len(question) + 2
 
     @property
     def symbols(self) -> int:
@@ -109,10 +109,10 @@ def window_mask(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
 def draw_batch(
     step: int, examples: int, size: int, seed: int
 ) -> tuple[np.ndarray, np.random.Generator]:
-    """Draw the numbers of the examples in the batch of a step, (size,) or fewer, and return them
-    with the generator of what else is random about the batch.
+    """Draw the examples of the batch of a step. Returns their numbers, (size,) or fewer, and the
+    generator for the rest that is random about the batch.
 
-    Every epoch has an order of its own and leaves out what does not fill a batch.
+    Every epoch has an order of its own and leaves out the examples that do not fill a batch.
     """
     epoch, index = divmod(step, max(examples // size, 1))
     order = np.random.default_rng([seed, epoch]).permutation(examples)
@@ -150,10 +150,10 @@ class ExampleBatches:
     The answer stands anywhere in its window; a share of `empty` windows is cut anywhere in the
     passage, and points at [CLS] where it does not hold the answer.
 
-    The first `short_steps` steps have batches of windows of `short_window` tokens, as many tokens
-    as in whole ones: to match a question with one of three sentences is learnt long before one of
-    ten; from a whole passage the reader sits on a plateau (it points at any fact) for hundreds of
-    steps.
+    The first `short_steps` steps have windows of `short_window` tokens, and as many of them as fill
+    a batch of whole ones: to match a question with one of three sentences is learnt long before one
+    of ten; from a whole passage the reader sits on a plateau (it points at any fact) for hundreds
+    of steps.
     """
 
     examples: Sequence[Example]
@@ -169,15 +169,10 @@ class ExampleBatches:
             size, length = o.short_batch, o.short_window
         numbers, rng = draw_batch(step, len(self.examples), size, o.training.seed)
         sequences = []
-        places = []
+        answers = []
         for number in numbers:
             example = self.examples[number]
-            latest = max(len(example.passage) - length, 0)
-            low = max(example.last - length + 1, 0)
-            high = min(example.first, latest)
-            if low > high or rng.random() < o.empty:
-                low, high = 0, latest
-            start = int(rng.integers(low, high + 1))
+            start = self._choose_start(rng, example, length)
             window = example.passage[start : start + length]
             sequence, offset = self.layout.sequence(example.question, window)
             replace_tokens(rng, sequence, o.random_units, self.layout.symbols)
@@ -186,28 +181,36 @@ class ExampleBatches:
             if start <= example.first and example.last < start + length:
                 first = offset + example.first - start
                 last = offset + example.last - start
-            places.append((first, last))
+            answers.append((first, last))
         batch = collate(sequences, self.layout.pad)
-        batch["first"], batch["last"] = torch.tensor(places).T
+        batch["first"], batch["last"] = torch.tensor(answers).T
         return batch
+
+    def _choose_start(self, rng: np.random.Generator, example: Example, length: int) -> int:
+        """Choose where the window of `length` tokens starts: with the answer in it, or, for a share
+        of `empty` and where the answer does not fit, anywhere in the passage."""
+        final_start = max(len(example.passage) - length, 0)
+        first_start = max(example.last - length + 1, 0)
+        last_start = min(example.first, final_start)
+        if first_start > last_start or rng.random() < self.options.empty:
+            first_start, last_start = 0, final_start
+        return int(rng.integers(first_start, last_start + 1))
 
 
 class UnitSource(NamedTuple):
-    """This is the card of a split's units: what made them (encoder, layer, codebook, corpus and so
-    on), K, the grid of their frames, and the hashes of the codebooks whose unit k means the same,
-    the units' own first."""
+    """A UnitSource describes the units of a split, as their card does."""
 
-    made_from: dict[str, Any]
-    symbols: int
-    grid: FrameGrid
-    codebooks: tuple[str, ...]
+    made_from: dict[str, Any]  # encoder, layer, codebook, corpus and so on
+    symbols: int  # K
+    grid: FrameGrid  # of their frames
+    codebooks: tuple[str, ...]  # hashes of those whose unit k means the same, the units' own first
 
 
 def read_unit_source(units: Path, corpus: Path, pieces: Pieces | None = None) -> UnitSource:
     """Read the card of extracted units, which are joined to pieces where there are any. units: the
-    folder of a split. Raises InputError where they are of another corpus, or pieces of other
-    units."""
-    # imports pyarrow, which who only answers needs not
+    folder of a split. Raises InputError where the units are of another corpus, or the pieces of
+    other units."""
+    # imports pyarrow, which answering does not need
     from speechssl.units.storage import units_card
 
     card = units_card(units)
@@ -236,8 +239,8 @@ def load_joined_units(folder: Path, pieces: Pieces | None) -> dict[str, RunLengt
 
 
 def known_codebooks(card: Mapping[str, Any]) -> set[str]:
-    """Return the hashes of the codebooks (or pieces) whose unit k means what it means to the reader
-    of this card; empty where it is no reader of units."""
+    """Return the hashes of the codebooks (or pieces) whose unit k means the same as to the reader
+    with this card; none for a reader of anything but units."""
     if "units" not in card:
         return set()
     if "pieces" in card["units"]:
@@ -248,8 +251,8 @@ def known_codebooks(card: Mapping[str, Any]) -> set[str]:
 def unit_examples(
     data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid
 ) -> tuple[list[Example], dict[str, str]]:
-    """Make one example a question, from the first annotation with times; and say which questions
-    are left out: id -> why.
+    """Make one example a question, from the first answer with times. Returns the examples, and why
+    other questions are left out, by id.
 
     The label is the span of units that fits the answer's seconds best.
     """
@@ -270,7 +273,7 @@ def unit_examples(
 
 
 def answer_times(question: Question) -> tuple[float, float] | None:
-    """Return start and end in seconds of the first annotation that has them."""
+    """Return start and end in seconds of the first answer that has them; None where none has."""
     for answer in question.answers:
         if answer.start is not None and answer.end is not None:
             return answer.start, answer.end

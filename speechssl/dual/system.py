@@ -1,11 +1,10 @@
 """DUAL as a system (arXiv 2203.04911): encoder -> one layer -> k-means -> run-length units ->
 reader -> one span -> seconds.
 
-DUAL's code takes at most 275 units with the greatest 0.4 log p(start) + 0.6 log p(end) among the 3
-best of either, the
-defaults here. Text QA and SpeechBERT are decoded as BERT on SQuAD is (arXiv 1810.04805, section
-4.2): the sum of both logits,
-at most 30 word pieces. Here every pair is looked at, and none outside the window.
+DUAL's code chooses, among the 3 best starts and the 3 best ends, the span of at most 275 units with
+the greatest 0.4 log p(start) + 0.6 log p(end). Text QA and SpeechBERT are decoded as BERT on SQuAD
+is (arXiv 1810.04805, section 4.2): by the sum of both logits, at most 30 word pieces. Here every
+pair of a start and an end in the window is a candidate.
 Letters: L tokens in a window, S in a sequence. Spans are inclusive at both ends.
 """
 
@@ -17,45 +16,48 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from speechssl.dual.data import Layout, Window, collate, known_codebooks, windows
 from speechssl.dual.model import load_reader
-from speechssl.dual.options import MAX_TOKENS
 from speechssl.errors import InputError
 from speechssl.text import ngrams, tfidf
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units.features import UnitExtractor
 
-START_WEIGHT = 0.4
-END_WEIGHT = 0.6
+START_WEIGHT, END_WEIGHT = 0.4, 0.6  # of DUAL's reader
 
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """An answer is tokens first..last, both inclusive. score: weighted sum of the start and the end
-    score, higher is better.
-
-    confidence, null: in [0, 1], and the score of "no answer"; of the span of a whole passage, see
-    `best_span_of_windows`.
-    """
+    """An answer is the tokens first..last, both inclusive."""
 
     first: int
     last: int
-    score: float
-    confidence: float = 1.0
-    null: float = -math.inf
+    score: float  # weighted sum of the start and the end score, higher is better
+    # of the span of a whole passage, see `best_span_of_windows`
+    confidence: float = 1.0  # in [0, 1]
+    null: float = -math.inf  # score of "no answer"
+
+
+class ScoredWindow(NamedTuple):
+    """A window of a passage has start and end logits (L, 2), and those at [CLS] (2,), the score of
+    "no answer here"."""
+
+    window: Window
+    logits: np.ndarray
+    cls_logits: np.ndarray
 
 
 def best_span(
     start: np.ndarray | Sequence[float],
     end: np.ndarray | Sequence[float],
-    max_length: int = MAX_TOKENS,
-    start_weight: float = START_WEIGHT,
-    end_weight: float = END_WEIGHT,
+    max_length: int,
+    start_weight: float,
+    end_weight: float,
 ) -> AnswerSpan:
     """Find the span with the greatest start_weight * start[first] + end_weight * end[last], where
     first <= last < first + max_length.
@@ -73,8 +75,8 @@ def best_span(
     # Row l of the view is padded[l : l + width], the starts l - width + 1 .. l. Reversed, scores[l,
     # w] is the score of the span that ends at l, w tokens after its start; -inf where it would
     # start before 0.
-    of_starts = np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1]
-    scores = of_starts + (end_weight * ends)[:, None]
+    start_scores = np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1]
+    scores = start_scores + (end_weight * ends)[:, None]
     last, back = divmod(int(scores.argmax()), width)
     if np.isneginf(scores[last, back]):
         raise ValueError(
@@ -84,39 +86,34 @@ def best_span(
 
 
 def best_span_of_windows(
-    scored: Sequence[tuple[Window, np.ndarray, np.ndarray]],
-    max_length: int = MAX_TOKENS,
-    start_weight: float = START_WEIGHT,
-    end_weight: float = END_WEIGHT,
+    scored: Sequence[ScoredWindow], max_length: int, start_weight: float, end_weight: float
 ) -> AnswerSpan:
-    """Find the best span over all windows, in tokens of the passage; by logits: these compare
-    between windows, log-probabilities do not.
+    """Find the best span over all windows, in tokens of the passage.
 
-    scored: windows with start and end logits (L, 2), and those at [CLS] (2,), the score of "no
-    answer here".
-    With one window this is DUAL's choice; T5lephone (arXiv 2211.00586, its code) has weights 1, 1
-    and a stride of 256.
-    confidence = exp(s) / (sum over windows of exp(s_w) + exp(s_null)), where s is the chosen score,
-    s_w the best score
-    of window w (a span found in two windows counts once), and s_null the least score of "no answer"
-    of any window: a window
-    without the answer should point at [CLS], so only what every window says about "no answer"
-    counts. null: s_null.
-    Raises ValueError as `best_span` does.
+    Logits compare between windows, log-probabilities do not. With one window this is DUAL's choice;
+    T5lephone (arXiv 2211.00586, its code) has weights 1, 1 and a stride of 256.
+
+        confidence = exp(s) / (sum over windows of exp(s_w) + exp(s_null))
+
+    where s is the chosen score, s_w the best score of window w (a span found in two windows counts
+    once), and s_null, which is returned as `null`, the least score of "no answer" of any window: a
+    window without the answer should point at [CLS], so there is no answer only where all windows
+    say so. Raises ValueError as `best_span` does.
     """
-    tops: dict[tuple[int, int], AnswerSpan] = {}
-    for window, logits, _ in scored:
+    best_by_span: dict[tuple[int, int], AnswerSpan] = {}
+    nulls = []
+    for window, logits, cls_logits in scored:
         span = best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
         place = span.first + window.first, span.last + window.first
-        if place not in tops or span.score > tops[place].score:
-            tops[place] = AnswerSpan(*place, span.score)
-    best = min(tops.values(), key=lambda s: (-s.score, s.last, -s.first))
-    null = min(start_weight * float(cls[0]) + end_weight * float(cls[1]) for _, _, cls in scored)
-    rivals = np.asarray([*(s.score for s in tops.values()), null], np.float64)
-    most = rivals.max()
-    return replace(
-        best, confidence=float(np.exp(best.score - most) / np.exp(rivals - most).sum()), null=null
-    )
+        if place not in best_by_span or span.score > best_by_span[place].score:
+            best_by_span[place] = AnswerSpan(*place, span.score)
+        nulls.append(start_weight * float(cls_logits[0]) + end_weight * float(cls_logits[1]))
+    best = min(best_by_span.values(), key=lambda s: (-s.score, s.last, -s.first))
+    null = min(nulls)
+    scores = np.asarray([*(s.score for s in best_by_span.values()), null], np.float64)
+    highest = scores.max()
+    confidence = np.exp(best.score - highest) / np.exp(scores - highest).sum()
+    return replace(best, confidence=float(confidence), null=null)
 
 
 def choose_device(name: str) -> torch.device:
@@ -131,25 +128,24 @@ def run_model(
     model: Callable[..., torch.Tensor],
     device: torch.device,
     sequences: Sequence[tuple[np.ndarray, Any]],
-    collated: Callable[[Sequence[tuple[np.ndarray, Any]]], Mapping[str, torch.Tensor]],
+    collate: Callable[[Sequence[tuple[np.ndarray, Any]]], Mapping[str, torch.Tensor]],
     batch: int,
     bf16: bool,
 ) -> list[torch.Tensor]:
     """Run a model on every sequence; return its outputs in their order, float32 on the CPU.
 
-    sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in
-    batches of about one length, for as little padding as may be: a result may have padding at its
-    end.
+    sequences: ids (S,), and what else `collate` needs to make the model's arguments. They are run
+    in batches of about one length, for little padding: a result may have padding at its end.
     """
     outputs: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
-        part = order[start : start + batch]
-        batch_of_part = collated([sequences[n] for n in part])
-        inputs = {name: value.to(device) for name, value in batch_of_part.items()}
+        numbers = order[start : start + batch]
+        collated = collate([sequences[n] for n in numbers])
+        inputs = {name: value.to(device) for name, value in collated.items()}
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             rows = model(**inputs).float().cpu()
-        for n, row in zip(part, rows, strict=True):
+        for n, row in zip(numbers, rows, strict=True):
             outputs[n] = row
     return outputs
 
@@ -161,15 +157,24 @@ def retrieve_windows(
     count: int | None,
     ngram: int = 1,
 ) -> tuple[Window, ...]:
-    """Select the `count` windows that are most like the question, in their order (TF-IDF of
-    n-grams, whose document frequencies are those of the windows). question, passage: token ids;
-    count: None: all.
+    """Select the `count` windows (None: all) that are most like the question, in their order, by
+    TF-IDF of n-grams, whose document frequencies are those of the windows. question, passage: token
+    ids.
     """
     if count is None or len(candidates) <= count:
         return candidates
     documents = [ngrams(passage[w.first : w.stop].tolist(), ngram) for w in candidates]
     (scores,) = tfidf([ngrams(question.tolist(), ngram)], documents)
-    return tuple(candidates[i] for i in sorted(np.argsort(-scores, kind="stable")[:count]))
+    best = np.argsort(-scores, kind="stable")[:count]
+    return tuple(candidates[i] for i in sorted(best))
+
+
+def warn_truncated(count: int, total: int, limit: str) -> None:
+    """Warn, in the place of the caller of a reader's `read`, of questions that lost their tail.
+    limit: what was kept of them."""
+    if count:
+        message = f"{count} of {total} questions lost what is beyond {limit}"
+        warnings.warn(message, stacklevel=4)
 
 
 @dataclass(frozen=True)
@@ -193,34 +198,31 @@ class Reader:
         for an empty passage.
         """
         layout = self.layout
-        long = sum(len(question) > layout.question for question, _ in items)
-        if long:
-            warnings.warn(
-                f"{long} of {len(items)} questions lost what is beyond {layout.question} tokens",
-                stacklevel=3,
-            )
-        cut: list[tuple[int, Window]] = []
+        truncated = sum(len(question) > layout.question for question, _ in items)
+        warn_truncated(truncated, len(items), f"{layout.question} tokens")
+        item_windows: list[tuple[int, Window]] = []
         sequences = []
         for i, (question, passage) in enumerate(items):
-            every = windows(len(passage), layout.size, layout.stride)
-            for window in retrieve_windows(every, question, passage, self.retrieve, self.ngram):
-                cut.append((i, window))
+            tiling = windows(len(passage), layout.size, layout.stride)
+            for window in retrieve_windows(tiling, question, passage, self.retrieve, self.ngram):
+                item_windows.append((i, window))
                 sequences.append(layout.sequence(question, passage[window.first : window.stop]))
         device = next(self.model.parameters()).device
-        batches = partial(collate, pad=layout.pad)
-        rows = run_model(self.model.logits, device, sequences, batches, self.batch, self.bf16)
-        scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
-        for (i, window), (_, offset), row in zip(cut, sequences, rows, strict=True):
+        pad_batch = partial(collate, pad=layout.pad)
+        rows = run_model(self.model.logits, device, sequences, pad_batch, self.batch, self.bf16)
+        scored: list[list[ScoredWindow]] = [[] for _ in items]
+        for (i, window), (_, offset), row in zip(item_windows, sequences, rows, strict=True):
             logits = row.double().numpy()
-            scored[i].append((window, logits[offset : offset + window.length], logits[0]))
+            window_logits = logits[offset : offset + window.length]
+            scored[i].append(ScoredWindow(window, window_logits, logits[0]))
         weights = layout.start_weight, layout.end_weight
-        return [best_span_of_windows(passage, layout.answer, *weights) for passage in scored]
+        return [best_span_of_windows(of_item, layout.answer, *weights) for of_item in scored]
 
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """An answer is seconds in the passage, a confidence in [0, 1], and the words where the system
-    has words."""
+    """An answer is an interval of the passage in seconds, with a confidence in [0, 1], and the
+    words where the system has words."""
 
     start: float
     end: float
@@ -233,10 +235,11 @@ def answer_units(
 ) -> list[TimedAnswer]:
     """Answer questions. items: (question, passage) units; grid: of the frames of the units."""
     spans = reader.read([(question.units, passage.units) for question, passage in items])
-    return [
-        TimedAnswer(*interval_of_units(grid, passage, s.first, s.last), s.confidence)
-        for s, (_, passage) in zip(spans, items, strict=True)
-    ]
+    answers = []
+    for span, (_, passage) in zip(spans, items, strict=True):
+        start, end = interval_of_units(grid, passage, span.first, span.last)
+        answers.append(TimedAnswer(start, end, span.confidence))
+    return answers
 
 
 @dataclass(frozen=True)
@@ -273,9 +276,9 @@ def load_dual(
 
 
 def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> UnitExtractor:
-    """Give an extractor the price of changes and the pieces that the reader in `folder`, with this
-    card, was trained with. Raises InputError where it was trained on units that mean something
-    else."""
+    """Return an extractor with the price of changes and the pieces that the reader in `folder`,
+    with this card, was trained with. Raises InputError where it was trained on units that mean
+    something else."""
     units = card.get("units", {})
     pieces = None
     if "pieces" in units:

@@ -57,11 +57,11 @@ from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_token
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
 from speechssl.training import Batch, check_share
 
-TEMPERATURE = 0.07
+TEMPERATURE = 0.07  # of the softmax over cosines
 
 
 def train_unit_words(o: TrainUnitWords) -> None:
-    """Teach a reader of units the words of a split whose recordings have words with times; once.
+    """Teach (once) a reader of units the words of a split whose recordings have words with times.
 
     OUT then holds a reader to start DUAL from. Raises InputError where OUT was made from other
     inputs, or no recording can be used.
@@ -98,8 +98,11 @@ def train_unit_words(o: TrainUnitWords) -> None:
             if o.objective == "masked-units":
                 model = MaskedUnits(student, source.symbols)
                 batches = MaskedUnitBatches(batches)
-            metrics = fit_reader(student, batches, layout, o.qa, o.out / "checkpoints", whole=model)
-            hours = sum(data.passages[p].seconds for p in {p for _, p in spoken.pairs}) / 3600
+            metrics = fit_reader(
+                student, batches, layout, o.qa, o.out / "checkpoints", objective=model
+            )
+            used = {passage for _, passage in spoken.pairs}
+            hours = sum(data.passages[name].seconds for name in used) / 3600
             card = reader_facts(o, made_from, o.qa.text_encoder) | metrics
             card |= {
                 "what": f"reader of units, {o.objective}",
@@ -127,7 +130,8 @@ def load_teacher(o: TrainUnitWords) -> WordReader:
 
 
 def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
-    """Make the reader that learns: that of `o.start`, or the text encoder with units for words."""
+    """Make the reader that learns: the one in `o.start`, or the text encoder with units for
+    words."""
     if o.start is None:
         encoder = unit_encoder(
             o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed
@@ -143,8 +147,8 @@ def embed_as_words(table: torch.Tensor, spoken: SpokenPairs, teacher: WordReader
     """Embed every piece as the mean of the words during which it is said, in place: a piece that is
     a word then begins as this word. table: (K + 3, E); pieces that are said in no word stay.
 
-    What all pieces have in common is taken off their means, which get the length that embeddings
-    of words have, so that pieces of many words differ as well.
+    Means of many words are alike: the mean of all pieces is subtracted, and the rest gets the mean
+    length of embeddings of words.
     """
     words = teacher.words.weight.float()
     sums = torch.zeros_like(table, dtype=torch.float32)
@@ -165,7 +169,7 @@ def embed_as_words(table: torch.Tensor, spoken: SpokenPairs, teacher: WordReader
 
 @dataclass(frozen=True, eq=False)
 class SpokenWords:
-    """This is one recording as both see it."""
+    """A recording is the units that the student reads, and the words that the teacher reads."""
 
     units: np.ndarray  # (U,)
     spans: np.ndarray  # (W, 2) first and last unit of every word, inclusive
@@ -174,11 +178,11 @@ class SpokenWords:
     def cut(self, start: int, stop: int) -> SpokenWords:
         """Return the units start to stop - 1 with the words that lie wholly within."""
         inside = (self.spans[:, 0] >= start) & (self.spans[:, 1] < stop)
-        kept = np.flatnonzero(inside).tolist()
+        words = np.flatnonzero(inside).tolist()
         return SpokenWords(
             self.units[start:stop],
-            self.spans[kept] - start,
-            tuple(self.pieces[n] for n in kept),
+            self.spans[words] - start,
+            tuple(self.pieces[n] for n in words),
         )
 
     def replace_units(self, rng: np.random.Generator, share: float, symbols: int) -> SpokenWords:
@@ -191,7 +195,7 @@ class SpokenWords:
 def spoken_words(
     record: Passage | Question, units: RunLength, grid: FrameGrid, codec: TextCodec
 ) -> SpokenWords:
-    """Find the units of every word of a recording that the teacher's tokeniser can write."""
+    """Find the units of every word of a recording that has pieces in the teacher's vocabulary."""
     spans, pieces = [], []
     for word in record.words:
         ids, _ = codec.encode([word.text])
@@ -203,7 +207,7 @@ def spoken_words(
 
 @dataclass(frozen=True)
 class SpokenPairs:
-    """These are questions, each with its passage; a passage without questions is asked nothing."""
+    """Pairs are questions with their passages; a passage without questions is paired with none."""
 
     recordings: Mapping[str, SpokenWords]
     pairs: Sequence[tuple[str, str]]  # ids of question ("" for none) and passage
@@ -212,7 +216,8 @@ class SpokenPairs:
 def spoken_pairs(
     data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid, codec: TextCodec
 ) -> tuple[SpokenPairs, dict[str, str]]:
-    """Pair the recordings of a corpus; and say which are left out: id -> why."""
+    """Pair the recordings of a corpus. Returns the pairs, and why other recordings are left out, by
+    id."""
     recordings, left_out = {}, {}
     for record in data.records:
         if record.id not in units:
@@ -222,8 +227,8 @@ def spoken_pairs(
         else:
             recordings[record.id] = spoken_words(record, units[record.id], grid, codec)
     pairs = [(q.id, q.passage) for q in data.questions if {q.id, q.passage} <= recordings.keys()]
-    asked = {passage for _, passage in pairs}
-    pairs += [("", name) for name in data.passages if name in recordings and name not in asked]
+    paired = {passage for _, passage in pairs}
+    pairs += [("", name) for name in data.passages if name in recordings and name not in paired]
     return SpokenPairs(recordings, pairs), left_out
 
 
@@ -243,23 +248,20 @@ class WordBatches:
         numbers, rng = draw_batch(step, len(self.spoken.pairs), o.batch, o.training.seed)
         rows = []
         for number in numbers:
-            question, passage = self.spoken.pairs[number]
-            recording = self.spoken.recordings[passage]
-            start = int(rng.integers(max(len(recording.units) - self.layout.size, 0) + 1))
-            window = recording.cut(start, start + self.layout.size)
-            asked = NOTHING
-            if question:
-                asked = self.spoken.recordings[question].cut(0, self.layout.question)
-            rows.append(
-                (
-                    asked.replace_units(rng, o.random_units, self.layout.symbols),
-                    window.replace_units(rng, o.random_units, self.layout.symbols),
-                )
-            )
+            question_id, passage_id = self.spoken.pairs[number]
+            passage = self.spoken.recordings[passage_id]
+            start = int(rng.integers(max(len(passage.units) - self.layout.size, 0) + 1))
+            window = passage.cut(start, start + self.layout.size)
+            question = NO_QUESTION
+            if question_id:
+                question = self.spoken.recordings[question_id].cut(0, self.layout.question)
+            question = question.replace_units(rng, o.random_units, self.layout.symbols)
+            window = window.replace_units(rng, o.random_units, self.layout.symbols)
+            rows.append((question, window))
         return collate_words(rows, self.layout, self.text)
 
 
-NOTHING = SpokenWords(np.zeros(0, int), np.zeros((0, 2), int), ())
+NO_QUESTION = SpokenWords(np.zeros(0, int), np.zeros((0, 2), int), ())
 
 
 def join_words(pieces: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -273,24 +275,25 @@ def join_words(pieces: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def collate_words(
     rows: Sequence[tuple[SpokenWords, SpokenWords]], layout: Layout, text: Layout
 ) -> Batch:
-    """Lay out questions and windows for both.
+    """Lay out questions and windows for student (layout) and teacher (text).
 
     Returns ids, mask, segments (B, S) of the student, those of the teacher under `text_`, and
     `places` and `text_places` (B, W, 2): the first and the last token of every word in either
     sequence, -1 where a sequence has fewer words.
     """
-    heard, read, places, text_places = [], [], [], []
-    for asked, window in rows:
-        sequence, offset = layout.sequence(asked.units, window.units)
-        heard.append((sequence, offset))
-        places.append(torch.from_numpy(np.concatenate([asked.spans + 1, window.spans + offset])))
-        asked_ids, asked_spans = join_words(asked.pieces)
+    unit_rows, text_rows, places, text_places = [], [], [], []
+    for question, window in rows:
+        sequence, offset = layout.sequence(question.units, window.units)
+        unit_rows.append((sequence, offset))
+        # a question begins behind [CLS]
+        places.append(torch.from_numpy(np.concatenate([question.spans + 1, window.spans + offset])))
+        question_ids, question_spans = join_words(question.pieces)
         ids, spans = join_words(window.pieces)
-        sequence, offset = text.sequence(asked_ids, ids)
-        read.append((sequence, offset))
-        text_places.append(torch.from_numpy(np.concatenate([asked_spans + 1, spans + offset])))
-    batch = collate(heard, layout.pad)
-    batch |= {f"text_{name}": values for name, values in collate(read, text.pad).items()}
+        sequence, offset = text.sequence(question_ids, ids)
+        text_rows.append((sequence, offset))
+        text_places.append(torch.from_numpy(np.concatenate([question_spans + 1, spans + offset])))
+    batch = collate(unit_rows, layout.pad)
+    batch |= {f"text_{name}": values for name, values in collate(text_rows, text.pad).items()}
     batch["places"] = pad_sequence(places, batch_first=True, padding_value=-1)
     batch["text_places"] = pad_sequence(text_places, batch_first=True, padding_value=-1)
     return batch
@@ -305,8 +308,8 @@ def word_vectors(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 class WordReader(nn.Module):
-    """This reads words with a text encoder that is not trained. words: its embeddings; codec:
-    writes words as its ids; layout: of its sequences."""
+    """The teacher reads words with a text encoder that is not trained. words: the embeddings of the
+    encoder; codec: words -> their ids; layout: of its sequences."""
 
     def __init__(self, encoder: Any, words: Any, codec: TextCodec, layout: Layout) -> None:
         super().__init__()
@@ -327,7 +330,7 @@ class WordReader(nn.Module):
 
 
 class UnitTeacher(nn.Module):
-    """This is the student, a reader of units, beside its teacher, a reader of words."""
+    """The student, a reader of units, learns from its teacher, a reader of words."""
 
     def __init__(self, student: SpanModel, teacher: WordReader) -> None:
         super().__init__()
@@ -339,29 +342,29 @@ class UnitTeacher(nn.Module):
         student = self.student
         embedded = student.embedding(batch["ids"])
         inputs = student.inputs(embedded, batch["mask"], batch["segments"])
-        heard = student.encoder(**inputs).last_hidden_state
-        read = self.teacher(batch["text_ids"], batch["text_mask"], batch["text_segments"])
-        known = batch["places"][..., 0] >= 0
+        unit_outputs = student.encoder(**inputs).last_hidden_state
+        text_outputs = self.teacher(batch["text_ids"], batch["text_mask"], batch["text_segments"])
+        is_word = batch["places"][..., 0] >= 0  # the rest is padding
         return (
-            word_vectors(heard, batch["places"])[known],
-            word_vectors(read, batch["text_places"])[known],
+            word_vectors(unit_outputs, batch["places"])[is_word],
+            word_vectors(text_outputs, batch["text_places"])[is_word],
         )
 
     def forward(self, **batch: torch.Tensor) -> Batch:
         """Return the loss: the cross-entropy of every word among those of the batch. right: the
         share of words that are nearest to themselves."""
-        heard, read = self.vectors(batch)
-        likeness = functional.normalize(heard, dim=-1) @ functional.normalize(read, dim=-1).T
-        own = torch.arange(len(heard), device=heard.device)
-        loss = functional.cross_entropy(likeness / TEMPERATURE, own)
-        right = (likeness.argmax(1) == own).float().mean()
+        student, teacher = self.vectors(batch)
+        cosines = functional.normalize(student, dim=-1) @ functional.normalize(teacher, dim=-1).T
+        same_word = torch.arange(len(student), device=student.device)
+        loss = functional.cross_entropy(cosines / TEMPERATURE, same_word)
+        right = (cosines.argmax(1) == same_word).float().mean()
         return {"loss": loss, "right": right.detach()}
 
 
 # ---- the control: masked prediction of units, without any text
 
-MASKED, SPAN = 0.15, 5  # share of the units that are predicted, in spans of so many
-UNMASKED = -1
+MASKED, SPAN = 0.15, 5  # share of the units that are predicted, and how many are in a span
+UNMASKED = -1  # target where nothing is predicted
 
 
 @dataclass(frozen=True)
@@ -381,9 +384,8 @@ class MaskedUnitBatches:
             chosen[:, shift:] |= starts[:, :-shift]
         chosen &= ids < layout.symbols
         others = torch.from_numpy(rng.integers(layout.symbols, size=tuple(ids.shape)))
-        draw = torch.from_numpy(
-            rng.random(ids.shape)
-        )  # BERT's: 80 % hidden, 10 % others, 10 % kept
+        # as in BERT, 80 % are hidden, 10 % replaced by others, 10 % kept
+        draw = torch.from_numpy(rng.random(ids.shape))
         hidden = torch.where(draw < 0.8, layout.pad, torch.where(draw < 0.9, others, ids))
         return {
             "ids": torch.where(chosen, hidden, ids),
@@ -394,7 +396,7 @@ class MaskedUnitBatches:
 
 
 class MaskedUnits(nn.Module):
-    """This is a reader of units that predicts those that are hidden. symbols: K."""
+    """A reader of units predicts the units that are hidden. symbols: K."""
 
     def __init__(self, student: SpanModel, symbols: int) -> None:
         super().__init__()

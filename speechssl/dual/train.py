@@ -1,9 +1,9 @@
-"""This module trains DUAL on units, and has what is the same for text QA, SpeechBERT's spans and
-multiple choice.
+"""This module trains DUAL on units, and has the functions that the trainings of text QA, SpeechBERT
+and multiple choice share.
 
-Every trainer makes its examples and its model, fits it (`fit_reader`) and saves it. Nothing here
-loads a speech encoder: what made the units stands in their card. Held-out items are evaluated on
-while training goes on, and sweeps choose by their scores.
+Every training makes its examples and its model, fits it (`fit_reader`) and saves it. Nothing here
+loads a speech encoder: the card of the units names it. A model can be evaluated on held-out items
+while it is trained, and sweeps choose by these scores.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ from speechssl.units.pieces import PIECES_FILE, Pieces, load_pieces
 
 T = TypeVar("T")
 SHOWN = {"ff1": "FF1", "f1": "F1", "wer": "WER", "cer": "CER", "set_accuracy": "set accuracy"}
-STEPS = "options.training.steps"  # of a run in `made_from.json`, which may become more
+STEPS = "options.training.steps"  # in `made_from.json`: a finished run may get more of them
 
 
 def train_dual(o: TrainDual) -> None:
-    """Train DUAL's reader (arXiv 2203.04911) on the answerable questions of a split.
+    """Train (once) DUAL's reader (arXiv 2203.04911) on the answerable questions of a split.
 
     Questions without times, or whose audio gave no units, are listed and left out. Raises
     InputError where OUT holds a reader that was made from other inputs, `o.start` is one of other
@@ -114,8 +114,8 @@ def train_dual(o: TrainDual) -> None:
 
 
 def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
-    """Make the model that training begins with: that of `o.start`, or a text encoder whose units
-    get embeddings by `o.assignment`. source: of the units that it will read."""
+    """Make the model that training begins with: the one in `o.start`, or a text encoder whose units
+    get embeddings by `o.assignment`. source: describes the units that it will read."""
     if o.start is None:
         seed = o.qa.training.seed
         return SpanModel(*unit_encoder(o.qa.text_encoder, source.symbols, o.assignment, seed))
@@ -125,21 +125,21 @@ def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
 
 
 def choose_pieces(given: Path | None, start: Path | None) -> Pieces | None:
-    """Load the pieces that are given, or those of the reader that training starts from; None where
-    the reader reads units. Raises InputError where that reader has others."""
-    of_start = None
+    """Load the given pieces, or those of the reader that training starts from; None for a reader of
+    units. Raises InputError where that reader has others."""
+    start_pieces = None
     if start is not None and (start / PIECES_FILE).is_file():
-        of_start = load_pieces(start)
+        start_pieces = load_pieces(start)
     if given is None:
-        return of_start
+        return start_pieces
     pieces = load_pieces(given)
-    if start is not None and (of_start is None or of_start.hash != pieces.hash):
+    if start is not None and (start_pieces is None or start_pieces.hash != pieces.hash):
         raise InputError(f"the reader {start} does not read the pieces of {given}; leave out one")
     return pieces
 
 
 def save_pieces(folder: Path, pieces: Pieces | None) -> None:
-    """Write the pieces that a reader reads beside it."""
+    """Write the pieces of a reader, if any, into its folder."""
     if pieces is not None:
         write_by_main(write_json, folder / PIECES_FILE, pieces.card)
 
@@ -147,16 +147,15 @@ def save_pieces(folder: Path, pieces: Pieces | None) -> None:
 def unit_encoder(
     text_encoder: str, symbols: int, assignment: str, seed: int
 ) -> tuple[PreTrainedModel, nn.Embedding]:
-    """Make a text encoder and the embedding table (K + 3, E) of units; what is made after it is
-    drawn from `seed` as well."""
+    """Make a text encoder and the embedding table (K + 3, E) of units."""
     encoder, table = symbol_encoder(*load_text_encoder(text_encoder), symbols, assignment, seed)
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # of the head that is made next
     return encoder, table
 
 
 def check_start_units(start: Path, source: UnitSource) -> None:
-    """Raise InputError where the reader in `start` was trained neither on these units nor on those
-    that either was transferred from."""
+    """Raise InputError where the reader in `start` was trained on units that mean something
+    else."""
     if known_codebooks(read_json(start / CARD)).isdisjoint(source.codebooks):
         raise InputError(
             f"the reader {start} was trained on other units; start from one trained on these, or "
@@ -168,7 +167,7 @@ def unit_evaluation(
     o: TrainDual, source: UnitSource, model: SpanModel, layout: Layout, pieces: Pieces | None
 ) -> Evaluation | None:
     """Make the evaluation by FF1 on the units of held-out questions; None without --eval-every.
-    source: of the units that are trained on."""
+    source: describes the units that are trained on."""
     data = timed_questions(o.corpus, o.qa.evaluation)
     if data is None:
         return None
@@ -193,11 +192,11 @@ def held_out_units(
     return load_joined_units(units / split, pieces)
 
 
-# ---- what all readers are fitted and saved by
+# ---- fitting and saving, for all readers
 
 
 def make_layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
-    """Make the layout of these options and specials."""
+    """Make the layout that options and ids of specials say."""
     return Layout(
         cls,
         sep,
@@ -218,18 +217,18 @@ def fit_spans(
     out: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Fit a span model on examples; return what its card says of that. Raises InputError where
-    there are none, or as `fit_reader` does."""
+    """Fit a span model on examples; return the facts for its card. Raises InputError where there
+    are no examples, or as `fit_reader` does."""
     if not examples:
         raise InputError(
             f"no question of the split {options.split} can be trained on: units and audio words "
             "need the times of answers, which `speechssl align` finds, and text QA needs answers "
             "that occur in the words of their passage"
         )
-    cut = sum(len(e.question) > layout.question for e in examples)
+    truncated = sum(len(e.question) > layout.question for e in examples)
     batches = ExampleBatches(examples, layout, options)
     folder = out / "checkpoints"
-    counts = {"examples": len(examples), "cut_questions": cut}
+    counts = {"examples": len(examples), "cut_questions": truncated}
     return counts | fit_reader(model, batches, layout, options, folder, evaluation)
 
 
@@ -240,15 +239,15 @@ def fit_reader(
     options: Any,
     folder: Path,
     evaluation: Evaluation | None = None,
-    whole: nn.Module | None = None,
+    objective: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """Fit a reader of any kind; return what its card says of that. It has the weights of the best
-    checkpoint where it is evaluated, else of the last.
+    """Fit a reader of any kind, and return the facts for its card. The reader has the weights of
+    the best checkpoint where it is evaluated, else of the last.
 
-    options: `QaOptions`, or those of multiple choice; folder: of checkpoints; whole: the module
-    that gives the loss, where the reader is a part of it. Raises InputError for
-    windows that do not fit the encoder, or an encoder without gradient checkpointing where that is
-    asked for, or as `train_only` does.
+    options: `QaOptions`, or those of multiple choice; folder: of checkpoints; objective: the module
+    that gives the loss, where the reader is a part of it. Raises InputError for windows that do not
+    fit the encoder, for an encoder without gradient checkpointing where the options want it, or as
+    `train_only` does.
     """
     check_positions(model.encoder, layout, options.text_encoder)
     model.inputs.attend(model.encoder, layout.attention_width, options.text_encoder)
@@ -257,12 +256,12 @@ def fit_reader(
         remove_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
-    result = fit(whole or model, batches, options.training, folder, evaluation)
+    result = fit(objective or model, batches, options.training, folder, evaluation)
     return {"training": result, "trained_parameters": trained_parameters(model)}
 
 
 def check_positions(encoder: PreTrainedModel, layout: Layout, name: str) -> None:
-    """Raise InputError where a question and a window are longer than what the encoder has positions
+    """Raise InputError where a question and a window are longer than the encoder has positions
     for."""
     longest = longest_sequence(encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
@@ -281,8 +280,8 @@ def save_trained(
     questions: Iterable[Question] = (),
     start: Path | None = None,
 ) -> None:
-    """Save a reader with its card, and the hashes of the questions that it and the reader that it
-    started from were trained on."""
+    """Save a reader, LoRA merged into it, with its card, and the hashes of the questions that it
+    was trained on. start: the reader that it started from, whose questions count as well."""
     merge_lora(model.encoder)
     hashes = hash_questions(questions)
     if start and (start / QUESTIONS).is_file():
@@ -292,11 +291,11 @@ def save_trained(
     write_by_main(save_reader, out, model, layout, card)
 
 
-# ---- what readers are made from, in `made_from.json` and on their cards
+# ---- inputs of readers, in `made_from.json` and on their cards
 
 
 def data_inputs(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, Any]:
-    """Hash the split that is trained on, and that which decides which checkpoint is the best."""
+    """Hash the split that is trained on, and the one that is evaluated on meanwhile, if any."""
     inputs = {"data": data_hash(corpus, split)}
     if evaluation.eval_every:
         inputs["eval_data"] = data_hash(corpus, evaluation.eval_split)
@@ -304,8 +303,8 @@ def data_inputs(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, 
 
 
 def hash_inputs(o: Any, split: str) -> dict[str, Any]:
-    """Hash the data and the weights that a reader begins from, for `made_from.json`: those of
-    `o.start`, or of a text encoder's folder, which may come to hold another.
+    """Hash the data and the first weights of a reader, for `made_from.json`: those of `o.start`, or
+    those in the folder of a text encoder, which may be replaced.
 
     o: options of `train dual`, `text-qa` or `choice`. Raises InputError where `o.start` is no
     reader.
@@ -317,17 +316,18 @@ def hash_inputs(o: Any, split: str) -> dict[str, Any]:
 
 
 def read_weights_hash(reader: Path | None) -> str | None:
-    """Read the hash of a reader's weights from its card. Raises InputError where there is none."""
+    """Read the hash of a reader's weights from its card; None for None. Raises InputError where
+    there is no card."""
     return read_json(reader / CARD)["weights"] if reader else None
 
 
 def reader_facts(
     o: Any, made_from: Mapping[str, Any], text_encoder: str | None, start: Path | None = None
 ) -> dict[str, Any]:
-    """Collect what the cards of all readers say of options, corpus, start, licences and data.
+    """Collect the facts for the card of any reader: options, corpus, start, licences and data.
 
-    o: as of `hash_inputs`; text_encoder: whose weights it began with; start: where it is not
-    `o.start`.
+    o: as in `hash_inputs`; text_encoder: the one whose weights it began with; start: the reader it
+    began with, by default `o.start`.
     """
     start = start or o.start
     facts: dict[str, Any] = {
@@ -342,12 +342,12 @@ def reader_facts(
 
 
 def load_held_out(corpus: Path, options: EvalOptions) -> Corpus | None:
-    """Load the split to evaluate on; None where training is without evaluation."""
+    """Load the split to evaluate on; None without --eval-every."""
     return load_corpus(corpus, options.eval_split) if options.eval_every else None
 
 
 def sample_items(items: Sequence[T], options: EvalOptions) -> list[T]:
-    """Draw as many as are evaluated on, in their order; the same in every training."""
+    """Sample the items that are evaluated on, in their order; the same in every training."""
     count = options.eval_items or len(items)
     chosen = np.random.default_rng(0).permutation(len(items))[:count]
     return [items[i] for i in sorted(chosen.tolist())]
@@ -356,8 +356,8 @@ def sample_items(items: Sequence[T], options: EvalOptions) -> list[T]:
 def select_questions(
     data: Corpus, questions: Sequence[Question], options: EvalOptions, what: str
 ) -> Corpus:
-    """Cut a split to those questions that are evaluated on, and their passages. what: they must
-    have, for the message. Raises InputError where there are none."""
+    """Cut a split to a sample of these questions, and their passages. what: such questions have,
+    for the message. Raises InputError where there are none."""
     if not questions:
         raise InputError(
             f"{data.root / data.split} has no question with {what} to evaluate on while "
@@ -369,13 +369,12 @@ def select_questions(
 
 
 def timed_questions(corpus: Path, options: EvalOptions) -> Corpus | None:
-    """Load the questions to evaluate on whose answers have times; None where training is without
-    evaluation."""
+    """Load the questions to evaluate on whose answers have times; None without --eval-every."""
     data = load_held_out(corpus, options)
     if data is None:
         return None
-    timed = [q for q in data.answerable if answer_times(q) is not None]
-    return select_questions(data, timed, options, "times of its answer")
+    questions = [q for q in data.answerable if answer_times(q) is not None]
+    return select_questions(data, questions, options, "times of its answer")
 
 
 def timed_evaluation(
@@ -388,8 +387,8 @@ def timed_evaluation(
 ) -> Evaluation:
     """Make the evaluation by FF1 on questions that were encoded; any other counts as wrong.
 
-    encoded: id -> what the reader reads; answer: (reader, items of (question, passage)) -> answers
-    in seconds.
+    encoded: id -> input of the reader; answer: (reader, items of (question, passage)) -> answers in
+    seconds.
     """
     items = {}
     for q in data.questions:
@@ -404,15 +403,15 @@ def timed_evaluation(
 
 
 def mean_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
-    """Average FF1 over all questions. answers: id -> something with start and end in seconds; a
-    question without one scores 0, as does an answer that is empty."""
+    """Average FF1 over all questions. answers: id -> answer, with start and end in seconds; a
+    question without one scores 0, as does an empty answer."""
     scores = []
     for question in data.questions:
         times = [(a.start, a.end) for a in question.answers]
         gold = [(start, end) for start, end in times if start is not None and end is not None]
         answer = answers.get(question.id)
-        heard = (answer.start, answer.end) if answer and answer.end > answer.start else None
-        scores.append(frame_f1(heard, gold))
+        predicted = (answer.start, answer.end) if answer and answer.end > answer.start else None
+        scores.append(frame_f1(predicted, gold))
     return sum(scores) / len(scores)
 
 
@@ -426,18 +425,18 @@ def mean_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
 
 
 def answer_in_batches(
-    ask: Callable[[Sequence[Any]], Sequence[Any]], items: Mapping[str, Any], size: int = 64
+    answer_all: Callable[[Sequence[Any]], Sequence[Any]], items: Mapping[str, Any], size: int = 64
 ) -> dict[str, Any]:
-    """Ask a system `size` items at a time; return its answers by the ids of the items."""
+    """Answer `size` items at a time; return the answers by the ids of the items."""
     names, answers = list(items), list[Any]()
     for start in range(0, len(names), size):
-        answers += ask([items[name] for name in names[start : start + size]])
+        answers += answer_all([items[name] for name in names[start : start + size]])
     return dict(zip(names, answers, strict=True))
 
 
 def read_training(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the card of a reader says of its training; a SpeechBERT's says it of its last
-    stage."""
+    """Return the facts about its training from the card of a reader; of a SpeechBERT, about its
+    last stage."""
     training = card["training"]
     for stage_name in ("spans", "masked", "words"):
         if stage_name in training:
@@ -446,8 +445,8 @@ def read_training(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_run(out: Path) -> str:
-    """Say how a reader was trained (", 800 steps, loss 1.2"), and which checkpoint was the best,
-    where it was evaluated meanwhile."""
+    """Describe how a reader was trained (", 800 steps, loss 1.2"), and which checkpoint was the
+    best, where it was evaluated meanwhile."""
     training = read_training(read_json(out / CARD))
     text = f", {describe_steps(training)}"
     best = training.get("best")
@@ -467,16 +466,16 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
     """Train with each of `o.learning_rates` in OUT/sweep, and copy the best run to OUT, which is
     then a run as any other, with the scores of all on its card.
 
-    o: options with `out`, `learning_rates` and `qa`; train: makes a run of such options. All are
-    evaluated at their end at least. A killed sweep finds its finished runs again. Raises InputError
-    where OUT holds a run that is no sweep, and what `train` raises.
+    o: options with `out`, `learning_rates` and `qa`; train: makes a run of such options. Every run
+    is evaluated, at least at its end. A killed sweep finds its finished runs again. Raises
+    InputError where OUT holds a run that is no sweep, and as `train` does.
     """
     if (o.out / MADE_FROM).is_file() and not (o.out / SWEEP).is_dir():
         raise InputError(
             f"{o.out} holds a run that is no sweep; choose another folder or delete it"
         )
-    every = o.qa.evaluation.eval_every or o.qa.training.steps
-    evaluation = replace(o.qa.evaluation, eval_every=every)
+    eval_every = o.qa.evaluation.eval_every or o.qa.training.steps
+    evaluation = replace(o.qa.evaluation, eval_every=eval_every)
     rows: list[dict[str, Any]] = []
     for rate in o.learning_rates:
         run = o.out / SWEEP / f"learning-rate={rate:g}"
@@ -500,7 +499,7 @@ def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:
     card = read_json(run / CARD) | facts
     if (out / CARD).is_file() and read_json(out / CARD) == card:
         return
-    (out / CARD).unlink(missing_ok=True)  # without it, the copy is not whole
+    (out / CARD).unlink(missing_ok=True)  # it comes back when the copy is whole
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     shutil.copytree(run, out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
     write_json(out / CARD, card)

@@ -1,10 +1,10 @@
-"""This module makes multiple-choice questions token ids, from units, words or audio words, and
-batches of them to train on.
+"""This module turns multiple-choice questions into token ids of units, words or audio words, and
+these into batches to train on.
 
 A story of five minutes is 20 to 100 sequences a question, whose activations no small machine holds.
 So a step reads half of its windows from those with most in common with the question and its
 options, and half at random, so that the combination learns to pass over windows that say nothing.
-Answering reads all. Ids of audio words are those of spans: 3 + n is audio word n.
+Answering reads all. Id 3 + n is audio word n, as in SpeechBERT's stage of spans.
 Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a
 passage, A in a question and its options, N audio words, E embedding width.
 """
@@ -33,25 +33,26 @@ from speechssl.text import ngrams, pieces
 from speechssl.textlm.tokenizers import TextCodec
 from speechssl.timing import RunLength
 
-if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+if TYPE_CHECKING:  # the Trainer takes long to import, and answering does not need it
     from speechssl.training import Batch
 
-WORDS = 100  # of a recording, about: passages have more, options fewer
-# tokens of an n-gram: a word piece says something by itself, a unit only together with its
+# a guess for the size of files: passages have more audio words, options fewer
+WORDS_PER_RECORDING = 100
+# tokens of the longest n-gram: a word piece says something by itself, a unit only together with its
 # neighbours
 LONGEST = 4
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceTokens:
-    """This is a question to be answered: token ids of each part."""
+    """A multiple-choice question is the token ids of its parts."""
 
     question: np.ndarray  # (Q,) int
     options: tuple[np.ndarray, ...]
     passage: np.ndarray  # (P,) int, may be empty
 
     def windows(self, layout: Layout) -> tuple[Window, ...]:
-        """Cut the passage into windows. One without tokens has one without tokens: question and
+        """Cut the passage into windows. A passage without tokens gets an empty one: question and
         options are still read."""
         return windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
 
@@ -61,45 +62,44 @@ class ChoiceTokens:
 
         Where question and option are too long, the question loses its tail first.
         """
-        offered = self.options[option][: layout.question // 2]
-        query = np.concatenate(
-            [self.question[: layout.question - 1 - len(offered)], [layout.sep], offered]
-        )
+        option_ids = self.options[option][: layout.question // 2]
+        question = self.question[: layout.question - 1 - len(option_ids)]
+        query = np.concatenate([question, [layout.sep], option_ids])
         return layout.sequence(query, self.passage[window.first : window.stop])
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceExample:
-    """An example is a question to train on, its windows from the most to the least in common with
-    it, and the indices of its right options."""
+    """An example is a question to train on."""
 
     choice: ChoiceTokens
-    windows: tuple[Window, ...]
-    correct: tuple[int, ...]
+    windows: tuple[Window, ...]  # from the most to the least in common with the question
+    correct: tuple[int, ...]  # indices of the right options
 
 
 def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
     """Sort windows by the weight of the n-grams that they share with the question and its options,
     the greatest first.
 
-    An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere
+    An n-gram weighs the logarithm of (windows / windows that hold it): one that is in all windows
     weighs nothing.
     """
-
-    def list_terms(*parts: np.ndarray) -> set[Hashable]:
-        terms: set[Hashable] = set()
-        for tokens in parts:
-            for n in range(1, LONGEST + 1):
-                terms.update(ngrams(tokens.tolist(), n))
-        return terms
-
-    query = list_terms(choice.question, *choice.options)
-    shared = [query & list_terms(choice.passage[w.first : w.stop]) for w in windows]
+    query = _ngrams_of(choice.question, *choice.options)
+    shared = [query & _ngrams_of(choice.passage[w.first : w.stop]) for w in windows]
     counts = Counter(term for terms in shared for term in terms)
     weights = []
     for terms in shared:
         weights.append(math.fsum(math.log(len(windows) / counts[term]) for term in terms))
     return tuple(windows[i] for i in np.argsort(-np.array(weights), kind="stable"))
+
+
+def _ngrams_of(*parts: np.ndarray) -> set[Hashable]:
+    """Return the n-grams of up to LONGEST tokens of some token ids."""
+    terms: set[Hashable] = set()
+    for tokens in parts:
+        for n in range(1, LONGEST + 1):
+            terms.update(ngrams(tokens.tolist(), n))
+    return terms
 
 
 def sort_by_similarity(
@@ -108,21 +108,23 @@ def sort_by_similarity(
     """Sort windows by how similar their audio words are to those of question and options, the most
     similar first.
 
-    No two audio words are the same, so that cosines stand for shared n-grams: of every word (A, E)
-    that is asked, the greatest in a window of the passage (P, E), less its mean over the windows,
-    for what stands everywhere says nothing.
+    No two audio words are the same, so that cosines take the place of shared n-grams: a window gets
+    for every word of the query (A, E) the greatest cosine with a word of the passage (P, E) in it,
+    less the mean over the windows, for a word that is in all of them says nothing.
     """
-
-    def normalise(codes: np.ndarray) -> np.ndarray:
-        return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
-
-    likeness = normalise(query) @ normalise(passage).T
-    greatest = np.stack([likeness[:, w.first : w.stop].max(1) for w in windows])  # (windows, A)
+    cosines = _normalise(query) @ _normalise(passage).T
+    greatest = np.stack([cosines[:, w.first : w.stop].max(1) for w in windows])  # (windows, A)
     weights = (greatest - greatest.mean(0)).sum(1)
     return tuple(windows[i] for i in np.argsort(-weights, kind="stable"))
 
 
-Examples = tuple[list[ChoiceExample], dict[str, str]]  # and the questions left out: id -> why
+def _normalise(codes: np.ndarray) -> np.ndarray:
+    """Return codes (N, E) of length 1."""
+    return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
+
+
+# examples, and why other questions are left out, by id
+Examples = tuple[list[ChoiceExample], dict[str, str]]
 
 
 def make_examples(
@@ -131,8 +133,8 @@ def make_examples(
     layout: Layout,
     order: Callable[..., tuple[Window, ...]] = sort_by_overlap,
 ) -> Examples:
-    """Make one example a question. tokens: question -> its tokens, or why it has none; order: as
-    `sort_by_overlap`."""
+    """Make one example a question. tokens: question -> its tokens, or why it has none; order: sorts
+    the windows of a question, such as `sort_by_overlap`."""
     examples = []
     left_out = {}
     for question in data.choices:
@@ -146,21 +148,20 @@ def make_examples(
 
 
 def make_spoken_choice(
-    names: Mapping[str, Any], question: Question, what: str
+    tokens: Mapping[str, Any], question: Question, what: str
 ) -> ChoiceTokens | str:
-    """Make a question from the tokens of its recordings. names: id of a recording -> tokens; what:
-    they are, for the reason."""
-    ids = (question.id, question.passage, *question.option_ids)
-    for name in ids:
-        if name not in names:
+    """Make a question from the tokens of its recordings; or return why that cannot be. tokens: by
+    the id of a recording; what: their kind, for the reason."""
+    names = (question.id, question.passage, *question.option_ids)
+    for name in names:
+        if name not in tokens:
             return f"no {what} of {name}"
-    question_tokens, passage, *options = (names[name] for name in ids)
+    question_tokens, passage, *options = (tokens[name] for name in names)
     return ChoiceTokens(question_tokens, tuple(options), passage)
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
-    """Make one example a question, of the units of its recordings; and say which questions are left
-    out: id -> why."""
+    """Make one example a question, of the units of its recordings."""
     tokens = {name: runs.units for name, runs in units.items()}
     return make_examples(
         data, lambda question: make_spoken_choice(tokens, question, "units"), layout
@@ -168,8 +169,7 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) 
 
 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
-    """Make one example a question, of its words; and say which questions are left out: id -> why.
-    source: text (the reference) or given."""
+    """Make one example a question, of its words. source: as in `choose_text`."""
 
     def tokens(question: Question) -> ChoiceTokens | str:
         choice = make_text_choice(codec, question, data.passages[question.passage], source)
@@ -181,8 +181,8 @@ def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -
 
 
 def choose_text(record: Passage | Question, source: str) -> str:
-    """Return the text of a record. Questions of corpora that transcribe their passages only are
-    read as they are asked."""
+    """Return the text of a record. source: text (the reference), or given (the corpus's
+    transcript). A question without a transcript is read as its original text."""
     if source == "text":
         return record.text
     return record.transcript or (record.text if isinstance(record, Question) else "")
@@ -191,8 +191,8 @@ def choose_text(record: Passage | Question, source: str) -> str:
 def make_text_choice(
     codec: TextCodec, question: Question, passage: Passage, source: str
 ) -> ChoiceTokens | None:
-    """Return the token ids of what is written; None for a passage of which nothing is. source:
-    text, or given: the corpus's transcript."""
+    """Return the token ids of a question's texts; None where the passage has none. source: as in
+    `choose_text`."""
     if not choose_text(passage, source):
         return None
     ids = []
@@ -205,10 +205,10 @@ def make_text_choice(
 def make_code_examples(
     data: Corpus, encoded: Mapping[str, np.ndarray], layout: Layout
 ) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
-    """Make the codes (N, E) and one example a question, and say which questions are left out: id ->
-    why. encoded: of `encode_recordings`."""
+    """Make the codes (N, E) and one example a question; return also why other questions are left
+    out, by id. encoded: by `encode_recordings`."""
     codes, ids = stack_codes(encoded, next(iter(encoded.values())).shape[1])
-    # by id
+    # codes by the ids of their words; specials have none
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
     def tokens(question: Question) -> ChoiceTokens | str:
@@ -222,10 +222,10 @@ def make_code_examples(
 
 
 def find_recordings(data: Corpus) -> dict[str, Path]:
-    """Find the files, by id, of the multiple-choice questions, their options and their
+    """Find the recordings, by id, of the multiple-choice questions, their options and their
     passages."""
-    asked = {q.passage for q in data.choices}
-    passages = [p for p in data.passages.values() if p.id in asked]
+    used = {q.passage for q in data.choices}
+    passages = [p for p in data.passages.values() if p.id in used]
     records: list[Passage | Question] = [*passages, *data.choices]
     files = {record.id: record.audio for record in records if record.audio}
     for q in data.choices:
@@ -249,7 +249,7 @@ def encode_recordings(
             raise ValueError("no word was recognised in it")
         return torch.from_numpy(codes).half(), None
 
-    sizes = dict.fromkeys(paths, 2 * WORDS * system.words.code)
+    sizes = dict.fromkeys(paths, 2 * WORDS_PER_RECORDING * system.words.code)
     made_from = {"speechbert": dict(system.card), "recordings": hash_json(list(paths))}
     store = store_features(folder, paths, encode, sizes, made_from, "audio words")
     return {name: store[name].float().numpy() for name in store.places}
@@ -268,28 +268,28 @@ class ChoiceBatches:
         o = self.options
         numbers, rng = draw_batch(step, len(self.examples), o.batch, o.training.seed)
         examples = [self.examples[i] for i in numbers]
-        read = [self.draw_windows(rng, example) for example in examples]
+        windows_read = [self.sample_windows(rng, example) for example in examples]
         options = max(len(e.choice.options) for e in examples)
-        windows = max(map(len, read))
-        places = []
+        most_windows = max(map(len, windows_read))
+        rows = []  # of every sequence among B x O x W
         sequences = []
         for b, example in enumerate(examples):
-            for number in range(len(example.choice.options)):
-                for w, window in enumerate(read[b]):
-                    places.append((b * options + number) * windows + w)
-                    sequences.append(example.choice.sequence(self.layout, number, window))
+            for option in range(len(example.choice.options)):
+                for w, window in enumerate(windows_read[b]):
+                    rows.append((b * options + option) * most_windows + w)
+                    sequences.append(example.choice.sequence(self.layout, option, window))
         for sequence, _ in sequences:
             replace_tokens(rng, sequence, o.random_units, self.layout.symbols)
         batch = {}
-        # (N, S); zeros where there is no option or window
         for name, value in collate(sequences, self.layout.pad).items():
-            rows = value.new_zeros(len(examples) * options * windows, value.shape[1])
-            rows = rows.index_copy(0, torch.tensor(places), value)
-            batch[name] = rows.view(len(examples), options, windows, -1)
+            # zeros where there is no option or window
+            padded = value.new_zeros(len(examples) * options * most_windows, value.shape[1])
+            padded = padded.index_copy(0, torch.tensor(rows), value)
+            batch[name] = padded.view(len(examples), options, most_windows, -1)
         correct = [functional.one_hot(torch.tensor(e.correct), options).sum(0) for e in examples]
         return batch | {"correct": torch.stack(correct)}
 
-    def draw_windows(self, rng: np.random.Generator, example: ChoiceExample) -> list[Window]:
+    def sample_windows(self, rng: np.random.Generator, example: ChoiceExample) -> list[Window]:
         """Take half of the windows (rounded up) from the first, the others from anywhere."""
         count = self.options.windows or len(example.windows)
         half = (count + 1) // 2

@@ -1,5 +1,5 @@
-"""In multiple choice over any token sequence every window of a story is read with every option, and
-the options compete.
+"""In multiple choice over token sequences of any kind, every window of a story is read with every
+option, and the options compete.
 
 The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives an option evidence;
 a learned combination of all windows gives the option's score. How many options are right, k, is
@@ -34,13 +34,13 @@ from speechssl.dual.system import choose_device, run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 
-if TYPE_CHECKING:  # both take long to import, and who only answers needs neither
+if TYPE_CHECKING:  # both take long to import, and answering needs neither
     from transformers import PreTrainedModel
 
     from speechssl.training import Batch
 
 LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
-SHARPNESS = 5.0  # of a combination at first: infinite, the best window decides; 0, their mean does
+SHARPNESS = 5.0  # of the combination at first; at 0 the mean decides, at infinity the best window
 
 
 class ChoiceModel(nn.Module):
@@ -54,26 +54,24 @@ class ChoiceModel(nn.Module):
         self.embedding = embedding
         width = encoder.config.hidden_size
         self.dense = nn.Linear(3 * width, width)
-        # evidence, and what attention sees
-        self.head = nn.Linear(width, 2)
+        self.head = nn.Linear(width, 2)  # the evidence, and its logit for attention
         nn.init.zeros_(self.head.weight)  # the first evidence is that window and option are alike
         nn.init.zeros_(self.head.bias)
         self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
-        # its logarithm, of the combination
-        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())
+        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())  # its logarithm
 
     def evidence(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
     ) -> torch.Tensor:
-        """Return (N, 2): of each sequence its evidence, and its logit for attention.
-        ids, mask, segments: (N, S)."""
+        """Return the evidence of each sequence and its logit for attention, (N, 2). ids, mask,
+        segments: (N, S)."""
         inputs = self.inputs(self.embedding(ids), mask, segments)
         hidden = self.encoder(**inputs).last_hidden_state.float()
         question = _mean(hidden, (1 - segments) * mask)
         window = _mean(hidden, window_mask(mask, segments))
-        alike = self.likeness * functional.cosine_similarity(question, window)[:, None]
+        likeness = self.likeness * functional.cosine_similarity(question, window)[:, None]
         features = torch.cat([question, window, question * window], -1)
-        return alike + self.head(torch.tanh(self.dense(features))).float()
+        return likeness + self.head(torch.tanh(self.dense(features))).float()
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Return scores (B, O), IGNORED for options that are not there.
@@ -86,8 +84,8 @@ class ChoiceModel(nn.Module):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor
     ) -> Batch:
-        """Return the loss. ids, mask, segments: (B, O, W, S), all zero mask where there is no
-        option or window; correct: (B, O), 1 for right.
+        """Return the loss. ids, mask, segments: (B, O, W, S), with a mask of zeros for an option or
+        window that is not there; correct: (B, O), 1 for right.
 
         loss: the mean negative log-likelihood of the right options. exact: the share of questions
         whose options are all right.
@@ -96,38 +94,40 @@ class ChoiceModel(nn.Module):
         # (N, 2) of the N windows that are there
         rows = self.evidence(ids[present], mask[present], segments[present])
         evidence = rows.new_zeros(*present.shape, 2).masked_scatter(present[..., None], rows)
-        # (B, O), and (B,): how many options are right
-        scores, sizes = self.scores(evidence, present), correct.sum(-1)
+        scores = self.scores(evidence, present)  # (B, O)
+        sizes = correct.sum(-1)  # (B,), how many options are right
         loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
         # all right options before all others
-        least = torch.where(correct.bool(), scores, torch.inf).amin(-1)
-        exact = (least > torch.where(correct.bool(), -torch.inf, scores).amax(-1)).float().mean()
+        worst_right = torch.where(correct.bool(), scores, torch.inf).amin(-1)
+        best_wrong = torch.where(correct.bool(), -torch.inf, scores).amax(-1)
+        exact = (worst_right > best_wrong).float().mean()
         return {"loss": loss, "exact": exact.detach()}
 
 
 def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Average (N, S, H) where (N, S) counts, -> (N, H); zeros where no position counts."""
+    """Average hidden states (N, S, H) by weights (N, S) of 0 or 1, -> (N, H); zeros where all
+    weights are 0."""
     weights = weights.to(hidden.dtype)[..., None]
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """Return the log of the sum, over all sets of `sizes` options, of exp(sum of their scores).
-    scores: (B, O); sizes: (B,). Returns (B,).
+    """Return the log of the sum, over all sets of `sizes` options, of exp(sum of their scores),
+    (B,). scores: (B, O); sizes: (B,).
 
-    The elementary symmetric polynomials of exp(scores), by their recursion over the options, in
-    logarithms.
+    These are the elementary symmetric polynomials of exp(scores), by their recursion over the
+    options, in logarithms.
     """
-    most = int(sizes.max())
+    largest = int(sizes.max())
     none = torch.full_like(scores[:, 0], IGNORED)
-    sums = [torch.zeros_like(none)] + [none] * most
+    sums = [torch.zeros_like(none)] + [none] * largest  # by the size of the sets
     for score in scores.unbind(1):
-        with_score = [torch.logaddexp(sums[k + 1], sums[k] + score) for k in range(most)]
+        with_score = [torch.logaddexp(sums[k + 1], sums[k] + score) for k in range(largest)]
         sums = [sums[0], *with_score]
     return torch.stack(sums, 1).gather(1, sizes[:, None].long())[:, 0]
 
 
-@torch.random.fork_rng(devices=[])  # what is drawn here is read from the file next
+@torch.random.fork_rng(devices=[])  # for the first weights, which the file's replace
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
     """Load a model of choices. Raises InputError where the folder holds none, or a file is another
     than its card says."""
@@ -144,7 +144,7 @@ def is_choice(card: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class ChoiceReader:
-    """This reads with a trained ChoiceModel, which it moves to its device."""
+    """A reader scores options with a trained ChoiceModel, which it moves to its device."""
 
     model: Any
     layout: Layout
@@ -166,8 +166,8 @@ class ChoiceReader:
             for window in item.windows(layout):
                 for option in range(len(item.options)):
                     sequences.append(item.sequence(layout, option, window))
-        batches = partial(collate, pad=layout.pad)
-        rows = run_model(self.model.evidence, device, sequences, batches, self.batch, self.bf16)
+        pad_batch = partial(collate, pad=layout.pad)
+        rows = run_model(self.model.evidence, device, sequences, pad_batch, self.batch, self.bf16)
         outputs = iter(rows)
         scores = []
         for item in items:
@@ -182,8 +182,8 @@ class ChoiceReader:
 
 
 def choose_options(scores: np.ndarray, size: int) -> tuple[int, ...]:
-    """Choose the `size` best options in order of their index; of equals the earlier. scores:
-    (O,)."""
+    """Choose the `size` options with the greatest scores (O,), of equals the earlier; return them
+    in order of their index."""
     return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
 
 
@@ -196,21 +196,20 @@ def longest_options(question: Question) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ScoredChoice:
-    """These are one question's scores, 0 to 1 (expected ones for chance); accuracy is None where
-    several options are right."""
+    """A question is scored from 0 to 1, for chance by the expected score."""
 
     id: str
     passage: str
     set_accuracy: float
-    accuracy: float | None
+    accuracy: float | None  # None where several options are right
     options: int
     correct: tuple[int, ...]
     chosen: tuple[int, ...] | None  # None: by chance; (): the question could not be answered
 
 
 def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
-    """Score the options picked, in any order; None: exactly what a set drawn from all of the right
-    size is worth on average."""
+    """Score the picked options, in any order; None: the expected score of a random set of the right
+    size."""
     right = tuple(sorted(question.correct))
     options = len(question.options)
     chosen = None if picked is None else tuple(sorted(picked))

@@ -73,9 +73,8 @@ class TrainChoice:
     --units it reads the units of passages, questions and options that `units extract` made from the
     train split. With --speechbert, --encoder and --ctc it reads the audio words of SpeechBERT,
     whose text encoder is trained further. For words and units, --start names a reader of the same
-    units or words to start
-    from, trained by train dual, train text-qa, or this verb. A killed run resumes with the same
-    command.
+    units or words to start from, trained by train dual, train text-qa, or this verb. A killed run
+    resumes with the same command.
 
       speechssl train choice corpus exp/models/choice-text
       speechssl train choice corpus exp/models/choice-units --units units --start exp/models/dual
@@ -111,8 +110,8 @@ class TrainChoice:
         if self.speechbert is None:
             refuse_ineffective(given, {"speechbert": ("encoder", "ctc")})
         else:
-            of_others = ("units", "random_units", "start", "text_encoder", "read", "assignment")
-            refuse_given(of_others, given, "on audio words")
+            other_kinds = ("units", "random_units", "start", "text_encoder", "read", "assignment")
+            refuse_given(other_kinds, given, "on audio words")
             if not (self.encoder and self.ctc):
                 raise InputError(
                     "--speechbert needs the --encoder it was trained on and a --ctc "

@@ -32,19 +32,25 @@ from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
 
 BASELINES = ("chance", "longest-option")
-# systems that read the text of the corpus, and which of its texts
+# systems that read the text of the corpus -> which of its texts, as in `choose_text`
 WRITTEN = {"text": "text", "cascade-given": "given"}
 
 
 class EncodedQuestion(NamedTuple):
-    """These are a system's representations of a question's recordings."""
+    """A question is encoded as the representations of its recordings, of whatever kind a system
+    has."""
 
     question: Any
     options: tuple[Any, ...]
     passage: Any
 
+    def to_tokens(self, tokens: Callable[[Any], np.ndarray]) -> ChoiceTokens:
+        """Return the token ids of the recordings. tokens: representation of one -> its token ids"""
+        options = tuple(map(tokens, self.options))
+        return ChoiceTokens(tokens(self.question), options, tokens(self.passage))
 
-# (None, samples (N,) float32 at 16 kHz) -> what represents a recording
+
+# (None, samples (N,) float32 at 16 kHz) -> representation of a recording
 Encode = Callable[[Passage | Question | None, Any], Any]
 
 
@@ -55,23 +61,19 @@ class SpokenChoice:
 
     name: str
     encode: Encode
-    tokens: Callable[[Any], np.ndarray]  # of what represents a recording
+    tokens: Callable[[Any], np.ndarray]  # representation of a recording -> token ids
     reader: ChoiceReader
     card: Mapping[str, Any]
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question."""
-        choices = []
-        for question, options, passage in items:
-            offered = tuple(map(self.tokens, options))
-            choices.append(ChoiceTokens(self.tokens(question), offered, self.tokens(passage)))
-        return self.reader.score_many(choices)
+        return self.reader.score_many([item.to_tokens(self.tokens) for item in items])
 
 
 @dataclass(frozen=True)
 class AudioWordChoice:
-    """The same on audio words. They are cut by a recogniser that is not always that of the
-    training; the card of the results says which."""
+    """This system does the same on audio words. The recogniser that cuts them need not be that of
+    the training; the card of the results says which it is."""
 
     name: str
     encode: Encode
@@ -86,16 +88,14 @@ class AudioWordChoice:
             for words in (question, *options, passage):
                 codes[id(words)] = words.codes
         embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
-        system = SpokenChoice(
-            self.name, self.encode, lambda words: ids[id(words)], self.reader, self.card
-        )
-        return system.score_all(items)
+        choices = [item.to_tokens(lambda words: ids[id(words)]) for item in items]
+        return self.reader.score_many(choices)
 
 
 @dataclass(frozen=True)
 class WrittenChoice:
-    """This reads the text of the corpus: the reference (`text`), or the transcripts that came with
-    it (`cascade-given`)."""
+    """This system reads the text of the corpus: the reference (`text`), or the transcripts that
+    came with it (`cascade-given`)."""
 
     name: str
     source: str
@@ -168,7 +168,7 @@ def load_choice_systems(
 
 
 def _load_written(folder: Path, name: str, bf16: bool) -> WrittenChoice:
-    """Load a system that reads what is written; its folder needs no encoder."""
+    """Load a system that reads the text of the corpus; its folder needs no encoder."""
     if not (folder / "choice-text").is_dir():
         folder = model_folder(folder)
     codec, reader, card = _load_words(folder, bf16)
@@ -235,4 +235,4 @@ def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:
 
 
 def _encode(encode: Callable[[Any], Any], record: Any, samples: Any) -> Any:
-    return encode(samples)  # whatever the record
+    return encode(samples)  # the record does not matter

@@ -68,7 +68,7 @@ CODES = "codes", "eval-codes"  # folders in OUT with audio words, until it is do
 
 
 def train_choice(o: TrainChoice) -> None:
-    """Train on the multiple-choice questions of the train split: on audio words with
+    """Train (once) on the multiple-choice questions of the train split: on audio words with
     `o.speechbert`, on units with `o.units`, else on words.
 
     Questions that cannot be read are listed and left out. Raises InputError where OUT holds a model
@@ -85,7 +85,13 @@ def train_choice(o: TrainChoice) -> None:
         speechbert=find_shipped(o.speechbert),
         ctc=find_shipped(o.ctc),
     )
-    symbols: Symbols = AudioWords(o) if o.speechbert else Units(o) if o.units else Words(o)
+    symbols: Symbols
+    if o.speechbert:
+        symbols = AudioWords(o)
+    elif o.units:
+        symbols = Units(o)
+    else:
+        symbols = Words(o)
     with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
             model, layout, metrics = fit_choice(o, symbols)
@@ -116,14 +122,14 @@ def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, d
     return model, layout, metrics | {"examples": len(examples), "left_out": len(left_out)}
 
 
-# ---- what is read: each says what it is made from, begins a model, and reads a split as the codes
-# of its audio words or None, its examples, and the questions left out: id -> why
+# ---- kinds of symbols: each class has the facts for the card, begins a model, and reads a split
 
+# codes of audio words (None for other symbols), examples, and why other questions are left out
 Read = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
 
 
 class Units:
-    """This trains on units of recordings. `o.start`: a reader of the same units, of spans or of
+    """Units of recordings are read. `o.start`: a reader of the same units, of spans or of
     choices."""
 
     what = "multiple choice on units"
@@ -154,8 +160,8 @@ class Units:
 
 
 class Words:
-    """This trains on what is written. `o.start`: a reader of words, of spans or of choices, with
-    its tokeniser."""
+    """Words of texts are read. `o.start`: a reader of words, of spans or of choices, with its
+    tokeniser."""
 
     what = "multiple choice on words"
 
@@ -185,8 +191,8 @@ class Words:
 
 
 class AudioWords:
-    """This trains on audio words as SpeechBERT will cut them when questions are answered; its text
-    encoder is trained further. Codes are kept in OUT until it is done."""
+    """Audio words are read, cut as they will be when questions are answered; SpeechBERT's text
+    encoder is trained further. Codes are kept in OUT until training is done."""
 
     what = "multiple choice on audio words"
 
@@ -233,8 +239,8 @@ def make_layout(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
 
 
 def load_start(start: Path, options: ChoiceOptions) -> ChoiceModel:
-    """Load a model that is trained further: one of choices with its head, any other reader with its
-    encoder and table."""
+    """Load a model to train it further: one of choices with its head, of any other reader the
+    encoder and the table."""
     if is_choice(read_json(start / CARD)):
         model, _, _ = load_choice(start)
     else:
@@ -246,7 +252,7 @@ def load_start(start: Path, options: ChoiceOptions) -> ChoiceModel:
 def make_choice_model(
     encoder: PreTrainedModel, table: nn.Embedding, options: ChoiceOptions
 ) -> ChoiceModel:
-    """Make a model of choices, whose head the seed draws."""
+    """Make a model of choices, whose head is initialised by the seed."""
     torch.manual_seed(options.training.seed)
     return ChoiceModel(encoder, table)
 
@@ -254,8 +260,8 @@ def make_choice_model(
 def make_evaluation(
     o: TrainChoice, symbols: Symbols, model: ChoiceModel, layout: Layout
 ) -> Evaluation | None:
-    """Make the evaluation by set accuracy on held-out questions, of which those that cannot be read
-    count as wrong; None without --eval-every. Raises InputError where there are none."""
+    """Make the evaluation by set accuracy on held-out questions; None without --eval-every.
+    Questions that cannot be read count as wrong. Raises InputError where there are none."""
     data = load_held_out(o.corpus, o.qa.evaluation)
     if data is None:
         return None
@@ -265,16 +271,16 @@ def make_evaluation(
     items = {str(n): example.choice for n, example in enumerate(examples)}
 
     def score() -> float:
-        trained_on = getattr(model.embedding, "codes", None)
+        training_codes = getattr(model.embedding, "codes", None)
         if codes is not None:
             model.embedding.codes = codes
         reader = ChoiceReader(model, layout, device=str(next(model.parameters()).device))
-        scores = answer_in_batches(reader.score_many, items, 16)
+        answers = answer_in_batches(reader.score_many, items, 16)
         if codes is not None:
-            model.embedding.codes = trained_on
+            model.embedding.codes = training_codes
         right = 0
-        for of_question, example in zip(scores.values(), examples, strict=True):
-            chosen = choose_options(of_question, len(example.correct))
+        for scores, example in zip(answers.values(), examples, strict=True):
+            chosen = choose_options(scores, len(example.correct))
             right += chosen == tuple(sorted(example.correct))
         return right / len(data.choices)
 

@@ -3,10 +3,11 @@ first two stages.
 
 A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and,
 where there is a recogniser, a second time by its output, as it will be when questions are answered.
-Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Of masked words: word
-pieces, V + n is audio word n. Letters: F rows of features of all recordings, D their width, N words
-of all recordings, W words of one, B words or sequences of a batch, T rows of the longest of them, S
-positions, V vocabulary, E embedding width, P pieces of a word.
+Ids in the stage of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Ids in the
+stage of masked words: those of word pieces, and V + n for audio word n.
+Letters: F rows of features of all recordings, D their width, N words of all recordings, W words of
+one, B words or sequences of a batch, T rows of the longest of them, S positions, V vocabulary, E
+embedding width, P pieces of a word.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from speechssl.text import pieces
 from speechssl.timing import FrameGrid
 from speechssl.units.features import Features
 
-if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+if TYPE_CHECKING:  # the Trainer takes long to import, and answering does not need it
     from speechssl.training import Batch
 
 SAME = 0.5  # least intersection over union of two words that are taken for one
-LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longer is no word
+LONGEST = 150  # rows of a word that are read (3 s at 50 Hz): no word is longer
 SPECIAL_IDS = CLS, SEP, PAD = 0, 1, 2
-SPECIALS = 3
-NONE = -1  # no piece to predict
-KEEP, REPLACE = 0.1, 0.1  # shares of the chosen positions
+SPECIALS = 3  # number of special ids
+NONE = -1  # target where there is no piece to predict
+KEEP, REPLACE = 0.1, 0.1  # shares of the predicted positions; the others are masked
 K = TypeVar("K")
 
 
 def sort_spans(words: Sequence[Any]) -> tuple[Span, ...]:
-    """Return words with text, start and end, as records have them: in order of time, none empty."""
+    """Sort words with text, start and end by time, and leave out those without duration."""
     ordered = sorted(words, key=lambda w: (w.start, w.end))
     return tuple(Span(w.text, w.start, w.end) for w in ordered if w.end > w.start)
 
@@ -56,18 +57,20 @@ def attach_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span
     if not words or not reference:
         return tuple(Span("", w.start, w.end) for w in words)
     start, end = np.array([(w.start, w.end) for w in words], float).T[..., None]
-    first, last = np.array([(w.start, w.end) for w in reference], float).T
-    shared = np.minimum(end, last) - np.maximum(start, first)  # (words, words of the reference)
-    share = np.maximum(shared, 0.0) / (np.maximum(end, last) - np.minimum(start, first))
+    reference_start, reference_end = np.array([(w.start, w.end) for w in reference], float).T
+    # (words, words of the reference)
+    overlap = np.minimum(end, reference_end) - np.maximum(start, reference_start)
+    union = np.maximum(end, reference_end) - np.minimum(start, reference_start)
+    iou = np.maximum(overlap, 0.0) / union
     spans = []
-    for word, nearest, most in zip(words, share.argmax(1), share.max(1), strict=True):
-        text = reference[nearest].text if most >= SAME else ""
+    for word, nearest, share in zip(words, iou.argmax(1), iou.max(1), strict=True):
+        text = reference[nearest].text if share >= SAME else ""
         spans.append(Span(text, word.start, word.end))
     return tuple(spans)
 
 
 def recognise_words(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
-    """Cut a recording into words with a recogniser, each with what it took it for. samples: (N,)
+    """Cut a recording into words with a recogniser, each with its recognised text. samples: (N,)
     float32 at 16 kHz."""
     return widen_words(sort_spans(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
 
@@ -75,8 +78,8 @@ def recognise_words(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
 def find_words(
     record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
 ) -> tuple[Span, ...]:
-    """Return the words of the reference, with times. Raises ValueError where there are none, and
-    none can be aligned."""
+    """Return the words of the reference with times: those of the record, or those of its text by
+    alignment. Raises ValueError where there is neither."""
     words = sort_spans(record.words)
     if words:
         return words
@@ -84,13 +87,17 @@ def find_words(
         raise ValueError(
             "its manifest has no words with times (`train speechbert --ctc` aligns its text)"
         )
-    written = (word[slice(*find_core(word))] for word, _ in pieces(record.text, record.language))
-    return ctc_aligner(recogniser).align(samples, [word for word in written if word]).words
+    cores = []
+    for word, _ in pieces(record.text, record.language):
+        first, stop = find_core(word)
+        if first < stop:
+            cores.append(word[first:stop])
+    return ctc_aligner(recogniser).align(samples, cores).words
 
 
 def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
-    """Find the rows of words, (W, 2) int64: first row and one past the last of every word; none is
-    without rows. frames: rows of the recording, not 0."""
+    """Find the rows of words, (W, 2) int64: first row and one past the last of every word, which
+    has one row at least. frames: rows of the recording, not 0."""
     first = [grid.frame_at(grid.sample(w.start), frames) for w in words]
     last = [grid.frame_at(max(grid.sample(w.end) - 1, grid.sample(w.start)), frames) for w in words]
     return np.array([first, [n + 1 for n in last]], np.int64).T.reshape(-1, 2)
@@ -98,21 +105,22 @@ def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class WordSequence:
-    """This is the words of one recording, cut in one way."""
+    """A word sequence is the words of one recording, cut in one way."""
 
     numbers: np.ndarray  # (W,) among the words of all recordings
     starts: np.ndarray  # (W,) seconds
     ends: np.ndarray  # (W,)
 
     def inside(self, start: float, end: float) -> np.ndarray:
-        """Find the words (counted from 0) that have their middle in [start, end) seconds."""
+        """Find the words, counted from 0 in this recording, whose middle is in [start, end)
+        seconds."""
         middles = (self.starts + self.ends) / 2
         return np.flatnonzero((middles >= start) & (middles < end))
 
 
 @dataclass(frozen=True, eq=False)
 class WordTable:
-    """This table holds the words of all recordings that a model is trained on."""
+    """A word table holds the words of all recordings that a model is trained on."""
 
     features: np.ndarray | StoredRows  # (F, D)
     rows: np.ndarray  # (N, 2) first row and one past the last
@@ -134,14 +142,14 @@ def make_word_table(
     sequences = {}
     for name, ways in cuts.items():
         first, last = bounds[name]
-        of_recording = []
+        cut_sequences = []
         for words in ways:
             numbers = np.arange(len(texts), len(texts) + len(words))
             starts, ends = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2).T
-            of_recording.append(WordSequence(numbers, starts, ends))
+            cut_sequences.append(WordSequence(numbers, starts, ends))
             rows.append(find_rows(words, grid, last - first) + first)
             texts += [w.text for w in words]
-        sequences[name] = tuple(of_recording)
+        sequences[name] = tuple(cut_sequences)
     return WordTable(features, np.concatenate(rows), tuple(texts), sequences)
 
 
@@ -191,12 +199,12 @@ def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Stage 1 has batches of words of about one length, which depend on (seed, step) only; every
-    word comes once in an epoch."""
+    """Calling this gives a batch of stage 1: words of about one length, which depend on (seed,
+    step) only. Every word comes once in an epoch."""
 
     table: WordTable
     numbers: np.ndarray  # of the words of the table that are learnt from
-    targets: Callable[[np.ndarray], Tensor]  # (B,) numbers -> (B, E) what their codes are drawn to
+    targets: Callable[[np.ndarray], Tensor]  # (B,) numbers -> (B, E) what their codes should be
     size: int = 128  # B
     seed: int = 0
 
@@ -208,8 +216,8 @@ class WordBatches:
         # other neighbours in every epoch
         order = np.argsort(lengths * rng.uniform(0.8, 1.25, len(lengths)), kind="stable")
         order = np.roll(order, int(rng.integers(len(order))))  # and other words left over
-        place = int(rng.permutation(count)[index]) * self.size
-        chosen = self.numbers[order[place : place + self.size]]
+        start = int(rng.permutation(count)[index]) * self.size
+        chosen = self.numbers[order[start : start + self.size]]
         return pad_words(self.table, chosen) | {"targets": self.targets(chosen)}
 
 
@@ -219,10 +227,11 @@ Sentence = tuple[np.ndarray, Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class MaskedBatches:
-    """Stage 2 has batches of which half the sequences are text and half speech, which depend on
-    (seed, step) only.
+    """Calling this gives a batch of stage 2, which depends on (seed, step) only: half of the
+    sequences are text, half speech.
 
-    Recordings are drawn by their length; a sequence is a random crop of at most `window` words.
+    Texts and recordings are sampled in proportion to their length; a sequence is a random crop of
+    at most `window` words.
     """
 
     text: Sequence[Sentence]
@@ -243,8 +252,8 @@ class MaskedBatches:
         chosen: list[Sentence] = []
         for sentences, count in ((self.text, self.size - half), (self.speech, half)):
             lengths = np.array([len(ids) for ids, _ in sentences], float)
-            drawn = rng.choice(len(sentences), count, p=lengths / lengths.sum())
-            chosen += [sentences[i] for i in drawn]
+            sampled = rng.choice(len(sentences), count, p=lengths / lengths.sum())
+            chosen += [sentences[i] for i in sampled]
         examples = [self.mask_sentence(rng, sentence) for sentence in chosen]
         rows = [torch.from_numpy(ids) for ids, _ in examples]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.specials[2])
@@ -263,12 +272,13 @@ class MaskedBatches:
         self, rng: np.random.Generator, sentence: Sentence
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position
-        is chosen, if any can be."""
+        is predicted, if any can be."""
         cls, sep, _, mask = self.specials
-        first = int(rng.integers(max(len(sentence[0]) - self.window, 0) + 1))
-        ids = sentence[0][first : first + self.window]
-        labels = sentence[1][first : first + self.window]
-        predictable = np.array([len(t) > 0 for t in labels])
+        ids, labels = sentence
+        first = int(rng.integers(max(len(ids) - self.window, 0) + 1))
+        ids = ids[first : first + self.window]
+        labels = labels[first : first + self.window]
+        predictable = np.array([len(pieces) > 0 for pieces in labels])
         chosen = predictable & (rng.random(len(predictable)) < self.share)
         if not chosen.any() and predictable.any():
             chosen[rng.choice(np.flatnonzero(predictable))] = True
@@ -280,14 +290,15 @@ class MaskedBatches:
         masked = np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))
         ids = np.concatenate([[cls], np.where(chosen, masked, ids), [sep]]).astype(np.int64)
         targets = np.full((len(ids), max(map(len, labels), default=1) or 1), NONE, np.int64)
-        for place in np.flatnonzero(chosen).tolist():
-            targets[place + 1, : len(labels[place])] = labels[place]
+        for position in np.flatnonzero(chosen).tolist():
+            # behind [CLS]
+            targets[position + 1, : len(labels[position])] = labels[position]
         return ids, targets
 
 
 def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
-    """Make examples for stage 3: for every answerable question one example a way of cutting; and
-    say which questions have none: id -> why."""
+    """Make examples for stage 3: for every answerable question one example a way of cutting.
+    Returns the examples, and why other questions are left out, by id."""
     examples: list[Example] = []
     left_out = {}
     for question in data.answerable:
@@ -296,12 +307,13 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
             left_out[question.id] = "no answer has times"
             continue
         before = len(examples)
-        asked = table.sequences.get(question.id, ())
-        for spoken, passage in zip(asked, table.sequences.get(question.passage, ()), strict=False):
+        question_cuts = table.sequences.get(question.id, ())
+        passage_cuts = table.sequences.get(question.passage, ())
+        for words, passage in zip(question_cuts, passage_cuts, strict=False):
             inside = passage.inside(*times)
-            if len(spoken.numbers) and len(inside):
+            if len(words.numbers) and len(inside):
                 first, last = inside[[0, -1]].tolist()
-                tokens = spoken.numbers + SPECIALS, passage.numbers + SPECIALS
+                tokens = words.numbers + SPECIALS, passage.numbers + SPECIALS
                 examples.append(Example(*tokens, first, last))
         if len(examples) == before:
             left_out[question.id] = (
@@ -311,8 +323,8 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
 
 
 def stack_codes(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
-    """Make one table (N, E) of the codes (W, E) of recordings, and the ids (W,) of each. width:
-    E."""
+    """Make one table (N, E) of the codes (W, E) of recordings, and the ids (W,) of the words of
+    each. width: E."""
     ids = {}
     first = SPECIALS
     for name, rows in codes.items():

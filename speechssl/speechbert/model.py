@@ -4,10 +4,9 @@ reads them beside word pieces.
 Section 2.1: a recurrent encoder turns the features of a word into one code, a recurrent decoder
 makes the features of the code, and the L1 distance of the code to the text embedding (of several
 pieces: their mean) is made small.
-Section 2.2: masked words are predicted, in text and in speech, by one encoder, as BERT's (15 %, 80
-% masked, 10 % replaced).
-The target of an audio word is its text; of several pieces, the mean of their losses. The text
-embeddings stay as they are.
+Section 2.2: masked words are predicted, in text and in speech, by one encoder, with BERT's shares
+(15 %, of which 80 % are masked and 10 % replaced). The target of an audio word is its text; the
+loss of several pieces is the mean of theirs. The text embeddings stay as they are.
 Letters: B words or sequences, T rows of features, D their width, E embedding width, H LSTM width, N
 audio words, S positions, V vocabulary, P pieces.
 """
@@ -31,11 +30,11 @@ from speechssl.errors import InputError
 from speechssl.quantisation import dequantise, quantise
 from speechssl.speechbert.data import NONE, WordTable, pad_words
 
-if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+if TYPE_CHECKING:  # the Trainer takes long to import, and answering does not need it
     from speechssl.training import Batch
 
-WORDS = "words.safetensors"
-WHAT = "SpeechBERT"
+WORDS = "words.safetensors"  # file with the weights of the word encoder
+WHAT = "SpeechBERT"  # on the card
 
 
 class WordEncoder(nn.Module):
@@ -81,8 +80,8 @@ class WordEncoder(nn.Module):
         for start in range(0, len(order), size):
             part = order[start : start + size]
             batch = pad_words(table, part)
-            made = self(batch["features"].to(self.mean.device), batch["lengths"])
-            codes[torch.from_numpy(part)] = made.float().cpu()
+            part_codes = self(batch["features"].to(self.mean.device), batch["lengths"])
+            codes[torch.from_numpy(part)] = part_codes.float().cpu()
         return codes
 
 
@@ -96,10 +95,10 @@ class WordAutoencoder(nn.Module):
         self.output = nn.Linear(encoder.width, encoder.features)
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
-        """Return losses. features: (B, T, D); lengths: (B,); targets: (B, E) text embeddings. Every
-        loss is a mean over the words.
+        """Return losses, which are means over the words. features: (B, T, D); lengths: (B,);
+        targets: (B, E) text embeddings.
 
-        rebuilt: squared error of a standardise feature. distance: L1 to the word's own embedding.
+        rebuilt: squared error of a standardised feature. distance: L1 to the word's own embedding.
         """
         codes, steps = self.encoder(features, lengths), features.shape[1]
         decoded = self.output(self.decoder(codes[:, None].expand(-1, steps, -1))[0])
@@ -115,7 +114,7 @@ class WordAutoencoder(nn.Module):
 
 
 class CodeRegression(nn.Module):
-    """This trains the word encoder on another encoder's features to give the codes that words have
+    """The word encoder learns to give, on another encoder's features, the codes that words have
     already."""
 
     def __init__(self, encoder: WordEncoder) -> None:
@@ -123,8 +122,8 @@ class CodeRegression(nn.Module):
         self.encoder = encoder
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
-        """Return the loss: L1 distance to its code, a mean over the words. features: (B, T, D);
-        lengths: (B,); targets: (B, E) codes."""
+        """Return the loss: the L1 distance of a word to its code, a mean over the words. features:
+        (B, T, D); lengths: (B,); targets: (B, E) codes."""
         codes = self.encoder(features, lengths)
         return {"loss": (codes - targets).abs().sum(-1).mean()}
 
@@ -141,8 +140,8 @@ def look_up(table: Tensor, codes: Tensor, ids: Tensor) -> Tensor:
 
 
 class MaskedWords(nn.Module):
-    """This is the reader's encoder with a head that predicts word pieces, whose last layer is the
-    text embeddings themselves."""
+    """The reader's encoder predicts word pieces by a head whose last layer is the text embeddings
+    themselves."""
 
     embeddings: Tensor
     codes: Tensor
@@ -164,8 +163,8 @@ class MaskedWords(nn.Module):
         """Return losses. ids, mask: (B, S); targets: (B, S, P), NONE where there is nothing to
         predict; speech: (B,) 1 for audio words.
 
-        The loss is a mean over the chosen positions of each sequence, then over sequences. text,
-        speech: share of chosen positions of either kind whose likeliest piece is right, 0 for a
+        The loss is a mean over the predicted positions of each sequence, then over sequences. text,
+        speech: share of predicted positions of either kind whose likeliest piece is right, 0 for a
         kind that is not in the batch.
         """
         embedded = look_up(self.embeddings, self.codes, ids)
@@ -180,16 +179,15 @@ class MaskedWords(nn.Module):
         share = 1 / torch.bincount(row, minlength=len(ids))[row]
         right = ((logits.argmax(-1)[:, None] == labels) & real).any(1).float()
         outputs = {"loss": (loss * share).sum() / len(ids)}
-        for name, which in (("text", ~speech[row].bool()), ("speech", speech[row].bool())):
-            outputs[name] = (right * which).sum() / which.sum().clamp(min=1)
+        is_speech = speech[row].bool()
+        for name, positions in (("text", ~is_speech), ("speech", is_speech)):
+            outputs[name] = (right * positions).sum() / positions.sum().clamp(min=1)
         return outputs
 
 
 class CodeEmbedding(nn.Embedding):
-    """The ids of this table are SPECIALS rows, which are trained and saved, and after them the
-    codes of audio words, which are not.
-
-    In a SpanModel or ChoiceModel it stands in the place of the table of tokens.
+    """This table has SPECIALS rows, which are trained and saved, and after them the codes of audio
+    words, which are not. In a SpanModel or ChoiceModel it takes the place of the table of tokens.
     """
 
     codes: Tensor  # (N, E)
@@ -205,8 +203,8 @@ class CodeEmbedding(nn.Embedding):
 
 
 def round_as_saved(encoder: WordEncoder) -> WordEncoder:
-    """Return the encoder with the weights that a file would give back: what reads its codes is
-    trained on those of the file."""
+    """Return the encoder with the rounded weights that its file gives back: the stages after it are
+    trained on the codes that they give."""
     encoder.load_state_dict(dequantise(quantise(encoder.state_dict())))
     return encoder.eval().requires_grad_(False)
 
@@ -224,8 +222,8 @@ def save_speechbert(
 
 
 def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
-    """Load weights. Raises InputError where a file is not the one of the card, or the folder holds
-    another kind of model."""
+    """Load a SpeechBERT: word encoder, reader, layout and card. Raises InputError where a file is
+    not the one of the card, or the folder holds another kind of model."""
     card = read_json(folder / "card.json")
     if card.get("what") != WHAT:
         raise InputError(

@@ -25,8 +25,8 @@ from speechssl.options import (
 
 @dataclass(frozen=True)
 class SpeechBertOptions:
-    """These options are of the stages before that of spans: audio words (an autoencoder), and
-    masked words."""
+    """These options say how the stages before that of spans are trained: audio words (an
+    autoencoder), and masked words."""
 
     passages: Count | None = option(
         None, "number of training passages, with their questions; default: all"
@@ -93,8 +93,8 @@ class TrainSpeechBert:
 
     @property
     def words(self) -> TrainingOptions:
-        """The first stage is trained as the last one, in float32, for a CPU has no fast LSTM in
-        bfloat16."""
+        """Return the training of the first stage: as the last one, but in float32, for a CPU has no
+        fast LSTM in bfloat16."""
         return replace(
             self.qa.training,
             steps=self.stages.word_steps,
@@ -105,7 +105,7 @@ class TrainSpeechBert:
 
     @property
     def masked(self) -> TrainingOptions:
-        """The second stage is trained as the last one."""
+        """Return the training of the second stage: as the last one."""
         return replace(
             self.qa.training,
             steps=self.stages.mask_steps,

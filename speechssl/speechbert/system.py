@@ -2,7 +2,7 @@
 
 Words begin and end where a recogniser finds them (`speechbert`: only their times are used), or
 where the corpus has them (`speechbert-aligned`: an upper bound, for no system could have these).
-Windows and choice are DUAL's.
+Windows and the choice of the span are as in DUAL.
 Letters: W words of one recording, E embedding width.
 """
 
@@ -28,12 +28,11 @@ from speechssl.units.features import Features, encoder_features, load_features
 
 @dataclass(frozen=True, eq=False)
 class AudioWords:
-    """This is an encoded recording. codes: (W, E) float32; starts, ends: (W,) seconds. Which words
-    they are is not known."""
+    """Audio words encode a recording; which words they are is not known."""
 
-    codes: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+    codes: np.ndarray  # (W, E) float32
+    starts: np.ndarray  # (W,) seconds
+    ends: np.ndarray  # (W,)
 
 
 def answer_codes(
@@ -42,33 +41,36 @@ def answer_codes(
     """Answer questions in seconds. items: (question, passage). A passage without words gives an
     empty answer at 0 s.
 
-    reader: of a SpanModel with a CodeEmbedding, which reads the codes of these recordings
+    reader: of a SpanModel with a CodeEmbedding, which holds the codes of these recordings
     meanwhile.
     """
     recordings = {id(words): words.codes for pair in items for words in pair}
     embedding = reader.model.embedding
     before = embedding.codes
     embedding.codes, ids = stack_codes(recordings, embedding.embedding_dim)
-    usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
-    spans = reader.read([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
+    usable = [pair for pair in items if len(pair[1].starts)]
+    spans = reader.read([(ids[id(question)], ids[id(passage)]) for question, passage in usable])
     embedding.codes = before
-    answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
-    for i, span in zip(usable, spans, strict=True):
-        passage = items[i][1]
-        answers[i] = TimedAnswer(
-            float(passage.starts[span.first]), float(passage.ends[span.last]), span.confidence
-        )
+    remaining = iter(spans)
+    answers = []
+    for _, passage in items:
+        if not len(passage.starts):
+            answers.append(TimedAnswer(0.0, 0.0, 0.0))
+            continue
+        span = next(remaining)
+        start, end = float(passage.starts[span.first]), float(passage.ends[span.last])
+        answers.append(TimedAnswer(start, end, span.confidence))
     return answers
 
 
 @dataclass(frozen=True, eq=False)
 class SpeechBertSystem:
-    """SpeechBERT is a `systems.System`. recogniser None: words are those of the records."""
+    """SpeechBERT is a `systems.System`."""
 
     features: Features
     words: WordEncoder
     reader: Reader
-    recogniser: Recogniser | None
+    recogniser: Recogniser | None  # finds the words; None: they are those of the records
     card: Mapping[str, Any]
     needs_audio: bool = True
 
@@ -77,11 +79,8 @@ class SpeechBertSystem:
         return "speechbert" if self.recogniser else "speechbert-aligned"
 
     def encode(self, record: Passage | Question | None, samples: Any) -> AudioWords:
-        """Encode a recording. samples: (N,) float32 at 16 kHz.
-
-        Raises ValueError for audio shorter than one frame, or where `speechbert-aligned` finds no
-        words with times.
-        """
+        """Encode a recording. samples: (N,) float32 at 16 kHz. Raises ValueError for audio shorter
+        than one frame, or where `speechbert-aligned` finds no words with times."""
         if self.recogniser is not None:
             words = recognise_words(self.recogniser, samples)
         else:
@@ -107,8 +106,8 @@ def load_speechbert(
     folder: Path, encoder: Any, recogniser: Recogniser | None = None, bf16: bool = False
 ) -> SpeechBertSystem:
     """Load the model in `folder`, on the features of this encoder. recogniser: finds where words
-    begin and end; None: the records do (`speechbert-aligned`). Raises InputError where the folder
-    holds no SpeechBERT, or one of another encoder.
+    begin and end; None: the records say it (`speechbert-aligned`). Raises InputError where the
+    folder holds no SpeechBERT, or one of another encoder.
     """
     words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
@@ -126,8 +125,8 @@ def load_speechbert(
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
-    """Read what the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of
-    another encoder."""
+    """Return the features of which the SpeechBERT in `folder` makes audio words. Raises InputError
+    where they are those of another encoder."""
     trained_on = card["features"]
     layer, smooth = trained_on.get("layer", 0), trained_on.get("smooth", 1)
     if trained_on["encoder"] == "mfcc":

@@ -1,10 +1,11 @@
-"""This module trains SpeechBERT: the autoencoder of audio words, masked words of text and speech,
-spans. Each stage resumes by itself.
+"""This module trains SpeechBERT in three stages: the autoencoder of audio words, masked words of
+text and speech, spans. Each stage resumes by itself.
 
-Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Ours: any encoder's
-layer; codes are computed once, after the first stage; a reader of words may take the place of the
-text encoder; and the transfer to another encoder, for which the word encoder learns to give the
-other's features of a word the old code of it, and the reader stays as it is.
+The published one (arXiv 1910.11559) has BERT-base, MFCCs, and words by forced alignment. Here the
+features are any encoder's layer, codes are computed once, after the first stage, and a reader of
+words may take the place of the text encoder. SpeechBERT can be transferred to another encoder: the
+word encoder learns to give the other's features of a word its old code, and the reader stays as it
+is.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_token
 from speechssl.training import check_share, fit, write_by_main
 from speechssl.units.features import Features, encoder_features, load_features
 
-# in the card of a model that is transferred, and not of what is made
-OF_THE_OLD = ("recipe", "scores")
+# these keys on the card of a model that is transferred are not true of the new one
+NOT_TRANSFERRED = ("recipe", "scores")
 
 
 def train_speechbert(o: TrainSpeechBert) -> None:
@@ -94,13 +95,13 @@ def train_speechbert(o: TrainSpeechBert) -> None:
     if o.learning_rates:
         sweep_learning_rates(o, train_speechbert)
         return
-    features, recogniser = load_hearing(o)
+    features, recogniser = load_features_and_recogniser(o)
     fit_speechbert(replace(o, start=find_shipped(o.start)), features, recogniser)
     print(f"{o.out}: SpeechBERT{describe_run(o.out)}")
 
 
-def load_hearing(o: TrainSpeechBert) -> tuple[Features, CtcRecogniser | None]:
-    """Load the features that audio words are made of, and the recogniser of `o.ctc` or None."""
+def load_features_and_recogniser(o: TrainSpeechBert) -> tuple[Features, CtcRecogniser | None]:
+    """Load the features that audio words are made of, and the recogniser in `o.ctc`, if any."""
     if o.encoder == "mfcc":
         return load_features("mfcc", 0), None
     # features and recogniser read the same layers of one recording
@@ -115,8 +116,8 @@ def fit_speechbert(
 ) -> None:
     """Train (once) and save SpeechBERT in OUT; features are kept in OUT/features until it is done.
 
-    features: of what the audio words are made. recogniser: cuts every recording a second time, as
-    it will be when questions are answered, and aligns the text of recordings without times.
+    features: those of which audio words are made. recogniser: cuts every recording a second time,
+    as it will be when questions are answered, and aligns the text of recordings without times.
     Raises InputError where OUT was made from other inputs, or there is nothing to learn from.
     """
     check_share(o.qa.batch, o.qa.short_batch, o.stages.word_batch, o.stages.mask_batch)
@@ -174,7 +175,8 @@ def fit_stages(
             words = encode_held_out(system, dev)
             evaluation = timed_evaluation(dev, o.qa.evaluation, words, reader, layout, answer_codes)
         reader.embedding.codes = codes
-        torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
+        # so that modules that are added to the encoder begin alike in a run that was killed
+        torch.manual_seed(o.qa.training.seed)
         batches = ExampleBatches(examples, layout, o.qa)
         folder = o.out / "checkpoints/spans"
         fitted = fit_reader(reader, batches, layout, o.qa, folder, evaluation)
@@ -186,23 +188,23 @@ def fit_stages(
 
 
 class TextModel(NamedTuple):
-    """This is what SpeechBERT begins with on the side of text: a span model with a CodeEmbedding,
-    the embeddings (V, E) of its words, its tokeniser, and what the card says of it."""
+    """SpeechBERT begins with this model on the side of text."""
 
-    reader: SpanModel
-    embeddings: Tensor
+    reader: SpanModel  # with a CodeEmbedding
+    embeddings: Tensor  # (V, E) of its words
     tokenizer: PreTrainedTokenizerBase
-    card: dict[str, Any]
+    card: dict[str, Any]  # facts for the card of SpeechBERT
 
 
 def make_text_model(options: QaOptions, start: Path | None) -> TextModel:
-    """Make what SpeechBERT begins with on the side of text: of a text-pre-trained encoder, or of
-    `start`, a reader of `speechssl train text-qa`, whose span head comes along.
+    """Make the model that SpeechBERT begins with on the side of text: from a text-pre-trained
+    encoder, or from `start`, a reader of `speechssl train text-qa`, whose span head it keeps.
 
     Raises InputError where that is no reader of words, or its tokeniser has no mask token.
     """
     torch.manual_seed(options.training.seed)
-    head, card = None, dict[str, Any]()
+    head = None
+    card: dict[str, Any]
     if start is None:
         encoder, tokenizer = load_text_encoder(options.text_encoder)
         embeddings = encoder.get_input_embeddings().weight.detach().clone()
@@ -242,9 +244,10 @@ def make_text_model(options: QaOptions, start: Path | None) -> TextModel:
 def fit_words(
     o: TrainSpeechBert, table: WordTable, word_pieces: Sequence[np.ndarray], embeddings: Tensor
 ) -> tuple[WordEncoder, dict[str, Any]]:
-    """Train the autoencoder of the words whose text the tokeniser knows; return how that went.
+    """Train the autoencoder on the words whose text has word pieces; return the word encoder and
+    the metrics.
 
-    word_pieces: of every word of the table; a word of several is drawn to the mean of their
+    word_pieces: of every word of the table; the target of a word of several is the mean of their
     embeddings (V, E).
     """
     numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
@@ -269,25 +272,25 @@ def fit_masked(
     codes: Tensor,
 ) -> dict[str, Any]:
     """Train the text encoder on masked words, of all texts and of all recordings, cut in every way;
-    return how that went. codes: (N, E) of the words of the table."""
+    return the metrics. codes: (N, E) of the words of the table."""
     torch.manual_seed(o.masked.seed)
     model = MaskedWords(text.reader, text.embeddings, codes)
     codec, vocabulary = TextCodec(text.tokenizer), len(text.embeddings)
-    written = []
+    text_sentences = []
     for record in data.records:
         words = [word for word, _ in pieces(record.written, record.language)]
-        ids = codec.encode(words)[0]
+        ids, _ = codec.encode(words)
         if len(ids):
-            written.append((ids, list(ids[:, None])))
-    spoken = []
+            text_sentences.append((ids, list(ids[:, None])))
+    speech_sentences = []
     for ways in table.sequences.values():
         for sequence in ways:
             labels = [word_pieces[n] for n in sequence.numbers]
             if any(map(len, labels)):
-                spoken.append((sequence.numbers + vocabulary, labels))
+                speech_sentences.append((sequence.numbers + vocabulary, labels))
     batches = MaskedBatches(
-        written,
-        spoken,
+        text_sentences,
+        speech_sentences,
         (*special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
         vocabulary,
         len(codes),
@@ -299,7 +302,7 @@ def fit_masked(
 
 
 def encode_held_out(system: SpeechBertSystem, data: Corpus) -> dict[str, AudioWords]:
-    """Encode the recordings of a corpus, but those that cannot be read or have no words."""
+    """Encode the recordings of a corpus, except those that cannot be read or have no words."""
     encoded = {}
     for record in tqdm(data.records, desc="audio words for evaluation", unit="file"):
         with suppress(InputError, ValueError):
@@ -323,16 +326,15 @@ def transfer_speechbert(o: TransferSpeechBert) -> None:
 def fit_transfer(
     o: TransferSpeechBert, encoder: SpeechEncoder, other: SpeechEncoder
 ) -> dict[str, Any]:
-    """Make (once) in OUT a SpeechBERT on the features of `other` that reads as the one in
-    `o.speechbert`, on those of `encoder`.
+    """Make (once) in OUT a SpeechBERT on the features of `other` that reads like the one in
+    `o.speechbert` on those of `encoder`.
 
-    Words are cut by the times of the corpus. Returns the card; its `transferred` has `distance`:
-    how far the new codes are from the old (L1), over the distance of the codes of two words drawn
-    at random. Raises InputError where the encoder is not SpeechBERT's, the encoders' frames do not
-    fit each other, or no word has times.
+    Words are cut by the times of the corpus. Returns the card; its `transferred` has `distance`, of
+    `relative_distance`. Raises InputError where the encoder is not SpeechBERT's, the encoders'
+    frames do not fit each other, or no word has times.
     """
     check_share(o.options.batch)
-    folder = find_shipped(o.speechbert) or o.speechbert
+    folder = find_shipped(o.speechbert)
     words, reader, layout, card = load_weights(folder)
     before = speechbert_features(folder, encoder, card)
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
@@ -351,7 +353,7 @@ def fit_transfer(
         if not step.done:
             metrics = fit_codes(o, data, words, before, after)
             facts = made_from | {"options": settings(o.options)} | metrics
-            unchanged = {name: value for name, value in card.items() if name not in OF_THE_OLD}
+            unchanged = {name: value for name, value in card.items() if name not in NOT_TRANSFERRED}
             new_card = unchanged | {"features": after.card, "transferred": facts}
             write_by_main(save_speechbert, o.out, words, reader, layout, new_card)
             shutil.rmtree(o.out / "features", ignore_errors=True)
@@ -362,13 +364,14 @@ def fit_codes(
     o: TransferSpeechBert, data: Corpus, words: WordEncoder, before: Features, after: Features
 ) -> dict[str, Any]:
     """Train an encoder of words to make of the features `after` the codes that it makes of those
-    `before`; return the metrics."""
+    `before`; return the metrics. Raises InputError for a recording that has audio words with one of
+    the encoders only."""
     old = encode_corpus(data, before, None, o.out / "features/old")
     new = encode_corpus(data, after, None, o.out / "features/new")
-    alone = sorted(old.sequences.keys() ^ new.sequences.keys())
-    if alone:
+    unpaired = sorted(old.sequences.keys() ^ new.sequences.keys())
+    if unpaired:
         raise InputError(
-            f"{alone[0]} of {data.root / data.split} has audio words with one of the encoders "
+            f"{unpaired[0]} of {data.root / data.split} has audio words with one of the encoders "
             "only; remove it from the corpus"
         )
     codes = words.encode_words(old)
@@ -379,14 +382,14 @@ def fit_codes(
     targets = codes.__getitem__
     batches = WordBatches(new, numbers, targets, o.options.batch, seed)
     result = fit(model, batches, o.options.training, o.out / "checkpoints")
-    moved = relative_distance(round_as_saved(words).encode_words(new), codes)
-    return {"training": result, "audio_words": len(codes), "distance": round(moved, 4)}
+    distance = relative_distance(round_as_saved(words).encode_words(new), codes)
+    return {"training": result, "audio_words": len(codes), "distance": round(distance, 4)}
 
 
 def relative_distance(codes: Tensor, before: Tensor) -> float:
-    """Measure how far codes (N, E) are from those before (L1), over the distance of two of these
-    drawn at random."""
-    moved = (codes - before).abs().sum(-1).mean()
+    """Measure the distance (L1) of codes (N, E) from those before, over the distance of the old
+    codes of two words drawn at random."""
+    distance = (codes - before).abs().sum(-1).mean()
     others = before[torch.from_numpy(np.random.default_rng(0).permutation(len(before)))]
-    apart = (before - others).abs().sum(-1)
-    return float(moved / apart[apart > 0].mean())
+    distance_of_two = (before - others).abs().sum(-1)
+    return float(distance / distance_of_two[distance_of_two > 0].mean())

@@ -1,12 +1,13 @@
-"""Local attention: which token attends to which, in encoders of text that read sequences of units.
+"""Local attention limits which token attends to which, in encoders of text that read units.
 
 A token sees those at most `width` places away. The question with [CLS] and its [SEP] (segment 0)
 sees and is seen by every token, as in Longformer (arXiv 2004.05150, section 6.1), but with the
-weights that the encoder has for all others. Units have no word identity: they must first be joined
-with their neighbours, and only then compared with the question.
-A mask says so for sequences of up to `LONG` tokens; longer ones are computed in blocks, in time and
-memory that grow with the tokens and not with their square. Letters: B sequences, S tokens, H heads,
-D width of a head, N blocks, C tokens of a block, L keys of one.
+encoder's usual weights. Units have no word identity: they must first be joined with their
+neighbours, and only then compared with the question.
+Sequences of up to `LONG` tokens get a mask; longer ones are computed in blocks, in time and memory
+that grow with the tokens and not with their square.
+Letters: B sequences, S tokens, H heads, D width of a head, N blocks, C tokens of a block, L keys of
+one.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from torch.nn import functional
 
 from speechssl.errors import InputError
 
-LONG = 1024
+LONG = 1024  # tokens up to which a sequence is not computed in blocks
 BLOCK = 128  # C
 
 
-def local_mask(real: torch.Tensor, asked: torch.Tensor, width: int) -> torch.Tensor:
-    """Return which token (row) attends to which (column), (B, 1, S, S) bool. real, asked: (B, S)
-    bool, what is no padding, and what belongs to the question."""
-    places = torch.arange(real.shape[1], device=real.device)
-    near = (places[:, None] - places).abs() <= width
-    seen = near | asked[:, :, None] | asked[:, None, :]
+def local_mask(real: torch.Tensor, question: torch.Tensor, width: int) -> torch.Tensor:
+    """Return which token (row) attends to which (column), (B, 1, S, S) bool. real, question: (B, S)
+    bool, which tokens are no padding, and which belong to the question."""
+    positions = torch.arange(real.shape[1], device=real.device)
+    near = (positions[:, None] - positions).abs() <= width
+    seen = near | question[:, :, None] | question[:, None, :]
     return (seen & real[:, None, :])[:, None]
 
 
@@ -36,58 +37,57 @@ def block_attention(
     key: torch.Tensor,
     value: torch.Tensor,
     real: torch.Tensor,
-    asked: torch.Tensor,
+    question: torch.Tensor,
     width: int,
 ) -> torch.Tensor:
     """Attend as `local_mask` says, in blocks; return (B, H, S, D).
 
-    query, key, value: (B, H, S, D); real, asked: (B, S) bool; the question stands at the front.
-    Every block of C tokens sees the question and its own C + 2 width neighbours; the question sees
-    everything.
+    query, key, value: (B, H, S, D); real, question: (B, S) bool, as in `local_mask`; the question
+    is at the front. Every block of C tokens sees the question and its own C + 2 width neighbours;
+    the question sees everything.
     """
     batch, _, size, _ = query.shape
-    front = int(asked.sum(1).max())
-    rest = -size % BLOCK
-    blocks = (size + rest) // BLOCK
+    front = int(question.sum(1).max())
+    padding = -size % BLOCK  # tokens that fill the last block
+    blocks = (size + padding) // BLOCK
     length = BLOCK + 2 * width
 
-    def neighbours(x: torch.Tensor) -> torch.Tensor:  # (B, H, S, D) -> (B N, H, front + L, D)
-        near = functional.pad(x, (0, 0, width, width + rest)).unfold(-2, length, BLOCK)
+    def gather_neighbours(x: torch.Tensor) -> torch.Tensor:
+        """Give every block the vectors that it sees: (B, H, S, D) -> (B N, H, front + L, D)."""
+        near = functional.pad(x, (0, 0, width, width + padding)).unfold(-2, length, BLOCK)
         first = x[:, :, None, :front].expand(-1, -1, blocks, -1, -1)
         return torch.cat([first, near.transpose(-1, -2)], -2).transpose(1, 2).flatten(0, 1)
 
     # (B, N, L): neighbours that are real and not of the question, which is seen at the front
-    others = functional.pad(real & ~asked, (width, width + rest)).unfold(-1, length, BLOCK)
+    others = functional.pad(real & ~question, (width, width + padding)).unfold(-1, length, BLOCK)
     rows, columns = torch.arange(BLOCK), torch.arange(length) - width
     near = ((rows[:, None] - columns).abs() <= width).to(real.device)
-    mask = torch.cat(
-        [
-            asked[:, None, None, :front].expand(-1, blocks, BLOCK, -1),
-            near & others[:, :, None],
-        ],
-        -1,
-    )
-    queries = functional.pad(query, (0, 0, 0, rest)).unflatten(-2, (blocks, BLOCK))
+    front_mask = question[:, None, None, :front].expand(-1, blocks, BLOCK, -1)
+    mask = torch.cat([front_mask, near & others[:, :, None]], -1)
+    queries = functional.pad(query, (0, 0, 0, padding)).unflatten(-2, (blocks, BLOCK))
     local = functional.scaled_dot_product_attention(
         queries.transpose(1, 2).flatten(0, 1),
-        neighbours(key),
-        neighbours(value),
+        gather_neighbours(key),
+        gather_neighbours(value),
         mask.flatten(0, 1)[:, None],
     )
     local = local.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :size]
     everything = real[:, None, None].expand(-1, -1, front, -1)
-    whole = functional.scaled_dot_product_attention(query[:, :, :front], key, value, everything)
-    question = torch.where(asked[:, None, :front, None], whole, local[:, :, :front])
-    return torch.cat([question, local[:, :, front:]], 2)
+    full = functional.scaled_dot_product_attention(query[:, :, :front], key, value, everything)
+    # behind the shorter questions of a batch the front has other tokens, which attend locally
+    attended = torch.where(question[:, None, :front, None], full, local[:, :, :front])
+    return torch.cat([attended, local[:, :, front:]], 2)
 
 
-def pack(real: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
-    """Pack both into what transformers hands down to attention untouched, (B, 1, 2, S) bool."""
-    return torch.stack([real, asked], 1)[:, None]
+def pack(real: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
+    """Pack both into a mask (B, 1, 2, S) bool, which transformers hands down to attention
+    untouched."""
+    return torch.stack([real, question], 1)[:, None]
 
 
 def is_packed(mask: torch.Tensor | None, tokens: int) -> bool:
-    """Tell a packed mask from one of which token attends to which."""
+    """Return whether a mask for so many tokens is packed, and not one of which token attends to
+    which."""
     return mask is not None and mask.dim() == 4 and mask.shape[-2] == 2 < tokens
 
 
@@ -102,8 +102,8 @@ def register_blocks(encoder: Any, width: int) -> None:
     ) -> Any:
         if not is_packed(attention_mask, query.shape[-2]):
             return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        real, asked = attention_mask[:, 0].unbind(1)
-        return block_attention(query, key, value, real, asked, width).transpose(1, 2), None
+        real, question = attention_mask[:, 0].unbind(1)
+        return block_attention(query, key, value, real, question, width).transpose(1, 2), None
 
     AttentionInterface.register(f"local-{width}", attend)
     AttentionMaskInterface.register(f"local-{width}", sdpa_mask)
@@ -112,20 +112,20 @@ def register_blocks(encoder: Any, width: int) -> None:
 
 @torch.inference_mode()
 def attend_locally(encoder: Any, width: int, name: str) -> bool:
-    """Prepare an encoder for local attention, and tell whether it attends in blocks as well.
+    """Prepare an encoder for local attention, and return whether it attends in blocks as well.
 
     Raises InputError for one that does not attend as a mask (B, 1, S, S) says.
     """
     size = encoder.get_input_embeddings().embedding_dim
     tokens = encoder.config.num_hidden_layers + 3
-    mine = torch.randn(1, tokens, size, generator=torch.Generator().manual_seed(0))
-    other = mine.clone()
-    other[:, -1] = -other[:, -1]  # out of reach of token 0, which sees one place a layer
+    vectors = torch.randn(1, tokens, size, generator=torch.Generator().manual_seed(0))
+    changed = vectors.clone()
+    changed[:, -1] = -changed[:, -1]  # out of reach of token 0, which sees one place a layer
     real = torch.ones(1, tokens, dtype=torch.bool)
     was_training = encoder.training
     encoder.eval()
     near = local_mask(real, ~real, 1)
-    before, after = _read(encoder, mine, near), _read(encoder, other, near)
+    before, after = _read(encoder, vectors, near), _read(encoder, changed, near)
     if (
         before is None
         or after is None
@@ -136,15 +136,15 @@ def attend_locally(encoder: Any, width: int, name: str) -> bool:
             f"{name} ({encoder.config.model_type}) takes no mask of who attends to whom; leave out "
             "--attention-width, or choose a BERT, RoBERTa or the like"
         )
-    expected = _read(encoder, mine, local_mask(real, ~real, width))
+    expected = _read(encoder, vectors, local_mask(real, ~real, width))
     usual = encoder.config._attn_implementation
     register_blocks(encoder, width)
-    in_blocks = _read(encoder, mine, pack(real, ~real))
-    blocks = in_blocks is not None and torch.allclose(in_blocks, expected, atol=1e-4)
-    if not blocks:
+    in_blocks = _read(encoder, vectors, pack(real, ~real))
+    takes_blocks = in_blocks is not None and torch.allclose(in_blocks, expected, atol=1e-4)
+    if not takes_blocks:
         encoder.set_attn_implementation(usual)
     encoder.train(was_training)
-    return blocks
+    return takes_blocks
 
 
 def _read(encoder: Any, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | None:

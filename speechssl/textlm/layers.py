@@ -1,9 +1,9 @@
-"""Layers of an encoder, and a vector that is added to the output of one: from one language's mean
-to another's.
+"""This module finds the layers of an encoder, and adds a vector to the output of one, such as the
+difference between the means of two languages.
 
-Layer 0 is what the first layer reads, layer n what the n-th gives. On disk a shift is a safetensors
-file with the vector and, as metadata, its layer and what made it. Letters: B sequences, S tokens in
-a sequence, H hidden width.
+Layer 0 is the input of the first layer, layer n the output of the n-th. On disk a shift is a
+safetensors file with the vector and, as metadata, its layer and its origin. Letters: B sequences, S
+tokens in a sequence, H hidden width.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
 
 
 def check_layer(encoder: nn.Module, layer: int) -> None:
-    """Refuse a layer that there is not, by an InputError."""
+    """Raise InputError for a layer that the encoder does not have."""
     count = len(layers_of(encoder))
     if not 0 <= layer <= count:
         raise InputError(
@@ -56,7 +56,7 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
 
 
 def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
-    """Let what `change` makes of a layer's output take its place, until the handle is removed or
+    """Replace the output of a layer by what `change` makes of it, until the handle is removed or
     its `with` block ends. Raises InputError where there is no such layer."""
     check_layer(encoder, layer)
     layers = layers_of(encoder)
@@ -76,12 +76,11 @@ def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.ho
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """A shift is a vector (H,) that is added to the output of a layer. made: method, texts and
-    encoder that it comes from."""
+    """A shift is a vector that is added to the output of a layer."""
 
     layer: int
-    vector: torch.Tensor
-    made: dict[str, Any] = field(default_factory=dict)
+    vector: torch.Tensor  # (H,)
+    made: dict[str, Any] = field(default_factory=dict)  # its method, texts and encoder
 
     def attach(self, encoder: nn.Module) -> None:
         """Add the vector to every token of that layer from now on. Raises InputError where it does
@@ -96,14 +95,15 @@ class Shift:
 
     def save(self, path: Path) -> None:
         """Write the shift; the same shift gives the same file."""
-        # one entry: safetensors writes several in any order
+        # one entry, for safetensors writes several in any order
         facts = json.dumps({"layer": self.layer, "made": self.made}, sort_keys=True)
         with replacing(path) as temporary:
             save_file({"vector": self.vector.contiguous()}, temporary, {"shift": facts})
 
 
 def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
-    """Load a shift, and what a card says of it. Raises InputError where there is none."""
+    """Load a shift, and the facts about it for a card. Raises InputError for a file that holds
+    none."""
     try:
         with safe_open(path, "pt") as file:
             facts = json.loads(file.metadata()["shift"])

@@ -1,16 +1,16 @@
-"""Symbols that are no tokens become rows of a text encoder's embedding table: units, characters,
-and the sub-word units of tokens.
+"""Symbols other than tokens get embeddings in a text encoder: units, characters, and the sub-word
+units of tokens.
 
-Units (DUAL, arXiv 2203.04911, section 4.4 and table 3) have five assignments, and what DUAL's
-released code does in the place of the first. Which token a unit gets is arbitrary in all of them;
-the idea is that of arXiv 2103.07162. Characters are for a language that the text encoder does not
-know: the layers are pre-trained, what a character means is learnt from the corpus.
+Units (DUAL, arXiv 2203.04911, section 4.4 and table 3) are assigned to tokens in five ways, or as
+in DUAL's released code in the place of the first. Which token a unit gets is arbitrary in all of
+them; the idea is that of arXiv 2103.07162. Characters are for a language that the text encoder does
+not know: the layers are pre-trained, the meaning of a character is learnt from the corpus.
 
-Sub-word units let what a recogniser confuses look alike to the reader: those of ODSQA's authors
-(arXiv 1808.02280) and of Spoken-SQuAD's (1804.00320). A small convolution reads a token's
-pronunciation; its maximum over the units is added to the token's embedding (theirs is set beside
-it; a pre-trained encoder has no room for that). A token is pronounced by itself: of a character
-with several readings the commonest is taken.
+Sub-word units make words that a recogniser confuses look alike to the reader: those of ODSQA's
+authors (arXiv 1808.02280) and of Spoken-SQuAD's (1804.00320). A small convolution reads a token's
+pronunciation; its maximum over the units is added to the token's embedding (they concatenate both,
+which a pre-trained encoder has no room for). A token is pronounced by itself: of a character with
+several readings the commonest is taken.
 
 Letters: K symbols, V tokens in the vocabulary, U units of the longest token, N units, W width of a
 unit, E embedding width, B sequences, S tokens in a sequence.
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 ASSIGNMENTS = ("most-frequent", "released", "least-frequent", "random", "re-init", "scratch")
 RELEASED = 5  # the id of the first unit in DUAL's train.py, whose Longformer has specials before it
-# rows that are kept free, in BERT's, Gemma's and fairseq's vocabularies
+# tokens that are kept free in vocabularies: BERT's [unused1], Gemma's <unused1>, fairseq's
+# madeupword0001
 UNUSED = re.compile(r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
 
@@ -56,8 +57,8 @@ def symbol_encoder(
 ) -> tuple[PreTrainedModel, nn.Embedding]:
     """Return the encoder and an embedding table (K + 3, E) for its `inputs_embeds`.
 
-    `re-init` keeps the layers and draws new rows; `scratch` draws everything. Raises InputError for
-    an unknown assignment, or what `assign_tokens` raises.
+    `re-init` keeps the layers and initialises new rows; `scratch` initialises everything. Raises
+    InputError for an unknown assignment, or as `assign_tokens` does.
     """
     if assignment not in ASSIGNMENTS:
         raise InputError(
@@ -69,9 +70,10 @@ def symbol_encoder(
     source = model.get_input_embeddings().weight.detach()
     table = nn.Embedding(symbols + SPECIALS, source.shape[1])
     if assignment in ("re-init", "scratch"):
-        # T5 has none: its embeddings are larger
         std = getattr(model.config, "initializer_range", None)
-        nn.init.normal_(table.weight, std=float(source.std()) if std is None else std)
+        if std is None:  # as in T5, whose embeddings are larger
+            std = float(source.std())
+        nn.init.normal_(table.weight, std=std)
         return model, table
     rows = assign_tokens(tokenizer, symbols, assignment, seed)
     with torch.no_grad():
@@ -84,12 +86,11 @@ def assign_tokens(
 ) -> list[int]:
     """Choose a token id for every symbol.
 
-    `released`: id k + 5 for symbol k, as DUAL's train.py has it. The others choose among the whole
-    words of two letters and more (`plain_words`). Frequency is read off the order of the
-    vocabulary: WordPiece, BPE and unigram vocabularies are written from the commonest to the
-    rarest. Which of the chosen words a symbol gets is drawn by `seed`.
-    Raises InputError for a vocabulary with fewer words than symbols, and for `released` one with
-    specials or unused ids there.
+    `released`: id k + 5 for symbol k, as in DUAL's train.py. The others choose among the whole
+    words of two letters and more (`plain_words`). The order of the vocabulary gives the frequency:
+    WordPiece, BPE and unigram vocabularies go from the commonest to the rarest. The chosen words
+    are shuffled by `seed`. Raises InputError for a vocabulary with fewer words than symbols, and in
+    `released` for one with specials or unused ids there.
     """
     if assignment == "released":
         ids = list(range(RELEASED, RELEASED + symbols))
@@ -117,11 +118,12 @@ def assign_tokens(
 
 
 def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """List the ids of whole words of at least two letters, in the order of the vocabulary; of one
-    that has none, ByT5's bytes, all ids but those of specials.
+    """List the ids of whole words of at least two letters, in the order of the vocabulary; of a
+    vocabulary without any, such as ByT5's bytes, all ids but those of specials.
     """
     special = set(tokenizer.all_special_ids)
-    # Ġ and ▁ mark the beginning of a word; Ġ counts as a letter itself
+    # Ġ and ▁ mark the beginning of a word; "Ġthe" is one, "##ing" and "3rd" are none (Ġ counts as a
+    # letter itself)
     word = re.compile(r"^[Ġ▁]?[^\W\d_Ġ]{2,}$")
     ordered = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     plain = [(token, index) for token, index in ordered if index not in special]
@@ -135,9 +137,9 @@ def character_encoder(
     """Return the encoder, a table (K + 3, E) for its `inputs_embeds`, and the tokeniser of the
     characters.
 
-    A character begins as one of the K commonest words of the encoder's vocabulary, which one is
-    drawn by `seed`; [MASK] is the encoder's own where it has one.
-    Raises InputError where there are more characters than words.
+    A character begins as one of the K commonest words of the encoder's vocabulary, shuffled by
+    `seed`; [MASK] is the encoder's own where it has one. Raises InputError where there are more
+    characters than words.
     """
     characters = character_tokenizer(texts)
     symbols = len(characters) - SPECIALS
@@ -152,17 +154,18 @@ def character_encoder(
 SUBWORDS = ("none", "pinyin", "phones")
 LONGEST = 12  # units of a token; what follows is left out
 WIDTH = 64
-MARKS = re.compile("^(##|Ġ|▁)")  # of a token's place in its word
+MARKS = re.compile("^(##|Ġ|▁)")  # of tokens within a word (BERT), or at its beginning
+# Chinese characters only; letters and apostrophes, a letter at least
 CHINESE, LATIN = re.compile(r"[\u3400-\u9fff]+"), re.compile(r"[a-z']*[a-z][a-z']*")
 
 
 class SubwordUnits(nn.Module):
-    """Tokens are embedded by their units. The embedding begins at zero: the encoder is not
-    disturbed at first."""
+    """Tokens are embedded by their sub-word units. The embedding begins at zero, which does not
+    disturb the encoder at first."""
 
     def __init__(self, tokens: torch.Tensor, units: int, width: int, out: int) -> None:
-        """Draw the weights. tokens: (V, U) int, numbers of units from 1 to N, 0 where there is
-        none; out: E."""
+        """Initialise the weights. tokens: (V, U) int, the units of every token by numbers from 1 to
+        N, 0 where there is none; units: N; width: W; out: E."""
         super().__init__()
         self.register_buffer("tokens", tokens.to(torch.int32))
         self.units = nn.Embedding(units + 1, width, padding_idx=0)
@@ -172,7 +175,7 @@ class SubwordUnits(nn.Module):
 
     @property
     def shape(self) -> dict[str, int]:
-        """Return the sizes beside V and E, which a config keeps."""
+        """Return the sizes other than V and E, for a config."""
         return {
             "longest": self.tokens.shape[1],
             "units": self.units.num_embeddings - 1,
@@ -181,19 +184,19 @@ class SubwordUnits(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Embed ids (B, S) as (B, S, E); zeros for tokens without units."""
-        kinds, places = ids.unique(return_inverse=True)
+        kinds, kind_of_token = ids.unique(return_inverse=True)
         units = self.tokens[kinds].long()
         real = (units > 0)[..., None]
-        read = self.convolution(self.units(units).transpose(1, 2)).transpose(1, 2)
-        best = torch.where(real, read, -1e4).amax(1)
-        return (self.output(best) * real.any(1))[places]
+        convolved = self.convolution(self.units(units).transpose(1, 2)).transpose(1, 2)
+        greatest = torch.where(real, convolved, -1e4).amax(1)
+        return (self.output(greatest) * real.any(1))[kind_of_token]
 
 
 def subword_units(
     tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out: int
 ) -> SubwordUnits | None:
-    """Return the subword units of every token of a vocabulary; None for "none". rows, out: V and E
-    of the table of embeddings, which may have more rows.
+    """Return the sub-word units of every token of a vocabulary; None for "none". rows, out: V and E
+    of the table of embeddings, which may have more rows than the vocabulary.
 
     Raises InputError for an unknown kind, or a vocabulary in which no token has units; MissingExtra
     without the package.
@@ -206,16 +209,16 @@ def subword_units(
         return None
     special = set(tokenizer.all_special_ids)
     pattern = CHINESE if kind == "pinyin" else LATIN
-    spelling: dict[int, str] = {}
-    for text, token in tokenizer.get_vocab().items():
-        text = MARKS.sub("", text)
-        if token not in special and pattern.fullmatch(text.lower()):
-            spelling[token] = text
+    texts: dict[int, str] = {}
+    for token, token_id in tokenizer.get_vocab().items():
+        text = MARKS.sub("", token)
+        if token_id not in special and pattern.fullmatch(text.lower()):
+            texts[token_id] = text
     if kind == "pinyin":  # initial, final and tone of each character
-        units_of = {token: syllable_parts(text) for token, text in spelling.items()}
-    else:  # as American English has them; a piece of a word is read as if it were one
-        phones = pronounce(list(spelling.values()), "en-us")
-        units_of = dict(zip(spelling, phones, strict=True))
+        units_of = {token_id: syllable_parts(text) for token_id, text in texts.items()}
+    else:  # of American English; a piece of a word is pronounced as if it were a word
+        phones = pronounce(list(texts.values()), "en-us")
+        units_of = dict(zip(texts, phones, strict=True))
     kinds = sorted({unit for units in units_of.values() for unit in units})
     numbers = {unit: i for i, unit in enumerate(kinds, 1)}
     if not numbers:
@@ -225,7 +228,7 @@ def subword_units(
         )
     longest = min(LONGEST, max(map(len, units_of.values())))
     tokens = torch.zeros(rows, longest, dtype=torch.int32)
-    for token, units in units_of.items():
-        row = [numbers[u] for u in units[:longest]]
-        tokens[token, : len(row)] = torch.tensor(row, dtype=torch.int32)
+    for token_id, units in units_of.items():
+        row = [numbers[unit] for unit in units[:longest]]
+        tokens[token_id, : len(row)] = torch.tensor(row, dtype=torch.int32)
     return SubwordUnits(tokens, len(numbers), WIDTH, out)

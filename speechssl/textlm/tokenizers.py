@@ -29,8 +29,8 @@ HANZI = re.compile(r"[\u3400-\u9fff]")
 
 
 def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
-    """Load the tokeniser of a checkpoint. Raises InputError, with the remedy, where there is
-    none."""
+    """Load the tokeniser of a checkpoint. Raises InputError where there is none. remedy: the end of
+    the message."""
     from transformers import AutoTokenizer
 
     try:
@@ -50,14 +50,14 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokeniser that was saved beside a reader of words, whose card vouches for it. Raises
-    InputError where there is none: a reader of units has none."""
+    """Load the tokeniser of a reader of words. Raises InputError where there is none, as in the
+    folder of a reader of units."""
     return read_tokenizer(folder, "give a model that reads words, or train or fetch it again")
 
 
 def word_pieces(folder: Path) -> Tokenizer | None:
-    """Read the tokeniser of `load_tokenizer` without transformers where it is a BERT's; None for
-    another."""
+    """Read the tokeniser of a reader of words without transformers, where it is a BERT's; return
+    None for another."""
     if not (folder / "tokenizer.json").is_file():
         return None
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
@@ -81,12 +81,10 @@ def word_pieces(folder: Path) -> Tokenizer | None:
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
-    """Return the ids of what stands for [CLS], [SEP] and [PAD]: those of the tokeniser, or <s>,
-    </s> and </s>.
+    """Return the ids of [CLS], [SEP] and [PAD], or in their place those of <s>, </s> and </s>.
 
-    T5 begins no sequence with a token of its own. Its padding takes the place of [CLS]: its decoder
-    begins with that.
-    Raises InputError for a tokeniser without any.
+    T5 has no token that begins a sequence; its padding, with which its decoder begins, takes the
+    place of [CLS]. Raises InputError for a tokeniser without any of these.
     """
     cls, bos, sep, eos, pad = (
         getattr(tokenizer, f"{name}_token_id") for name in ("cls", "bos", "sep", "eos", "pad")
@@ -103,14 +101,14 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, eq=False)
 class TextCodec:
-    """A codec writes words as the token ids of one tokeniser."""
+    """A codec encodes words as the token ids of one tokeniser."""
 
     tokenizer: PreTrainedTokenizerBase | Tokenizer
 
     def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return token ids (S,) and the index of the word each belongs to (S,). Punctuation around
-        words is dropped, letters are lower-cased. A Chinese word is one character, whatever the
-        tokeniser would join.
+        """Return token ids (S,) and the index of the word that each belongs to (S,). Punctuation
+        around words is dropped, letters are lower-cased. Chinese words are single characters, which
+        the tokeniser does not get to join.
         """
         pieces = [_pieces(self.tokenizer, word.lower()) for word in words]
         ids = np.array([i for piece in pieces for i in piece], np.int64)
@@ -122,17 +120,17 @@ def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[
     """Return the token ids of a word without the punctuation around it."""
     letters = []
     for i, c in enumerate(word):
-        if c not in string.punctuation and unicodedata.category(c)[0] != "P":
+        is_punctuation = c in string.punctuation or unicodedata.category(c)[0] == "P"
+        if not is_punctuation:
             letters.append(i)
     if not letters:
         return ()
     word = word[letters[0] : letters[-1] + 1]
-    # of `word_pieces`, none of which marks where a word begins
+    # one of `word_pieces`, whose tokens do not mark where a word begins
     if isinstance(tokenizer, Tokenizer):
         return tuple(tokenizer.encode(f" {word}", add_special_tokens=False).ids)
     ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
-    # a piece that only marks where a word begins says nothing in Chinese, where every character
-    # would have one
+    # in Chinese every character would have a token that only marks where a word begins
     if len(ids) < 2 or not HANZI.match(word):
         return ids
     is_mark = tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ", " ")
@@ -145,9 +143,9 @@ SPECIALS_OF_CHARACTERS = ("[CLS]", "[SEP]", "[PAD]")
 
 
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Make a tokeniser whose tokens are the characters that occur, small letters for capitals:
-    [UNK], [MASK], the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and
-    [PAD]. Raises InputError where there is none.
+    """Make a tokeniser whose tokens are the characters that occur, in lower case: [UNK], [MASK],
+    the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and [PAD]. Raises
+    InputError for texts without a character.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -157,10 +155,9 @@ def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
             "the train split has no text to take characters from; leave out --characters"
         )
     by_count = sorted(counts, key=lambda c: (-counts[c], c))
-    listed = [UNKNOWN, MASK, *by_count, *SPECIALS_OF_CHARACTERS]
-    core = Tokenizer(
-        models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=UNKNOWN)
-    )
+    tokens = [UNKNOWN, MASK, *by_count, *SPECIALS_OF_CHARACTERS]
+    ids = {token: i for i, token in enumerate(tokens)}
+    core = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     core.normalizer = normalizers.Lowercase()
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), "isolated")]

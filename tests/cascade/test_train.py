@@ -14,7 +14,7 @@ from speechssl.cascade.ngrams import SPECIAL
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, fit_ctc
-from speechssl.cascade.train_ngram import choose_ngram, spell
+from speechssl.cascade.train_ngram import spell, train_and_tune_ngram
 from speechssl.data.records import load_corpus
 from speechssl.dual.train import describe_run
 from speechssl.metrics import word_error_rate
@@ -126,13 +126,13 @@ def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
     before = load_recogniser(tmp_path, "ctc", encoder)
     assert (before.name, before.decoder) == ("ctc-greedy", None)
     swept = {"lm_weights": (0.5, 2.0), "word_scores": (0.0, 1.0)}
-    made = choose_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
+    made = train_and_tune_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
     assert len(made["tried"]) == 4
     assert made["wer"] == min(row["wer"] for row in made["tried"])
     chosen = {name: made["decoding"][name] for name in ("lm_weight", "word_score")}
     assert chosen | {"wer": made["wer"]} in made["tried"]
     with untouched(tmp_path / "ctc"):
-        choose_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
+        train_and_tune_ngram(ngram_options(corpus, tmp_path / "ctc", **swept), encoder)
     beam, greedy = (load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy"))
     texts = [spell(r.text, beam.vocabulary) for r in load_corpus(corpus, "train").records]
     assert set(beam.decoder.model.words) - set(SPECIAL) == set(" ".join(texts).split())

@@ -14,6 +14,7 @@ from speechssl.dual.system import (
     END_WEIGHT,
     START_WEIGHT,
     AnswerSpan,
+    ScoredWindow,
     best_span,
     best_span_of_windows,
 )
@@ -21,6 +22,7 @@ from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
 HUBERT = FrameGrid(16_000, 320, 400)
+WEIGHTS = START_WEIGHT, END_WEIGHT
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.data())
@@ -45,7 +47,9 @@ def test_the_best_span_is_that_of_brute_force(start, longest, random):
     random.shuffle(end)  # type: ignore[attr-defined]
     pairs = [(i, j) for i in range(len(start)) for j in range(i, min(len(end), i + longest))]
     spans = [AnswerSpan(i, j, START_WEIGHT * start[i] + END_WEIGHT * end[j]) for i, j in pairs]
-    assert best_span(start, end, longest) == min(spans, key=lambda s: (-s.score, s.last, -s.first))
+    assert best_span(start, end, longest, *WEIGHTS) == min(
+        spans, key=lambda s: (-s.score, s.last, -s.first)
+    )
 
 
 def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_excluded_position():
@@ -56,14 +60,15 @@ def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_exclude
         ([9, 0, 0, 0], [0, 0, 0, 9], 4, (0, 3)),
         ([hidden, 1.0, hidden], [9.0, hidden, 0.0], 4, (1, 2)),
     ):
-        span = best_span(start, end, longest)
+        span = best_span(start, end, longest, *WEIGHTS)
         assert (span.first, span.last) == wanted
     with pytest.raises(ValueError, match="every span is excluded"):
-        best_span([hidden, 1.0], [1.0, hidden])
+        best_span([hidden, 1.0], [1.0, hidden], 2, *WEIGHTS)
 
 
 def item(window, start, end=None, null=-np.inf):
-    return window, np.stack([start, start if end is None else end], 1), np.full(2, null)
+    logits = np.stack([start, start if end is None else end], 1)
+    return ScoredWindow(window, logits, np.full(2, null))
 
 
 @settings(max_examples=50)
@@ -77,8 +82,8 @@ def test_cut_logits_give_the_uncut_choice(total, size, seed, data):
         item(w, start[w.first : w.stop], end[w.first : w.stop])
         for w in windows(total, size, stride)
     ]
-    choice = best_span_of_windows(scored, size - stride + 1)
-    whole = best_span(start, end, size - stride + 1)
+    choice = best_span_of_windows(scored, size - stride + 1, *WEIGHTS)
+    whole = best_span(start, end, size - stride + 1, *WEIGHTS)
     assert (choice.first, choice.last, choice.score) == (whole.first, whole.last, whole.score)
     assert 0 <= choice.confidence <= 1
 
@@ -91,22 +96,24 @@ def test_logits_compare_between_windows_and_log_probabilities_would_not():
         [item(Window(0, 3), sure), item(Window(3, 3), shy)],
         [item(Window(3, 3), shy), item(Window(0, 3), sure)],
     ):
-        assert best_span_of_windows(scored).first == 0
+        assert best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).first == 0
     logp = [x - np.log(np.exp(x).sum()) for x in (sure, shy)]
-    assert best_span(logp[1], logp[1]).score > best_span(logp[0], logp[0]).score
+    scores = [best_span(row, row, MAX_TOKENS, *WEIGHTS).score for row in logp]
+    assert scores[1] > scores[0]
 
 
 def test_confidence_against_other_windows_and_no_answer():
     one, other = (Window(0, 2), [4.0, 0.0]), (Window(2, 2), [1.0, 0.0])
-    assert best_span_of_windows([item(*one)]).confidence == 1
-    assert best_span_of_windows([item(*one), item(*other)]).confidence == pytest.approx(
-        1 / (1 + math.exp(-3))
-    )
-    with_null = [item(*one, null=2.0), item(*other, null=9.0)]
-    assert best_span_of_windows(with_null).confidence == pytest.approx(
+
+    def confidence(*scored):
+        return best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).confidence
+
+    assert confidence(item(*one)) == 1
+    assert confidence(item(*one), item(*other)) == pytest.approx(1 / (1 + math.exp(-3)))
+    assert confidence(item(*one, null=2.0), item(*other, null=9.0)) == pytest.approx(
         1 / (1 + math.exp(-3) + math.exp(-2))
     )
-    assert best_span_of_windows([item(*one, null=900.0)]).confidence == pytest.approx(0)
+    assert confidence(item(*one, null=900.0)) == pytest.approx(0)
 
 
 def oracle(runs, gold):
@@ -114,7 +121,7 @@ def oracle(runs, gold):
     first, last = units_of_interval(HUBERT, runs, *gold)
     start, end = np.zeros(len(runs)), np.zeros(len(runs))
     start[first] = end[last] = 10.0
-    span = best_span(start, end, max(MAX_TOKENS, last - first + 1))
+    span = best_span(start, end, max(MAX_TOKENS, last - first + 1), *WEIGHTS)
     assert (span.first, span.last) == (first, last)
     return frame_f1(interval_of_units(HUBERT, runs, span.first, span.last), [gold])
 
