@@ -8,7 +8,7 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.sounds import DEV, HELD_OUT, LEVEL, SEEN, draw_clip
+from speechssl.augment.sounds import CLIP_RMS, DEV, HELD_OUT, SEEN, generate_clip
 from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
 
@@ -82,9 +82,9 @@ def test_every_family_makes_a_sound_and_no_two_alike(family):
 @pytest.mark.parametrize("name", SETS)
 def test_clips_have_a_level_and_do_not_clip(name):
     for number in range(12):
-        made = draw_clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
+        made = generate_clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
         assert made.dtype == np.int16 and made.shape == (2 * SAMPLE_RATE,)
-        assert np.sqrt(np.mean((made / 32768) ** 2)) == pytest.approx(LEVEL, rel=0.1)
+        assert np.sqrt(np.mean((made / 32768) ** 2)) == pytest.approx(CLIP_RMS, rel=0.1)
         assert np.abs(made.astype(int)).max() < 32767
 
 
