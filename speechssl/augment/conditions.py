@@ -190,13 +190,12 @@ def _parse_number(text: str, lowest: float, highest: float) -> float:
 def _parse_step(text: str) -> Condition:
     """Parse one step. Raises ValueError, or KeyError for an unknown codec."""
     text = text.strip()
-    match text:
-        case "clean":
-            return Condition("clean")
-        case "r":
-            return Condition("rooms")
-        case "reverb":
-            return Condition("reverb", values=(RT60,))
+    if text == "clean":
+        return Condition("clean")
+    if text == "r":
+        return Condition("rooms")
+    if text == "reverb":
+        return Condition("reverb", values=(RT60,))
     if text.startswith("rir=") and text != "rir=":
         return Condition("rir", text.removeprefix("rir="))
     kind, _, value = text.rpartition("@")

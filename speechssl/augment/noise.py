@@ -118,13 +118,9 @@ class NoiseBank:
         )
         return cls("musan", (*noise, *music), seed, tuple(speech))
 
-    def sample(self, key: str, n: int) -> np.ndarray:
-        """Draw noise (n,) at 16 kHz that is not silent. Raises InputError for a file that cannot be
-        read."""
-        return self.draw(key, n).noise
-
     def draw(self, key: str, n: int) -> DrawnNoise:
-        """Draw noise as `sample` does, with the pieces that it is made of."""
+        """Draw noise (n,) at 16 kHz that is not silent, with the pieces it is made of. Raises
+        InputError for a file that cannot be read."""
         # another seed than that of training, which generates the same kinds of noise
         kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
         rng = generator(self.seed, kind, key)

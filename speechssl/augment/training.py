@@ -110,13 +110,10 @@ def decode_recordings(
         return pieces
 
     # names, sizes and times of files are hashed, since their contents may be 100 hours
-    stats: list[list[Any]] = []
+    stats = []
     for path in files:
-        if path.exists():
-            stat = path.stat()
-            stats.append([path.name, stat.st_size, stat.st_mtime_ns])
-        else:
-            stats.append([path.name, None, None])
+        stat = path.stat() if path.exists() else None
+        stats.append([path.name, stat and stat.st_size, stat and stat.st_mtime_ns])
     card = {
         "set": name,
         "seed": seed,

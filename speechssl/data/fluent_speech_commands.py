@@ -50,14 +50,9 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         for number, cells in enumerate(read_csv(table), 2):
             row = convert(cells, Row, f"{table}:{number}", "unpack the corpus again")
             path = preparation.source / row.path
-            utterance = Utterance(
-                id=path.stem,
-                audio=str(path),
-                seconds=UNMEASURED,
-                speaker=row.speakerId,
-                labels={slot: cells[slot] for slot in SLOTS},
-                text=row.transcription,
-            )
+            labels = {slot: cells[slot] for slot in SLOTS}
+            speaker, text = row.speakerId, row.transcription
+            utterance = Utterance(path.stem, str(path), UNMEASURED, speaker, labels, text)
             utterances[split].append(utterance)
     classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in SLOTS}
     return {"ic": Prepared(gather_utterances(preparation, utterances, COUNTS, classes))}

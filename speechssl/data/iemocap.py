@@ -78,10 +78,6 @@ def _parse_label_line(fields: Sequence[str], recordings: Path) -> Utterance | No
         return None
     name = fields[1]  # Ses01F_impro01_F000: session, dialogue, and the turn of the speaker F
     dialogue, _, turn = name.rpartition("_")
-    return Utterance(
-        id=name,
-        audio=str(recordings / dialogue / f"{name}.wav"),
-        seconds=UNMEASURED,
-        speaker=name[:5] + turn[:1],  # Ses01F: the speaker F of session 1
-        labels={"emotion": CLASSES[fields[2]]},
-    )
+    audio = str(recordings / dialogue / f"{name}.wav")
+    speaker = name[:5] + turn[:1]  # Ses01F: the speaker F of session 1
+    return Utterance(name, audio, UNMEASURED, speaker, {"emotion": CLASSES[fields[2]]})

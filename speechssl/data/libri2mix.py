@@ -64,14 +64,9 @@ def _read_separation(preparation: Preparation) -> dict[str, list[Utterance]]:
             mixtures = subsample(mixtures)
         for path in mixtures:
             # 4077-13754-0001_5142-33396-0065 is a mixture of the speakers 4077 and 5142
-            speakers = [name.partition("-")[0] for name in path.stem.split("_")]
-            utterance = Utterance(
-                id=path.stem,
-                audio=str(path),
-                seconds=UNMEASURED,
-                speaker=TOGETHER.join(speakers),
-                sources=tuple(str(root / folder / name / path.name) for name in ("s1", "s2")),
-            )
+            speakers = TOGETHER.join(name.partition("-")[0] for name in path.stem.split("_"))
+            sources = tuple(str(root / folder / name / path.name) for name in ("s1", "s2"))
+            utterance = Utterance(path.stem, str(path), UNMEASURED, speakers, sources=sources)
             utterances[split].append(utterance)
     return utterances
 

@@ -93,11 +93,8 @@ def _pronounce(
     utterances: Sequence[Utterance], pronunciations: Mapping[str, str]
 ) -> list[Utterance]:
     """Replace the texts by their phones. Raises InputError for words without a pronunciation."""
-    unknown = {}  # word -> an utterance with it
-    for u in utterances:
-        for word in u.text.split():
-            if word not in pronunciations:
-                unknown[word] = u.id
+    words = {word: u.id for u in utterances for word in u.text.split()}
+    unknown = {word: where for word, where in words.items() if word not in pronunciations}
     if unknown:
         word, where = next(iter(unknown.items()))
         raise InputError(

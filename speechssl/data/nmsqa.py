@@ -292,17 +292,18 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
 
 
 # ---- the original release
-#
-# {split}-answer-span.csv has a line for every annotation: a segment and a time in it, a passage and
-# a time in it, or both. meta-{split}.csv has a line for every recording; its texts are used where
-# SQuAD's own are not in the source.
 
 Cells = Mapping[str, str]
 
 
 def csv_rows(files: Files) -> Iterator[NmsqaRow]:
     """Yield the questions in the order of the tables, then those without an annotation that have a
-    text or a recording."""
+    text or a recording.
+
+    {split}-answer-span.csv has a line for every annotation: a segment and a time in it, a passage
+    and a time in it, or both. meta-{split}.csv has a line for every recording; its texts are used
+    where SQuAD's own are not in the source.
+    """
     meta: dict[str, Cells] = {}  # recording -> its line
     for path in files.meta:
         meta |= {recording_name(cells["id"]): cells for cells in read_csv(path)}
@@ -597,12 +598,18 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     incomplete = sum(passage.incomplete for passage in found.values())
     if incomplete:
         report.remark(split, *HOLES, number=incomplete)
-    if not _has_recordings(chosen_rows, found, files):
+    complete = {name: p.names for name, p in found.items() if p.names and not p.missing}
+    if not any(r.recording in files.recordings and r.passage in complete for r in chosen_rows):
         report.remark(split, *prepare.NO_RECORDINGS, number=len(chosen_rows))
-        files = replace(files, recordings={})
+        files, complete = replace(files, recordings={}), {}
     text_will_do = o.speak or not files.recordings
 
-    joined = _join_segments(split, found, files, o)
+    jobs = {}
+    for name, names in complete.items():
+        segments = [files.recordings[segment] for segment in names]
+        jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
+    join = partial(prepare.attempt, prepare.write_joined)
+    joined = prepare.run_parallel(join, jobs, o.workers, f"joining {split}", "passage")
     passages: dict[str, Passage] = {}
     layouts: dict[str, PassageLayout] = {}
     for name, passage in found.items():
@@ -654,31 +661,6 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
             question = replace(question, words=read_words(row.recording, files.grids))
         questions.append(question)
     return SplitRecords(list(passages.values()), questions)
-
-
-def _has_recordings(
-    rows: Iterable[NmsqaRow], passages: Mapping[str, SpokenPassage], files: Files
-) -> bool:
-    """Return whether any question has a recording, and its passage those of all its segments."""
-    for row in rows:
-        passage = passages[row.passage]
-        if row.recording in files.recordings and passage.names and not passage.missing:
-            return True
-    return False
-
-
-def _join_segments(
-    split: str, passages: Mapping[str, SpokenPassage], files: Files, o: Nmsqa
-) -> dict[str, Joined | InputError]:
-    """Join the segments of every passage that has them all into one file; return by its name where
-    they lie, or the error."""
-    jobs = {}
-    for name, passage in passages.items():
-        if files.recordings and passage.names and not passage.missing:
-            segments = [files.recordings[segment] for segment in passage.names]
-            jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
-    join = partial(prepare.attempt, prepare.write_joined)
-    return prepare.run_parallel(join, jobs, o.workers, f"joining {split}", "passage")
 
 
 def _why_unusable(

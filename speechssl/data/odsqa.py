@@ -75,10 +75,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         paragraphs = {split: read_squad(path) for split, path in files.items()}
-        drcd = []
-        for split in files:
-            if split.startswith("original"):
-                drcd += paragraphs[split]
+        drcd = [p for name in files if name.startswith("original") for p in paragraphs[name]]
         originals = collect_originals(drcd, paragraphs.get("test-textq", ()))
         splits: dict[str, SplitRecords] = {}
         for split in files:
@@ -155,10 +152,8 @@ def _find_recordings(source: Path) -> tuple[Segments, Segments]:
         numbers = re.split("[-_]", match[1])
         names = (path.stem, *path.relative_to(source).parts)
         if any(QUESTION.search(name) for name in names):
-            segments = questions.setdefault("-".join(numbers), {})
-            number = 0
+            add_recording(questions.setdefault("-".join(numbers), {}), 0, path)
         else:
-            segments = passages.setdefault("-".join(numbers[:2]), {})
             number = int(numbers[2]) if len(numbers) > 2 else 0
-        add_recording(segments, number, path)
+            add_recording(passages.setdefault("-".join(numbers[:2]), {}), number, path)
     return passages, questions

@@ -294,11 +294,6 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
 
 
 # ---- recordings in pieces
-#
-# Pieces are decoded at their own rate and joined before they are resampled to 16 kHz, so that the
-# beginning of a piece is the exact sum of the lengths before it. Pieces that are resampled (or cut
-# into frames) one by one each gain or lose a little (fault 4 of the released DUAL code). Lengths
-# are those of the decoded samples; the header of an MP3 may only estimate them.
 
 
 @dataclass(frozen=True)
@@ -326,6 +321,11 @@ class Joined:
 def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
     """Join pieces (samples, rate), at least one, at 16 kHz. Returns samples (N,) float32, and where
     the pieces lie.
+
+    Pieces are joined before they are resampled, so that the beginning of a piece is the exact sum
+    of the lengths before it. Pieces that are resampled (or cut into frames) one by one each gain or
+    lose a little (fault 4 of the released DUAL code). Lengths are those of the decoded samples; the
+    header of an MP3 may only estimate them.
 
     Pieces of one rate are resampled as a whole. Where rates change there is one resampling for
     every run of one rate, and each run begins at the exact sum of the lengths before it, to the
@@ -608,14 +608,12 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
     for q in answerable:
         passage = passages[q.passage]
         without_time = [a for a in q.answers if a.start is None]
-        if len(without_time) < len(q.answers):
-            with_times += 1
+        with_times += len(without_time) < len(q.answers)
         if not passage.audio:
             continue
         for answer in without_time:
             place, _ = locate(answer, passage.written, language_of(q.language))
-            if place is not None:
-                to_align += 1
+            to_align += place is not None
     facts = {"answerable": len(answerable), "with_times": with_times, "answers_to_align": to_align}
     if not any(p.written for p in records.passages):  # it is not known what is said
         return facts

@@ -134,16 +134,13 @@ def sample_recordings(
     if share is not None and (count is not None or not 0 < share <= 1):
         raise InputError("--share is above 0 and at most 1, and excludes --recordings; correct it")
     total = len(recordings)
-
-    def round_up(part: float) -> int:
-        return math.ceil(round(part * total, 6))  # 0.07 * 100 is 7.000000000000001: 7, not 8
-
     if count:
         size = count
-    elif share:
-        size = round_up(share)
     else:
-        size = max(round_up(SHARE), LEAST)
+        # rounded first: 0.07 * 100 is 7.000000000000001, which would become 8
+        size = math.ceil(round((share or SHARE) * total, 6))
+        if share is None:
+            size = max(size, LEAST)
     chosen = np.random.default_rng(seed).choice(total, min(size, total), replace=False)
     drawn = [recordings[i] for i in np.sort(chosen)]
     return drawn, {"recordings": len(drawn), "drawn_from": total}

@@ -184,11 +184,7 @@ def occurrences(written: str, text: str, language: str) -> list[int]:
     offsets = [match.start() for match in re.finditer(f"(?={re.escape(text)})", written)]
     if language == "zh":
         return offsets
-    whole_words = []
-    for offset in offsets:
-        if not is_within_word(offset) and not is_within_word(offset + len(text)):
-            whole_words.append(offset)
-    return whole_words
+    return [o for o in offsets if not (is_within_word(o) or is_within_word(o + len(text)))]
 
 
 def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
@@ -393,10 +389,6 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
 
 
 # ---- speakers, by which the units of bootstrap intervals are chosen (`stats.choose_units`)
-#
-# A system of spoken QA knows the speakers of the split `train` of its corpus. Those of other
-# training (of an encoder on other recordings, of systems on another corpus) are not counted as
-# known: cards name data, not speakers.
 
 
 def voices_of(corpus: Corpus) -> dict[str, str]:
@@ -407,7 +399,11 @@ def voices_of(corpus: Corpus) -> dict[str, str]:
 
 
 def known_voices(root: Path | str) -> frozenset[str]:
-    """Return the speakers of the split `train` of a corpus; none where it has no such split."""
+    """Return the speakers of the split `train` of a corpus; none where it has no such split.
+
+    A system of spoken QA knows these speakers. Those of other training (of an encoder on other
+    recordings, of systems on another corpus) are not counted: cards name data, not speakers.
+    """
     return _speakers(Path(root) / "train", data_hash(root, "train"))
 
 

@@ -166,16 +166,12 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
         yield convert(cells, SlueRow, f"{path}:{number}", "give the published table")
 
 
-def _parse_spans(text: str) -> dict[str, list[Any]] | None:
+def _parse_spans(text: str) -> dict[str, tuple[Any, ...]] | None:
     """Parse "[['an answer', 1.2, 1.9], ...]" into the lists of AnswerSpans; None for another
     text."""
     try:
         answers, starts, ends = zip(*ast.literal_eval(text), strict=True)
-        return {
-            "answer": list(answers),
-            "start_second": list(starts),
-            "end_second": list(ends),
-        }
+        return {"answer": answers, "start_second": starts, "end_second": ends}
     except (ValueError, SyntaxError, TypeError):
         return None
 

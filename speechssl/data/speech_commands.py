@@ -75,12 +75,8 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
 
     clips = _cut_seconds(background)
     for number, name in enumerate(clips):
-        silent = Utterance(
-            id=f"{SILENCE}/{name}",
-            audio=f"audio/{name}.flac",
-            seconds=1.0,
-            labels={"keyword": SILENCE},
-        )
+        labels = {"keyword": SILENCE}
+        silent = Utterance(f"{SILENCE}/{name}", f"audio/{name}.flac", 1.0, labels=labels)
         splits["train" if number % DEV_EVERY else "dev"].append(silent)
 
     def write_clips(folder: Path) -> None:

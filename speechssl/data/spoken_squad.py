@@ -71,11 +71,10 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
             texts = originals if split.startswith("test") else None
             records, paragraphs = make_records(split, read_squad(path), style, report, texts)
             of_split = recordings.get(split, {})
-            # 0 in the release: the first sentence of some paragraph has it
+            # 0, with which the release begins, unless the first sentences are missing everywhere
             first_number = min((min(sentences) for sentences in of_split.values()), default=0)
             takes = {}
-            # names of recordings count articles and paragraphs as the file does, which still has
-            # the paragraphs that lost their questions
+            # the numbers of articles and paragraphs in names of recordings are those of the file
             for name, paragraph in paragraphs.items():
                 place = (paragraph.article, paragraph.number)
                 if place in of_split:

@@ -142,14 +142,12 @@ def collect_originals(
     """Collect the original paragraphs and questions. with_questions: further paragraphs, whose
     questions are originals and whose contexts are not."""
     paragraphs = list(paragraphs)
-    by_place = {(p.title, p.number): p for p in paragraphs if p.title}
-    by_question: dict[str, Paragraph] = {}
-    questions: dict[str, SquadQa] = {}
-    for paragraph in (*with_questions, *paragraphs):
-        questions |= {qa.id: qa for qa in paragraph.qas if qa.question.strip()}
-    for paragraph in paragraphs:
-        by_question |= {qa.id: paragraph for qa in paragraph.qas if qa.id}
-    return Originals(by_place, by_question, questions)
+    qas = [qa for p in (*with_questions, *paragraphs) for qa in p.qas]
+    return Originals(
+        by_place={(p.title, p.number): p for p in paragraphs if p.title},
+        by_question={qa.id: p for p in paragraphs for qa in p.qas if qa.id},
+        questions={qa.id: qa for qa in qas if qa.question.strip()},
+    )
 
 
 def make_records(
@@ -198,17 +196,13 @@ def make_records(
                 continue
             name = report.unique_id(split, name, questions)
             questions[name] = replace(question, id=name)
-            _remark_on_answers(split, question, qa, report)
+            left_out = 0 if qa.impossible else len(qa.answers) - len(question.answers)
+            if left_out:
+                report.remark(split, *EMPTY, number=left_out)
+            without_offset = sum(answer.char_start is None for answer in question.answers)
+            if without_offset:
+                report.remark(split, *BY_TEXT, number=without_offset)
     return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
-
-
-def _remark_on_answers(split: str, question: Question, qa: SquadQa, report: PrepareReport) -> None:
-    """Remark on the answers of a question that were left out as empty, or kept without offset."""
-    if not qa.impossible and len(question.answers) < len(qa.answers):
-        report.remark(split, *EMPTY, number=len(qa.answers) - len(question.answers))
-    without_offset = sum(answer.char_start is None for answer in question.answers)
-    if without_offset:
-        report.remark(split, *BY_TEXT, number=without_offset)
 
 
 def _make_passage(

@@ -75,18 +75,16 @@ def prepare(
     source, out = preparation.source, preparation.options.out
     if not source.is_dir():
         raise InputError(f"{source} is not a folder; {preparation.layout}")
-    settings: dict[str, dict[str, Any]] = {}
-    for folder in preparation.folders:
-        settings[folder] = {
-            "corpus": preparation.corpus,
-            "version": VERSION,
-            "source": str(source),
-            "any_count": preparation.options.any_count,
-            **preparation.settings.get(folder, {}),
-        }
+    common = {
+        "corpus": preparation.corpus,
+        "version": VERSION,
+        "source": str(source),
+        "any_count": preparation.options.any_count,
+    }
+    settings, steps = {}, {}
     with ExitStack() as stack:
-        steps = {}
         for folder in preparation.folders:
+            settings[folder] = {**common, **preparation.settings.get(folder, {})}
             begin = stage(out / folder, settings[folder], record=CORPUS_RECORD)
             steps[folder] = stack.enter_context(begin)
         if not all(step.done for step in steps.values()):

@@ -135,21 +135,17 @@ def sample_dev_trials(utterances: Sequence[Utterance]) -> list[Trial]:
     by_speaker: dict[str, list[Utterance]] = {}
     for utterance in utterances:
         by_speaker.setdefault(utterance.speaker, []).append(utterance)
-
-    def add_trial(utterance: Utterance, choices: Sequence[Utterance]) -> None:
-        partner = rng.choice(choices)
-        first, second = sorted((utterance.id, partner.id))
-        trials[first, second] = Trial(first, second, partner.speaker == utterance.speaker)
-
     for utterance in utterances:
         others = [u for u in by_speaker[utterance.speaker] if u.id != utterance.id]
         video = utterance.id.rpartition("-")[0]
         other_videos = [u for u in others if u.id.rpartition("-")[0] != video]
+        partners = [other_videos or others]
         other_speakers = sorted(set(by_speaker) - {utterance.speaker})
-        # drawn first: the order of draws decides the trials
-        other_speaker = rng.choice(other_speakers) if other_speakers else ""
-        if others:
-            add_trial(utterance, other_videos or others)
-        if other_speaker:
-            add_trial(utterance, by_speaker[other_speaker])
+        if other_speakers:
+            partners.append(by_speaker[rng.choice(other_speakers)])
+        for choices in partners:
+            if choices:
+                partner = rng.choice(choices)
+                first, second = sorted((utterance.id, partner.id))
+                trials[first, second] = Trial(first, second, partner.speaker == utterance.speaker)
     return list(trials.values())

@@ -144,9 +144,7 @@ def describe_recording(
                 blocks.append((x, width, colour, f"unit {unit}, {a:.2f} to {b:.2f} s"))
             units.append((name, f"{len(encoded)}, {len(encoded) / seconds:.1f} a second", blocks))
         elif isinstance(encoded, Transcript):
-            words = []
-            for word in encoded.words:
-                words.append((word.text, start <= word.start and word.end <= end))
+            words = [(w.text, start <= w.start and w.end <= end) for w in encoded.words]
             transcripts.append((name, encoded.separator, words))
     return {
         "part": part,

@@ -338,16 +338,9 @@ def _draw_options(
     """Draw four shuffled values of one type: the right one, then others of the passage (those of
     the same relation first), then new ones."""
     value_type = fact.relation.value_type
-    same_relation: list[str] = []
-    other_relations: list[str] = []
-    for other in facts:
-        if other.relation.value_type != value_type or other.value == fact.value:
-            continue
-        if other.relation == fact.relation:
-            same_relation.append(other.value)
-        else:
-            other_relations.append(other.value)
-    options = [fact.value, *same_relation, *other_relations][:4]
+    others = [f for f in facts if f.relation.value_type == value_type and f.value != fact.value]
+    others.sort(key=lambda other: other.relation != fact.relation)  # stable: the same one first
+    options = [fact.value, *(other.value for other in others)][:4]
     while len(options) < 4:
         value = _draw_value(rng, words, split, value_type, set())
         if value not in options:

@@ -84,9 +84,7 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
         pieces += [spoken.samples, np.zeros(pause, np.int16)]
         position += len(spoken.samples) + pause
     samples = resample(np.concatenate(pieces).astype(np.float32) / 32768, rate, SAMPLE_RATE)
-    spans = []
-    for word, (start, end) in zip(words, times, strict=True):
-        spans.append(Span(word.text, start / rate, end / rate))
+    spans = [Span(w.text, a / rate, b / rate) for w, (a, b) in zip(words, times, strict=True)]
     offsets = tuple(word.start for word in words)
     return Reading(samples, tuple(spans), offsets, tuple(bool(word.spoken) for word in words))
 
@@ -379,16 +377,7 @@ def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
     return fields | ({"synthetic": True} if fields else {})
 
 
-# ---- text normalisation for synthesis, token by token: it changes what is spoken, and never the
-# text of a record
-#
-# espeak-ng reads no years (1922 as nineteen hundred twenty two), and % in English in the middle of
-# Mandarin. Brackets, quotation marks and letters of other scripts are not spoken, except a single
-# letter, which is spoken by its name: alpha for "α". English numerals are those of num2words.
-# Mandarin's are our own: from 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as
-# 万, so that spoken corpora would change. espeak-ng's Mandarin reads traditional characters as it does simplified ones, but
-# spells the syllables xiong, qiong and jiong and 兒 in English letters: `_MISREAD` gives it what
-# sounds like them.
+# ---- text normalisation for synthesis, see `normalise`
 
 _DIGITS = "零一二三四五六七八九"
 LONGEST_NUMBER = 15  # digits that are still read as a number
@@ -525,6 +514,15 @@ def normalise(text: str, language: str) -> list[Word]:
     characters, runs of Latin letters or digits, and punctuation.
 
     A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
+
+    Normalisation changes what is spoken, and never the text of a record. espeak-ng reads no years
+    (1922 as nineteen hundred twenty two), and % in English in the middle of Mandarin. Brackets,
+    quotation marks and letters of other scripts are not spoken, except a single letter, which is
+    spoken by its name: alpha for "α". English numerals are those of num2words. Mandarin numerals
+    are our own: from 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so
+    that spoken corpora would change. espeak-ng's Mandarin reads traditional characters as it does
+    simplified ones, but spells the syllables xiong, qiong and jiong and 兒 in English letters:
+    `_MISREAD` gives it what sounds like them.
     """
     chinese = language == "zh"
     tokens = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]

@@ -43,7 +43,7 @@ def test_noise_that_cannot_be_had_is_one_sentence(tmp_path, kind):
     ("kind", "slope"), [("pink", -3.01), *((f"coloured:{s}", s) for s in (-6.0, 0.0, 6.0))]
 )
 def test_generated_noise_has_its_slope_and_power(kind, slope):
-    noise = NoiseBank.open(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)
+    noise = NoiseBank.open(kind, seed=1).draw("u1", 60 * SAMPLE_RATE).noise
     frequency, density = signal.welch(noise, SAMPLE_RATE, "blackmanharris", 4096)
     band = (frequency > 100) & (frequency < 7000)
     fitted, _ = np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)
@@ -56,7 +56,7 @@ def test_babble_mixes_every_talker_at_one_level(tmp_path, count):
     time = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     for i in range(count):
         write_flac(tmp_path / f"{i}.flac", 0.9 * 3.0**-i * np.sin(2 * np.pi * 100 * (i + 1) * time))
-    babble = NoiseBank.open("babble", sorted(tmp_path.iterdir())).sample("u1", SAMPLE_RATE)
+    babble = NoiseBank.open("babble", sorted(tmp_path.iterdir())).draw("u1", SAMPLE_RATE).noise
     spectrum = np.abs(np.fft.rfft(babble))
     heights = spectrum[100 : 100 * count + 1 : 100]
     assert (heights > 1000 * np.median(spectrum)).all()  # none is left out
