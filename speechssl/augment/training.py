@@ -388,7 +388,7 @@ class _Opener:
             folder = self.folders["musan"]
             parts = [self.open_recordings(folder / part, f"musan {part}") for part in MUSAN]
             noise, music, speech = parts
-            noises: tuple[Noise, ...] = (
+            noises = (
                 partial(draw_crop, noise, 0.0),
                 partial(draw_crop, music, 0.0),
                 partial(draw_babble, speech),

@@ -86,7 +86,7 @@ def _read_diarization(folder: Path) -> Iterator[Utterance]:
     remedy = "run prepare_diarization.py again"
     for place, name, speaker, times in _read_turns(folder):
         start, end = convert(times, tuple[float, float], place, remedy, strict=False)
-        if (folder / "rttm").is_file():  # the second number is the duration
+        if (folder / "rttm").is_file():  # `end` is still the duration
             end = round(start + end, 6)
         turn = convert({"speaker": speaker, "start": start, "end": end}, Turn, place, remedy)
         turns.setdefault(name, []).append(turn)

@@ -186,9 +186,8 @@ def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
         other = by_id.setdefault(recording.id, recording)
         if other is recording:
             continue
-        places = []
-        for r in (other, recording):
-            places.append(f"{r.path} (line {r.line})" if r.line else str(r.path))
+        pair = (other, recording)
+        places = [f"{r.path} (line {r.line})" if r.line else str(r.path) for r in pair]
         raise InputError(
             f"{source} gives the id {recording.id} to {' and '.join(places)}; make ids unique"
         )

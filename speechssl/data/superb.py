@@ -168,8 +168,7 @@ def _choose_dev(train: Sequence[Utterance]) -> set[str]:
     have ten utterances, the last of those with the same labels, unless it is the only one."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for u in train:
-        labels = tuple(sorted(u.labels.items()))
-        groups.setdefault(labels, []).append(u.id)
+        groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)
     dev: set[str] = set()
     for ids in groups.values():
         dev.update(ids[9::10])
