@@ -256,7 +256,6 @@ class Distorter:
                 continue
             sources += self._bank(step.kind).sources
             if self.snr_over != signal.ACTIVE:
-                # no source, but it changes results as one does: 0 stands where it has no size
                 sources.append((f"SNR over: {self.snr_over}", 0))
         return sources
 

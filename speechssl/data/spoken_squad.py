@@ -53,9 +53,8 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
     files = split_files(source, ".json", split_of, LAYOUT)
     order = ("train", "test", *sorted(split for split in files if "wer" in split))
     files = {split: files[split] for split in order if split in files}
-    recordings: dict[str, dict[tuple[int, int], dict[int, Path]]] = {}  # by split
-    if o.audio:
-        recordings = {split: _find_recordings(source, split) for split in FOLDERS if split in files}
+    splits_with_audio = [split for split in FOLDERS if o.audio and split in files]
+    recordings = {split: _find_recordings(source, split) for split in splits_with_audio}
     folder = source if source.is_dir() else source.parent
     original = min(folder.rglob(ORIGINAL), default=None)
     described = files if original is None else files | {"original": original}

@@ -188,9 +188,8 @@ def check_counts(
             differences.append(f"{count:,} {unit}, not the published {expected:,}")
     if not differences:
         return
-    problem = f"{preparation.source} has {', and '.join(differences)}"
-    if missing:
-        problem += f"; {missing[0]} is missing"
+    lost = f"; {missing[0]} is missing" if missing else ""
+    problem = f"{preparation.source} has {', and '.join(differences)}{lost}"
     if not preparation.options.any_count:
         raise InputError(
             f"{problem}; unpack {preparation.corpus} again, or give --any-count to use it as it is"

@@ -201,11 +201,9 @@ def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float
 def lexicon() -> list[tuple[str, str]]:
     """Load the pairs of an English word and its translation in the Mandarin vocabulary, written by
     hand; a word may have several."""
-    pairs = []
-    for line in split_phrases(vocabulary(VOCABULARIES["zh"])["lexicon"]):
-        english, _, chinese = line.rpartition(" ")
-        pairs.append((english, chinese))
-    return pairs
+    phrases = split_phrases(vocabulary(VOCABULARIES["zh"])["lexicon"])
+    pairs = (phrase.rpartition(" ") for phrase in phrases)
+    return [(english, chinese) for english, _, chinese in pairs]
 
 
 @cache
