@@ -598,14 +598,15 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     incomplete = sum(passage.incomplete for passage in found.values())
     if incomplete:
         report.remark(split, *HOLES, number=incomplete)
-    complete = {name: p.names for name, p in found.items() if p.names and not p.missing}
-    if not any(r.recording in files.recordings and r.passage in complete for r in chosen_rows):
+    # passages whose segments are all in the source
+    joinable = {name: p.names for name, p in found.items() if p.names and not p.missing}
+    if not any(r.recording in files.recordings and r.passage in joinable for r in chosen_rows):
         report.remark(split, *prepare.NO_RECORDINGS, number=len(chosen_rows))
-        files, complete = replace(files, recordings={}), {}
+        files, joinable = replace(files, recordings={}), {}
     text_will_do = o.speak or not files.recordings
 
     jobs = {}
-    for name, names in complete.items():
+    for name, names in joinable.items():
         segments = [files.recordings[segment] for segment in names]
         jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
     join = partial(prepare.attempt, prepare.write_joined)
