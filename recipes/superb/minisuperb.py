@@ -482,7 +482,7 @@ class NoisyUtterance:
 
     def make(self, folder: Path) -> Utterance:
         clean = render(self.clean)
-        noise = NoiseBank.open(self.noise, seed=self.seed).sample(self.id, len(clean))
+        noise = NoiseBank.open(self.noise, seed=self.seed).draw(self.id, len(clean)).noise
         gain = active_level(clean) - self.snr - rms_level(noise)
         parts = clean, noise * 10 ** (gain / 20)
         return _write(folder, self.id, parts, 1, self.clean.voice.name)

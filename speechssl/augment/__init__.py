@@ -1,11 +1,11 @@
-"""Recordings are distorted for training and evaluation: noise at an SNR, reverberation, pitch, a
-missing band, codecs.
+"""Distort recordings for training and evaluation: noise at an SNR, reverberation, pitch, a missing
+band, codecs.
 
-Each distortion is a function of arrays. Letters: N samples of speech, float32 mono, full scale 1.
-Nothing here moves or stretches time, so the answer times of a distorted recording stay valid. All
-that is random is drawn from a generator seeded by (seed, kind of noise, utterance id) alone: the
-same on any number of workers in any order, and the same noise at every SNR, so that a curve over
-SNRs compares like with like.
+Each distortion is a function of arrays. In shapes, N is the number of samples of speech, float32
+mono, full scale 1. Nothing here moves or stretches time, so the answer times of a distorted
+recording stay valid. Random choices depend on (seed, kind of noise, utterance id) alone: they are
+the same on any number of workers in any order, and the noise is the same at every SNR, so that a
+curve over SNRs compares like with like.
 """
 
 from speechssl.augment.conditions import (

@@ -1,16 +1,16 @@
 """Conditions name the distortions of an evaluation; `Distorter` and `FrozenDistorter` apply them.
 
-All that is random in one is decided by (seed, kind of noise, utterance id) alone. Frozen noise is a
-manifest with a row a mixture, so that every system, later run and laboratory gets the same. A row
-says of which recordings the noise is and from which samples on, if it is not generated, and has the
-SHA-256 of the noise as 16-bit audio, without which it is not applied.
+Random choices in a condition depend on (seed, kind of noise, utterance id) alone. `freeze` writes
+them to a manifest with a row for every mixture, so that every system, later run and laboratory gets
+the same noise. A row says from which samples of which recordings the noise is taken, unless it is
+generated, and has the SHA-256 of the noise as 16-bit audio: other noise is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from speechssl.augment.noise import (
     NoiseBank,
     Piece,
     find_recordings,
-    read_recording,
+    read_cached,
     replay,
 )
 from speechssl.data.files import digest, manifest_path
@@ -35,13 +35,13 @@ from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
-LETTERS = ("m", "g", "r")  # of the sets: MUSAN or its stand-in, Gaussian, a random room
+LETTERS = ("m", "g", "r")  # members of sets: MUSAN or its stand-in, Gaussian noise, a random room
 EXAMPLES = (
     "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, mynoise.wav@5, "
     "reverb@0.6, rir=FOLDER, pitch@-2, "
     "band@1000-2000, codec@mp3:16 or reverb@0.5+mynoise.wav@5"
 )
-# a condition's name -> its label in tables and figures, and the text that `parse_condition` reads
+# name of a condition -> its label in tables and figures, and the text that `parse_condition` reads
 SPELLINGS = {
     "clean": ("clean", "clean"),
     "noise": ("{stem} {0:g} dB", "{kind}@{0}"),
@@ -56,46 +56,56 @@ SPELLINGS = {
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition is one distortion, or several in order. Written as `parse_condition` reads it:
-    "pink@10"."""
+    """A condition is one distortion, or a chain of several. Examples of its fields and properties:
 
-    name: str  # a key of SPELLINGS, or chain
-    # of noise: its name, a set, or the path of recordings; of rir: of impulse responses; of codec:
-    # which
-    kind: str = ""
-    # of noise: its SNR in dB; reverb: seconds; pitch: semitones; band: Hz from, to; codec: kbit/s
+        name    kind        values        text             label              short
+        clean                             clean            clean              clean
+        noise   pink        (10,) dB      pink@10          pink 10 dB         pink
+        noise   m+g+r       (5,) dB       m+g+r@5          m+g+r 5 dB         m+g+r
+        noise   kitchen.wav (5,) dB       kitchen.wav@5    kitchen 5 dB       kitchen
+        reverb              (0.5,) s      reverb@0.5       reverb 0.5 s       reverb
+        rooms                             r                r                  r
+        rir     halls                     rir=halls        rir halls          rir halls
+        pitch               (2,)          pitch@2          pitch +2           pitch +2
+        band                (1e3, 2e3) Hz band@1000-2000   no 1000-2000 Hz    no 1000-2000 Hz
+        codec   mp3         (16,) kbit/s  codec@mp3:16     mp3 16 kbps        mp3 16 kbps
+
+    Values of pitch are semitones. A chain joins the texts of its steps by "+".
+    """
+
+    name: str  # a key of SPELLINGS, or "chain"
+    kind: str = ""  # a noise, or a codec; a path of recordings or impulse responses
     values: tuple[float, ...] = ()
-    steps: tuple[Condition, ...] = ()  # of a chain: applied in this order
+    steps: tuple[Condition, ...] = ()  # of a chain, in the order in which they are applied
 
     @property
     def noisy(self) -> bool:
-        """Tell whether there is noise in it, and so an SNR."""
+        """Return whether it has noise, and so an SNR."""
         return any(step.name == "noise" for step in self.steps or (self,))
 
     @property
     def snr_db(self) -> float | None:
         """Return the SNR of its noise; None where it has none, or a chain has several."""
-        levels = [step.values[0] for step in self.steps or (self,) if step.name == "noise"]
-        return levels[0] if len(levels) == 1 else None
+        snrs = [step.values[0] for step in self.steps or (self,) if step.name == "noise"]
+        return snrs[0] if len(snrs) == 1 else None
 
     @property
     def short(self) -> str:
-        """Return the name in `results.jsonl`, which has a column for the SNR: "clean", "pink",
-        "reverb" (of the usual length), "reverb 0.9 s"."""
+        """Return the name in `results.jsonl`, which has a column for the SNR. Reverberation of RT60
+        is "reverb", any other "reverb 0.9 s"."""
         if self.name == "chain":
             return " + ".join(step.short for step in self.steps)
         if self.name == "noise":
-            return _stem(self.kind)
+            return _noise_name(self.kind)
         return "reverb" if self.values == (RT60,) and self.name == "reverb" else self.label
 
     @property
     def label(self) -> str:
-        """Return the name in tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2",
-        "no 1000-2000 Hz", "mp3 16 kbps"."""
+        """Return the name in tables and figures."""
         if self.name == "chain":
             return " + ".join(step.label for step in self.steps)
         label, _ = SPELLINGS[self.name]
-        return label.format(*self.values, kind=self.kind, stem=_stem(self.kind))
+        return label.format(*self.values, kind=self.kind, stem=_noise_name(self.kind))
 
     @property
     def text(self) -> str:
@@ -103,26 +113,26 @@ class Condition:
         if self.name == "chain":
             return "+".join(step.text for step in self.steps)
         _, text = SPELLINGS[self.name]
-        return text.format(*map(_exact, self.values), kind=self.kind)
+        return text.format(*map(_format_exactly, self.values), kind=self.kind)
 
 
-def _exact(number: float) -> str:
-    """Return the shortest text that reads as this number."""
+def _format_exactly(number: float) -> str:
+    """Return the shortest text that is read as this number."""
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
-def _stem(kind: str) -> str:
-    """Return the name of a noise in tables: its own, that of its file or folder, or the one given
-    before "="."""
+def _noise_name(kind: str) -> str:
+    """Return the name of a noise in tables: "pink", "kitchen" for kitchen.wav, or "fsd50k" for
+    fsd50k=PATH."""
     name, equals, _ = kind.partition("=")
     if equals and re.fullmatch(r"[\w-]+", name):
         return name
-    # a slope of -4.5 has no suffix
+    # the ".5" of "coloured:-4.5" is no suffix
     return kind if kind.startswith("coloured:") else Path(kind).stem
 
 
-def _members(step: Condition) -> list[Condition]:
-    """List the members of the set "m+g+r", a step for each letter; of any other step none."""
+def _members_of(step: Condition) -> list[Condition]:
+    """List the members of a set such as "m+g+r", a step for each letter; none for other steps."""
     letters = step.kind.split("+") if step.name == "noise" else []
     if len(letters) < 2 or not set(letters) <= set(LETTERS):
         return []
@@ -133,14 +143,13 @@ def _members(step: Condition) -> list[Condition]:
 
 
 def parse_condition(text: str) -> Condition:
-    """Read "clean", "pink@10", "kitchen.wav@5" (dB), "reverb", "reverb@0.6" (s), "pitch@-2",
-    "band@1000-2000" (Hz) and their like.
+    """Parse the text of a condition, such as those in the examples of `Condition`.
 
-    Noise at an SNR: gaussian, pink, coloured:SLOPE (dB an octave), babble, m, g, dev, held-out, a
-    set (m+g+r@5: each utterance gets one of the three), a file, folder or manifest, or name=PATH,
-    which is then called by its name. r: a random room; rir=PATH: measured ones. Steps joined by "+"
-    are applied in order. Raises InputError for anything else; whether a recording exists is checked
-    by `Distorter.check`.
+    Noise at an SNR ("pink@10") is gaussian, pink, coloured:SLOPE (dB an octave), babble, m, g, dev,
+    held-out, a set (m+g+r@5: each utterance gets one of the three), a file, folder or manifest of
+    recordings, or name=PATH, which gives them a name. r is a random room, rir=PATH has measured
+    ones. Steps joined by "+" are applied in order. Raises InputError for any other text;
+    `Distorter.check` finds out whether recordings exist.
     """
     text = text.strip()
     try:
@@ -155,34 +164,38 @@ def parse_condition(text: str) -> Condition:
 
 
 def _split_steps(text: str) -> list[str]:
-    """Split at each "+" that ends a step: names of files and sets have such a sign too."""
+    """Split a text at each "+" between steps. Sets ("m+g+r@5") and names of files ("a+b.wav@5") may
+    have a "+" too: there it comes before the number of the step."""
     letters = text.rpartition("@")[0].split("+")
     if len(letters) > 1 and set(letters) <= set(LETTERS):
         return [text]
-    parts: list[str] = []
-    complete = True
+    steps: list[str] = []
+    complete = True  # the last of the steps ends here
     for piece in text.split("+"):
-        part = piece if complete else parts.pop() + "+" + piece
-        parts.append(part)
-        bare = part.strip() in ("clean", "reverb", "r") or part.startswith("rir=")
-        complete = bare or bool(re.search(r"@[^/@]+$", part))
-    return parts if complete else [text]
+        step = piece if complete else f"{steps.pop()}+{piece}"
+        steps.append(step)
+        has_no_number = step.strip() in ("clean", "reverb", "r") or step.startswith("rir=")
+        complete = has_no_number or bool(re.search(r"@[^/@]+$", step))
+    return steps if complete else [text]
 
 
-def _number(value: str, low: float, high: float) -> float:
-    number = float(value)
-    if not low <= number <= high:
-        raise ValueError(f"{value} is not in [{low:g}, {high:g}]")
+def _parse_number(text: str, lowest: float, highest: float) -> float:
+    """Parse a number. Raises ValueError outside [lowest, highest]."""
+    number = float(text)
+    if not lowest <= number <= highest:
+        raise ValueError(f"{text} is not in [{lowest:g}, {highest:g}]")
     return number
 
 
 def _parse_step(text: str) -> Condition:
-    """Read one step. Raises ValueError, or KeyError for an unknown codec."""
+    """Parse one step. Raises ValueError, or KeyError for an unknown codec."""
     text = text.strip()
-    named = {"clean": Condition("clean"), "r": Condition("rooms")}
-    named["reverb"] = Condition("reverb", values=(RT60,))
-    if text in named:
-        return named[text]
+    if text == "clean":
+        return Condition("clean")
+    if text == "r":
+        return Condition("rooms")
+    if text == "reverb":
+        return Condition("reverb", values=(RT60,))
     if text.startswith("rir=") and text != "rir=":
         return Condition("rir", text.removeprefix("rir="))
     kind, _, value = text.rpartition("@")
@@ -190,54 +203,52 @@ def _parse_step(text: str) -> Condition:
         case "" | "clean" | "r":
             raise ValueError("it has no number")
         case "reverb":
-            return Condition("reverb", values=(_number(value, *signal.RT60_RANGE),))
+            return Condition("reverb", values=(_parse_number(value, *signal.RT60_RANGE),))
         case "pitch":
-            return Condition("pitch", values=(_number(value, -24, 24),))
+            return Condition("pitch", values=(_parse_number(value, -24, 24),))
         case "band":
-            low, _, high = value.partition("-")
-            bottom = _number(low, 1, SAMPLE_RATE / 2 - 2)
-            return Condition(
-                "band", values=(bottom, _number(high, bottom + 1, SAMPLE_RATE / 2 - 1))
-            )
+            first, _, last = value.partition("-")
+            low = _parse_number(first, 1, SAMPLE_RATE / 2 - 2)
+            high = _parse_number(last, low + 1, SAMPLE_RATE / 2 - 1)
+            return Condition("band", values=(low, high))
         case "codec":
             codec, _, kbps = value.partition(":")
-            return Condition("codec", codec, (_number(kbps, *signal.bit_rates(codec)),))
-    if kind.startswith("coloured:"):  # dB an octave
-        kind = f"coloured:{_number(kind.removeprefix('coloured:'), -24, 24):g}"
-    return Condition("noise", kind, (_number(value, -100, 100),))
+            return Condition("codec", codec, (_parse_number(kbps, *signal.bit_rates(codec)),))
+    if kind.startswith("coloured:"):
+        slope = _parse_number(kind.removeprefix("coloured:"), -24, 24)
+        kind = f"coloured:{slope:g}"
+    return Condition("noise", kind, (_parse_number(value, -100, 100),))
 
 
 @dataclass(frozen=True)
 class Distorter:
-    """Applies conditions. seed: of all that is random; voices: speech recordings for babble, of
-    other people; snr_over: the part of the speech that an SNR is measured over, see `speech_level`.
-    """
+    """A distorter applies conditions."""
 
-    seed: int = 0
-    voices: tuple[Path, ...] = ()
-    # of recordings by name: musan, fsd50k, ...
-    folders: Mapping[str, Path] = field(default_factory=dict)
-    snr_over: str = signal.ACTIVE
+    seed: int = 0  # of all random choices
+    voices: tuple[Path, ...] = ()  # speech of other people, for babble
+    folders: Mapping[str, Path] = field(default_factory=dict)  # of recordings, by "musan", ...
+    snr_over: str = signal.ACTIVE  # the part of the speech that an SNR refers to: `speech_level`
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
 
     def card(self, condition: Condition) -> dict[str, Any]:
-        """Return the entries of a card of this condition: the seed, and the reference of its SNR
-        where that is not active speech."""
+        """Return the entries of a card about a condition: the seed, and the part of the speech that
+        its SNR refers to, unless that is active speech."""
         card: dict[str, Any] = {"seed": self.seed}
         if condition.noisy and self.snr_over != signal.ACTIVE:
             card["snr_over"] = self.snr_over
         return card
 
     def check(self, condition: Condition) -> None:
-        """Raise InputError where `apply` would for want of voices or a noise file that can be read;
-        call it before a long run."""
+        """Raise InputError for missing voices, or noise that cannot be read, as `apply` would in
+        the middle of a long run."""
         for step in self._possible_steps(condition):
             for path in self._files(step):
                 header_duration(path)
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
-        """Return name and size in bytes of the recordings that a condition draws on, and the
-        versions of what is generated; a line more where its SNR is not over active speech."""
+        """Return all that results under a condition depend on, for cards: (name, bytes) of its
+        recordings, (name, version) of generators of noise, and ("SNR over: ...", 0) where its SNR
+        does not refer to active speech."""
         sources: list[tuple[str, int]] = []
         for step in self._possible_steps(condition):
             if step.name != "noise":
@@ -252,28 +263,30 @@ class Distorter:
         """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples
         themselves.
 
-        Raises ValueError for silent speech, InputError for noise that cannot be had.
+        Raises ValueError for silent speech, InputError for noise that is not there.
         """
         for step in self.steps(condition, utterance_id):
             noise = self.draw(step, utterance_id, len(samples)).noise
-            samples = perform(samples, step, noise, self.snr_over)
+            samples = apply_step(samples, step, noise, self.snr_over)
         return samples
 
     def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
-        """List the steps in order, and of a set the member that this utterance gets."""
+        """List the steps in order; in the place of a set stands the member that the utterance
+        gets."""
         steps = []
         for step in condition.steps or (condition,):
-            members = _members(step)
-            if members:
-                shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
-                rng = signal.generator(self.seed, step.kind, utterance_id)
-                step = members[rng.choice(len(members), p=shares / shares.sum())]
-            steps.append(step)
+            members = _members_of(step)
+            if not members:
+                steps.append(step)
+                continue
+            shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
+            rng = signal.generator(self.seed, step.kind, utterance_id)
+            steps.append(members[rng.choice(len(members), p=shares / shares.sum())])
         return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
-        """Draw the noise (n,) of a step, or its impulse response, and say of which recordings it
-        is; empty for a step that needs neither."""
+        """Draw the noise (n,) of a step, or its impulse response, with the recordings that it is
+        taken from; empty for a step that needs neither."""
         rng = partial(signal.generator, self.seed)
         match step.name:
             case "noise":
@@ -285,17 +298,18 @@ class Distorter:
             case "rir":
                 files = self._files(step)
                 file = files[int(rng("rir", utterance_id).integers(len(files)))]
-                return DrawnNoise(read_recording(file), (Piece(file, 0),))
+                return DrawnNoise(read_cached(file), (Piece(file, 0),))
         return DrawnNoise(np.zeros(0))
 
     def _possible_steps(self, condition: Condition) -> list[Condition]:
-        """List the steps, and of a set all members."""
+        """List the steps; in the place of a set stand all of its members."""
         steps = []
         for step in condition.steps or (condition,):
-            steps += _members(step) or [step]
+            steps += _members_of(step) or [step]
         return steps
 
     def _files(self, step: Condition) -> Sequence[Path]:
+        """List the recordings, or impulse responses, of a step."""
         if step.name == "noise":
             return (*self._bank(step.kind).files, *self._bank(step.kind).voices)
         if step.name != "rir":
@@ -308,8 +322,10 @@ class Distorter:
         return self._banks[kind]
 
 
-def perform(samples: np.ndarray, step: Condition, noise: np.ndarray, snr_over: str) -> np.ndarray:
-    """Perform one step of a condition. samples: (N,); noise: (N,), or an impulse response (M,).
+def apply_step(
+    samples: np.ndarray, step: Condition, noise: np.ndarray, snr_over: str
+) -> np.ndarray:
+    """Apply one step of a condition. samples: (N,); noise: (N,), or an impulse response (M,).
     Returns float32 (N,).
 
     Raises ValueError for silent speech.
@@ -336,46 +352,51 @@ Row = dict[str, Any]
 def freeze(
     conditions: Sequence[Condition], lengths: Mapping[str, int], distorter: Distorter, path: Path
 ) -> Path:
-    """Write the mixtures of all conditions and utterances. lengths: samples at 16 kHz of each
-    utterance, by its id. Returns `path`.
+    """Write the mixtures of all conditions and utterances. lengths: utterance id -> samples at
+    16 kHz. Returns `path`.
 
-    Nothing is written unless all can be. Raises InputError for noise that cannot be had.
+    Nothing is written unless all can be. Raises InputError for noise that is not there.
     """
     hash_of = cache(digest)
-
-    @cache  # the noise is the same at every SNR
-    def describe_noise(step: Condition, key: str, n: int) -> Row:
-        """Say what a step needs: recordings, relative to the manifest where they lie below it, and
-        the hash of the noise."""
-        draw = distorter.draw(step, key, n)
-        files = []
-        for piece in draw.pieces:
-            file = manifest_path(piece.file, path.parent)
-            files.append({"file": file, "sha256": hash_of(piece.file), "offset": piece.offset})
-        described: Row = {"files": files} if files else {}
-        return described | ({"sha256": noise_hash(draw.noise)} if len(draw.noise) else {})
-
     rows = []
-    for key, n in lengths.items():
+    for utterance_id, n in lengths.items():
+        noises: dict[Condition, Row] = {}  # the noise is the same at every SNR
         for condition in conditions:
             if condition.name == "clean":
                 continue
             steps = []
-            for step in distorter.steps(condition, key):
+            for step in distorter.steps(condition, utterance_id):
                 source = replace(step, values=()) if step.name == "noise" else step
-                steps.append({"apply": step.text, **describe_noise(source, key, n)})
-            row = {"utterance": key, "samples": n, "condition": condition.text}
+                if source not in noises:
+                    drawn = distorter.draw(source, utterance_id, n)
+                    noises[source] = _describe_noise(drawn, path.parent, hash_of)
+                steps.append({"apply": step.text, **noises[source]})
+            row = {"utterance": utterance_id, "samples": n, "condition": condition.text}
             row |= {"snr_db": condition.snr_db, **distorter.card(condition), "steps": steps}
             rows.append(row)
     write_lines(path, rows)
     return path
 
 
+def _describe_noise(drawn: DrawnNoise, folder: Path, hash_of: Callable[[Path], str]) -> Row:
+    """Describe the noise of a step by its hash and by the recordings that it is taken from, whose
+    paths are relative to the folder of the manifest if they lie in it."""
+    files = []
+    for piece in drawn.pieces:
+        file = manifest_path(piece.file, folder)
+        files.append({"file": file, "sha256": hash_of(piece.file), "offset": piece.offset})
+    row: Row = {"files": files} if files else {}
+    if len(drawn.noise):
+        row["sha256"] = noise_hash(drawn.noise)
+    return row
+
+
 @dataclass(frozen=True)
 class FrozenDistorter:
-    """Applies the mixtures of a manifest and no others; for the rest as `Distorter`."""
+    """A frozen distorter applies the mixtures of a manifest and no others."""
 
     manifest: Path
+    # (utterance id, text of the condition) -> row
     _rows: dict[tuple[str, str], Row] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -386,7 +407,7 @@ class FrozenDistorter:
 
     @property
     def seed(self) -> int:
-        """Return the seed that it was frozen with."""
+        """Return the seed of the distorter whose noise was frozen."""
         return int(next(iter(self._rows.values()))["seed"])
 
     def check(self, condition: Condition) -> None:
@@ -418,16 +439,18 @@ class FrozenDistorter:
         for frozen in row["steps"]:
             step = parse_condition(frozen["apply"])
             noise = self._noise(row, frozen, step)
-            samples = perform(samples, step, noise, row.get("snr_over", signal.ACTIVE))
+            samples = apply_step(samples, step, noise, row.get("snr_over", signal.ACTIVE))
         return samples
 
     def _noise(self, row: Row, frozen: Row, step: Condition) -> np.ndarray:
-        """Return the noise (n,) or the impulse response of a step, as it was frozen."""
+        """Return the noise (n,) or the impulse response of a frozen step."""
         n, pieces = row["samples"], self._pieces(frozen)
-        if not pieces:
+        if not pieces:  # generated
             noise = Distorter(row["seed"]).draw(step, row["utterance"], n).noise
+        elif step.name == "rir":
+            noise = read_cached(pieces[0].file)
         else:
-            noise = read_recording(pieces[0].file) if step.name == "rir" else replay(pieces, n)
+            noise = replay(pieces, n)
         if len(noise) and noise_hash(noise) != frozen["sha256"]:
             self._refuse(
                 f"was frozen with another noise for the utterance {row['utterance']} in the "
@@ -437,15 +460,15 @@ class FrozenDistorter:
 
     def _pieces(self, frozen: Row) -> list[Piece]:
         folder = self.manifest.parent
-        return [Piece(folder / at["file"], at["offset"]) for at in frozen.get("files", ())]
+        return [Piece(folder / file["file"], file["offset"]) for file in frozen.get("files", ())]
 
     def _refuse(self, why: str) -> NoReturn:
         raise InputError(f"{self.manifest} {why}; freeze it again with these conditions")
 
 
 def noise_hash(noise: np.ndarray) -> str:
-    """Compute the SHA-256 of the noise as 16-bit audio: two of the same sound have the same,
-    whatever their level."""
+    """Compute the SHA-256 of noise as 16-bit audio. The same noise at another level has the same
+    hash."""
     peak = max(float(np.abs(noise).max(initial=0)), 1e-30)
     levelled = to_int16(np.asarray(noise, np.float64) / peak * (32767 / 32768))
     return hashlib.sha256(levelled.astype("<i2").tobytes()).hexdigest()

@@ -1,7 +1,9 @@
-"""Draw noise from a generator, voices, or recordings; the seed and a key alone decide each draw."""
+"""Draw noise that is generated, or taken from voices or other recordings. Every draw depends on the
+seed and a key alone."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,24 +14,25 @@ import numpy as np
 from numpy.random import Generator
 
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.augment.sounds import GENERATED, VERSION, draw_clip, generate_spectrum
+from speechssl.augment.sounds import GENERATED, VERSION, generate_clip, generate_spectrum
 from speechssl.data.files import audio_files
 from speechssl.data.recordings import MANIFESTS, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset
 
-TALKERS_RANGE = (3, 7)  # of babble; Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
-TALKERS = 5  # the middle of them
-# of MUSAN, Gaussian noise and rooms, as arXiv 2210.07978 draws them in training
+# voices in babble: Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
+TALKERS_RANGE = (3, 7)
+TALKERS = 5  # the middle of the range, in every babble of an evaluation
+# shares of MUSAN, Gaussian noise and rooms in the training of arXiv 2210.07978
 SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}
-MUSAN = ("noise", "music", "speech")  # its folders
-ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is named
+MUSAN = ("noise", "music", "speech")  # the folders of MUSAN
+ALIASES = {"g": "gaussian", "m": "stand-in"}  # of m, where no folder of MUSAN is given
 
 
 def find_recordings(path: Path, what: str) -> list[Path]:
-    """List the recordings that a path stands for: itself, all below a folder in the order of their
-    names, or those of a manifest (see `list_recordings`). Raises InputError where there are
-    none."""
+    """List the recordings at a path: a file, all files below a folder in the order of their names,
+    or those of a manifest (see `list_recordings`). what: their purpose, for errors. Raises
+    InputError where there are none."""
     files = []
     if path.is_dir():
         files = audio_files(path)
@@ -48,7 +51,7 @@ def find_recordings(path: Path, what: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Piece:
-    """Noise begins at a place in a recording; see `signal.fit_at`."""
+    """A piece of a recording is used as noise; it begins at the sample `offset` (`fit_at`)."""
 
     file: Path
     offset: int
@@ -56,8 +59,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """Noise (n,), or an impulse response, is of pieces of recordings: several pieces are voices at
-    one level, none is generated noise."""
+    """Drawn noise is samples (n,), or an impulse response, and the pieces it is made of: several
+    voices at one level, one recording, or none where it is generated."""
 
     noise: np.ndarray
     pieces: tuple[Piece, ...] = ()
@@ -65,16 +68,14 @@ class DrawnNoise:
 
 @dataclass(frozen=True)
 class NoiseBank:
-    """A bank draws noise of one kind.
+    """A bank draws noise of one kind."""
 
-    kind: gaussian, pink, coloured:SLOPE, stand-in, dev or held-out (generated); babble (of the
-    files), recording (one of them), musan.
-    """
-
+    # generated: gaussian, pink, coloured:SLOPE, stand-in, dev or held-out; babble of the files as
+    # voices; recording: one of the files; musan
     kind: str
     files: tuple[Path, ...] = ()
     seed: int = 0
-    voices: tuple[Path, ...] = ()  # of musan: its speech, from which babble is made
+    voices: tuple[Path, ...] = ()  # the speech of MUSAN, of which its babble is made
 
     @classmethod
     def open(
@@ -84,17 +85,17 @@ class NoiseBank:
         seed: int = 0,
         folders: Mapping[str, Path] | None = None,
     ) -> NoiseBank:
-        """Open the bank for a `Condition.kind`. folders: recordings by name, such as musan or
-        fsd50k.
+        """Open the bank for a `Condition.kind`. voices: recordings for babble; folders: recordings
+        by name, such as musan or fsd50k.
 
         Raises InputError where there is no such noise, or babble without voices.
         """
         folders = dict(folders or {})
         name = kind
-        named = re.fullmatch(r"([\w-]+)=(.+)", kind)
-        if named:  # fsd50k=path
-            name = named[1]
-            folders[name] = Path(named[2])
+        match = re.fullmatch(r"([\w-]+)=(.+)", kind)  # "fsd50k=PATH"
+        if match:
+            name = match[1]
+            folders[name] = Path(match[2])
         if name == "babble":
             if not voices:
                 raise InputError(
@@ -111,25 +112,22 @@ class NoiseBank:
 
     @classmethod
     def open_musan(cls, folder: Path, seed: int) -> NoiseBank:
+        """Open the bank for a folder of MUSAN. Raises InputError where a part of it is missing."""
         noise, music, speech = (
             find_recordings(folder / part, f"the {part} of MUSAN") for part in MUSAN
         )
         return cls("musan", (*noise, *music), seed, tuple(speech))
 
-    def sample(self, key: str, n: int) -> np.ndarray:
-        """Draw noise (n,) at 16 kHz, not silent, decided by the seed and the key alone. Raises
-        InputError for a bad file."""
-        return self.draw(key, n).noise
-
     def draw(self, key: str, n: int) -> DrawnNoise:
-        """Draw noise as `sample` does, with the pieces that it is made of."""
-        # no clip of training
+        """Draw noise (n,) at 16 kHz that is not silent, with the pieces it is made of. Raises
+        InputError for a file that cannot be read."""
+        # another seed than that of training, which generates the same kinds of noise
         kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
         rng = generator(self.seed, kind, key)
-        for _ in range(16):
+        for _ in range(16):  # until it is not silent
             pieces = []
             for file in self._choose_files(rng):
-                pieces.append(Piece(file, random_offset(len(read_recording(file)), n, rng)))
+                pieces.append(Piece(file, random_offset(len(read_cached(file)), n, rng)))
             noise = replay(pieces, n) if pieces else _generate(self.kind, rng, n)
             if np.any(noise):
                 return DrawnNoise(noise, tuple(pieces))
@@ -138,26 +136,29 @@ class NoiseBank:
         )
 
     def _choose_files(self, rng: Generator) -> list[Path]:
-        """Choose one recording, or the voices of babble: none speaks twice before each spoke
-        once. Of generated noise there are none."""
-        files, talkers = self.files, TALKERS if self.kind == "babble" else 0
-        if self.kind == "musan" and rng.random() >= 2 / 3:  # noise, music and babble as often each
-            files, talkers = self.voices, int(rng.integers(*TALKERS_RANGE, endpoint=True))
-        if not files:
-            return []
-        if not talkers:
-            return [files[int(rng.integers(len(files)))]]
-        chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
-        rounds = [rng.permutation(len(chosen)) for _ in range(-(-talkers // len(chosen)))]
-        return [files[int(chosen[i])] for i in np.concatenate(rounds)[:talkers]]
+        """Choose one recording, or the voices of babble; none for generated noise."""
+        if self.kind == "babble":
+            return _choose_voices(self.files, TALKERS, rng)
+        # the kinds of MUSAN: a third of the draws each is noise, music and babble
+        if self.kind == "musan" and rng.random() >= 2 / 3:
+            talkers = int(rng.integers(*TALKERS_RANGE, endpoint=True))
+            return _choose_voices(self.voices, talkers, rng)
+        return [self.files[int(rng.integers(len(self.files)))]] if self.files else []
 
     @property
     def sources(self) -> list[tuple[str, int]]:
-        """Return name and size in bytes of the recordings, or name and version of the generator of
-        the noise, where it has one."""
+        """Return (name, size in bytes) of the recordings, or (name, version) of the generator."""
         if self.kind in GENERATED:
             return [(f"generated: {self.kind}", VERSION)]
         return [(path.name, path.stat().st_size) for path in (*self.files, *self.voices)]
+
+
+def _choose_voices(files: Sequence[Path], talkers: int, rng: Generator) -> list[Path]:
+    """Choose so many voices; where there are fewer files, none comes twice before each came
+    once."""
+    chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
+    rounds = [rng.permutation(len(chosen)) for _ in range(math.ceil(talkers / len(chosen)))]
+    return [files[int(chosen[i])] for i in np.concatenate(rounds)[:talkers]]
 
 
 def _generate(kind: str, rng: Generator, n: int) -> np.ndarray:
@@ -166,17 +167,17 @@ def _generate(kind: str, rng: Generator, n: int) -> np.ndarray:
         return rng.standard_normal(n)
     if kind == "pink":
         return generate_spectrum(n, rng, lambda frequency: 1 / np.sqrt(frequency))
-    if kind in GENERATED:  # of a second at least, in which every sound has room
-        return draw_clip(GENERATED[kind], rng, max(n, SAMPLE_RATE))[:n] / 32768
-    # 6 dB an octave is a factor of 2 in amplitude an octave
+    if kind in GENERATED:  # a second at least, in which every sound has room
+        return generate_clip(GENERATED[kind], rng, max(n, SAMPLE_RATE))[:n] / 32768
+    # a slope of 6 dB an octave is a factor of 2 in amplitude, and so the exponent 1
     exponent = float(kind.removeprefix("coloured:")) / (20 * np.log10(2))
     return generate_spectrum(n, rng, lambda frequency: (frequency / 1000) ** exponent)
 
 
 def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
-    """Make the noise (n,) of a draw from its pieces (at least one). Several are voices, brought to
-    the same active level and added."""
-    crops = [fit_at(read_recording(piece.file), n, piece.offset) for piece in pieces]
+    """Make noise (n,) from its pieces, at least one. Several pieces are voices, which are brought
+    to the same active level and added."""
+    crops = [fit_at(read_cached(piece.file), n, piece.offset) for piece in pieces]
     if len(crops) == 1:
         return crops[0]
     total = np.zeros(n)
@@ -188,9 +189,9 @@ def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=32)
-def read_recording(path: Path) -> np.ndarray:
-    """Read a noise or voice file (M,) at 16 kHz, read-only, kept for the next utterance. Errors as
-    of `read_audio`."""
+def read_cached(path: Path) -> np.ndarray:
+    """Read the samples (M,) of a noise or a voice at 16 kHz, and keep them, read-only, for the next
+    utterances. Raises InputError as `read_audio` does."""
     samples = read_audio(path)
     samples.flags.writeable = False
     return samples

@@ -1,10 +1,12 @@
-"""Generate noise: families of sounds, and clips in which some of them are mixed.
+"""Generate noise: families of sounds, and clips that mix some of them.
 
-SEEN is for training, the stand-in for MUSAN; DEV is for choosing settings; HELD_OUT is for tests in
-noise that is new to an encoder. A family is a function of a number of samples (n, at 16 kHz) and a
-random generator. It draws its own parameters, so that no two sounds are alike, and returns (n,) of
-any level. No sound is in two sets. DEV and HELD_OUT have no steady noise (but for a faint bed),
-motors with a tone, struck objects, clicks, fixed tones, music or voices; SEEN has none of theirs.
+A family is a function of a number of samples n (at 16 kHz) and a random generator. It draws its own
+parameters, so that no two sounds are alike, and returns a sound (n,) of any level.
+
+There are three sets, without a family in common. SEEN is for training, the stand-in for MUSAN; DEV
+is for choosing settings; HELD_OUT is for tests in noise that is new to an encoder. DEV and HELD_OUT
+have no steady noise (but for a faint bed), motors with a tone, struck objects, clicks, fixed tones,
+music or voices; SEEN has none of their sounds.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ from speechssl.signal import generator, room_impulse
 
 # (n samples, generator) -> a sound (n,) of any level
 Family = Callable[[int, Generator], np.ndarray]
-LOWEST = 20.0  # Hz; there is no use for less in 16 kHz speech audio
+MIN_HZ = 20.0  # lower frequencies are of no use in 16 kHz speech audio
+MAX_HZ = 7600.0  # of a tone, so that it stays below half the sample rate
 # RMS of a generated clip, full scale 1: far above the steps of 16 bits, far below clipping
-LEVEL = 0.05
-# what is louder than this times the RMS is rounded off, or one click would be all of a clip
+CLIP_RMS = 0.05
+# peaks above this times the RMS are compressed, or a single click would be all of a clip
 CREST = 12.0
 VERSION = 3  # of the generated sounds: raised when they change
-CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
-# how often a family is drawn; 1 where not named
+# of the stand-in: 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
+CLIPS = 300
+SECONDS = 10.0  # of a clip
+# weight with which a family is drawn; 1 for the others
 WEIGHTS = {
     "coloured": 1.5,
     "impacts": 2.0,
@@ -38,31 +43,33 @@ WEIGHTS = {
 }
 
 
-def draw_clip(families: Sequence[Family], rng: Generator, n: int) -> np.ndarray:
-    """Generate noise (n,) int16: up to three of the families at up to 15 dB from each other, in and
-    out, at times in a room."""
+def generate_clip(families: Sequence[Family], rng: Generator, n: int) -> np.ndarray:
+    """Generate noise (n,) int16: one to three sounds, half of the time in a room. The second and
+    the third are up to 15 dB below the first, and come and go."""
     weights = np.array([WEIGHTS.get(family.__name__, 1.0) for family in families])
     total = np.zeros(n)
-    for place in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
+    for number in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
         family = families[rng.choice(len(families), p=weights / weights.sum())]
-        sound = normalise(family(n, rng)) * gain(-rng.uniform(0, 15) * (place > 0))
-        if place or rng.random() < 0.2:  # what is alone mostly lasts
+        sound = normalise(family(n, rng)) * gain(-rng.uniform(0, 15) * (number > 0))
+        if number > 0 or rng.random() < 0.2:  # the first mostly lasts
             sound = sound * on_and_off(n, rng, rng.uniform(0.5, 5), rng.uniform(0.2, 3))
         total += sound
     if rng.random() < 0.5:
         room = room_impulse(rng, rng.uniform(0.15, 0.9), rng.uniform(0.3, 1.7))
         total = signal.oaconvolve(total, room)[:n]
-    return to_int16(np.clip(LEVEL * normalise(CREST * np.tanh(normalise(total) / CREST)), -1, 1))
+    compressed = CREST * np.tanh(normalise(total) / CREST)
+    return to_int16(np.clip(CLIP_RMS * normalise(compressed), -1, 1))
 
 
-def draw_clips(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
-    """Generate the stand-in for MUSAN: clips (n,) int16, decided by seed and number."""
+def generate_clips(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
+    """Generate the stand-in for MUSAN: clips (n,) int16, each decided by the seed and its
+    number."""
     n = round(seconds * SAMPLE_RATE)
     for number in range(count):
-        yield draw_clip(SEEN, generator(seed, "stand-in", str(number)), n)
+        yield generate_clip(SEEN, generator(seed, "stand-in", str(number)), n)
 
 
-# ---- arithmetic that the families share
+# ---- what the families share
 
 
 def normalise(sound: np.ndarray) -> np.ndarray:
@@ -83,32 +90,33 @@ def add_faint_bed(sound: np.ndarray, rng: Generator, share: float) -> np.ndarray
 
 
 def gain(decibels: float | np.ndarray) -> float | np.ndarray:
+    """Return the amplitude factor of a level in dB."""
     return 10 ** (decibels / 20)
 
 
 def draw_pitch(rng: Generator, low: float, high: float) -> float:
-    """Draw a frequency in Hz, every octave as likely."""
+    """Draw a frequency in Hz, uniformly in octaves."""
     return float(np.exp2(rng.uniform(np.log2(low), np.log2(high))))
 
 
 def draw_rate(rng: Generator, low: float, high: float) -> float:
-    """Draw how often something happens, evenly on a log scale."""
+    """Draw a number of events a second, uniformly on a log scale."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
 def draw_length(rng: Generator, low: float, high: float) -> int:
-    """Draw a length between two of seconds, in samples."""
+    """Draw a length in samples between two lengths in seconds."""
     return round(rng.uniform(low, high) * SAMPLE_RATE)
 
 
 def draw_times(n: int, rng: Generator, rate: float) -> np.ndarray:
-    """Draw times of events in samples, rising, about `rate` a second; at least one."""
+    """Draw the samples of events, in order: about `rate` events a second, at least one in all."""
     return np.sort(rng.integers(0, n, max(int(rng.poisson(rate * n / SAMPLE_RATE)), 1)))
 
 
 def filter_noise(n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Generate Gaussian noise of n samples or a few more, whose amplitude density is the weight of
-    a frequency in Hz."""
+    """Generate Gaussian noise of n samples or a few more. weight: frequency in Hz -> amplitude
+    density."""
     size = fft.next_fast_len(max(n, 2), real=True)
     weights = weight(fft.rfftfreq(size, 1 / SAMPLE_RATE))
     return np.asarray(fft.irfft(fft.rfft(rng.standard_normal(size)) * weights, size))
@@ -117,24 +125,26 @@ def filter_noise(n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarr
 def generate_spectrum(
     n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Generate Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a
-    frequency in Hz, from LOWEST on: below, 1/f would put more inaudible power into a long recording
-    than into a short one."""
+    """Generate Gaussian noise (n,) of power about 1. weight: frequency in Hz -> amplitude density.
+
+    There is no noise below MIN_HZ, where 1/f would put more inaudible power into a long recording
+    than into a short one.
+    """
 
     def audible(frequency: np.ndarray) -> np.ndarray:
-        return np.where(frequency >= LOWEST, weight(np.maximum(frequency, LOWEST)), 0)
+        return np.where(frequency >= MIN_HZ, weight(np.maximum(frequency, MIN_HZ)), 0)
 
     noise = filter_noise(n, rng, audible)
     return np.asarray(noise[:n] / np.sqrt(np.mean(noise**2)))
 
 
-def shape_noise(n: int, rng: Generator, gain_db: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Generate Gaussian noise (n,) whose power density is gain_db at the frequencies `at` (Hz,
-    rising), straight on a log axis between."""
+def shape_noise(n: int, rng: Generator, gain_db: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Generate Gaussian noise (n,) with the power density gain_db at the frequencies (Hz, rising),
+    interpolated in octaves between them."""
 
     def weight(frequency: np.ndarray) -> np.ndarray:
-        octaves = np.log2(np.maximum(frequency, LOWEST))
-        return np.asarray(gain(np.interp(octaves, np.log2(at), gain_db)))
+        octaves = np.log2(np.maximum(frequency, MIN_HZ))
+        return np.asarray(gain(np.interp(octaves, np.log2(frequencies), gain_db)))
 
     return filter_noise(n, rng, weight)[:n]
 
@@ -144,16 +154,17 @@ def tilt_noise(
     rng: Generator,
     slope: float,
     ripple: float = 0.0,
-    band: tuple[float, float] = (LOWEST, 8000.0),
+    band: tuple[float, float] = (MIN_HZ, 8000.0),
 ) -> np.ndarray:
-    """Generate noise (n,) of a slope in dB an octave with a random smooth ripple (dB); 30 dB an
-    octave down beyond the band (Hz)."""
-    at = np.geomspace(LOWEST, SAMPLE_RATE / 2, 40)
-    level = slope * np.log2(at / 1000)
+    """Generate noise (n,) with a slope in dB an octave, and a random smooth ripple in dB. Outside
+    the band (Hz) it falls by 30 dB an octave."""
+    low, high = band
+    frequencies = np.geomspace(MIN_HZ, SAMPLE_RATE / 2, 40)
+    level = slope * np.log2(frequencies / 1000)
     if ripple:
         level = level + np.interp(np.linspace(0, 11, 40), np.arange(12), rng.normal(0, ripple, 12))
-    outside = np.maximum(np.log2(band[0] / at), 0) + np.maximum(np.log2(at / band[1]), 0)
-    return shape_noise(n, rng, level - 30 * outside, at)
+    outside = np.maximum(np.log2(low / frequencies), 0) + np.maximum(np.log2(frequencies / high), 0)
+    return shape_noise(n, rng, level - 30 * outside, frequencies)
 
 
 def wander(n: int, rng: Generator, rate: float) -> np.ndarray:
@@ -170,31 +181,31 @@ def phase(frequency: np.ndarray) -> np.ndarray:
 
 
 def harmonics(f0: np.ndarray, heights: np.ndarray, rng: Generator) -> np.ndarray:
-    """Sum sines (n,) at multiples of f0 (n,), in Hz; heights: amplitudes from the first. Those
-    above 7.6 kHz are left out."""
-    turn = np.exp(1j * phase(f0)).astype(np.complex64)
-    # the powers of one rotation are its harmonics
-    power, total = np.ones_like(turn), np.zeros(len(f0))
+    """Sum sines (n,) at the multiples of f0 (n,), in Hz, that lie below MAX_HZ, with random phases.
+    heights: their amplitudes, from that of f0 on."""
+    rotation = np.exp(1j * phase(f0)).astype(np.complex64)
+    power = np.ones_like(rotation)  # rotation ** number is the harmonic of this number
+    total = np.zeros(len(f0))
     for number, height in enumerate(heights, 1):
-        if number * f0.max() > 7600:
+        if number * f0.max() > MAX_HZ:
             break
-        power *= turn
+        power *= rotation
         start = np.complex64(height * np.exp(1j * rng.uniform(0, 2 * np.pi)))
         total += (start * power).imag
     return total
 
 
 def resonances(frequency: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Return the amplitude at each frequency (F,) of resonances at centres and with widths in Hz,
-    the highest about 1."""
-    apart = (frequency[:, None] - centres) / (widths / 2)
-    return np.asarray(np.max(1 / np.sqrt(1 + apart**2), axis=1))
+    """Return the amplitude at each frequency (F,) of resonances with these centres and widths in
+    Hz. The highest amplitude is about 1."""
+    distances = (frequency[:, None] - centres) / (widths / 2)
+    return np.asarray(np.max(1 / np.sqrt(1 + distances**2), axis=1))
 
 
 def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> np.ndarray:
-    """Repeat the sound `hit` (m,) at each time (samples) with each height, overlapping. Returns
-    (n,)."""
-    if len(times) * len(hit) < 20 * n:  # cheaper one by one than as a convolution
+    """Repeat the sound `hit` (m,) at every time (in samples) with its height. Hits may overlap.
+    Returns (n,)."""
+    if len(times) * len(hit) < 20 * n:  # faster than a convolution
         total = np.zeros(n + len(hit))
         for time, height in zip(times, heights, strict=True):
             total[time : time + len(hit)] += height * hit
@@ -203,30 +214,33 @@ def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -
 
 
 def strike_object(rng: Generator, centre: float, modes: int, decay: float) -> np.ndarray:
-    """Strike an object (m,): decaying sines at unrelated frequencies around `centre` Hz; decay:
-    seconds to -60 dB."""
-    frequency = np.minimum(centre * 2 ** rng.uniform(-1, 2, modes), 7600)
+    """Generate the sound (m,) of a struck object: decaying sines, its modes, at unrelated
+    frequencies around `centre` Hz. decay: seconds to -60 dB."""
+    frequency = np.minimum(centre * 2 ** rng.uniform(-1, 2, modes), MAX_HZ)
     time = np.arange(max(round(decay * SAMPLE_RATE), 64))[:, None] / SAMPLE_RATE
-    rings = decay * (centre / np.maximum(frequency, centre)) ** rng.uniform(0.2, 1)
+    decays = decay * (centre / np.maximum(frequency, centre)) ** rng.uniform(0.2, 1)
     sines = np.sin(2 * np.pi * frequency * time + rng.uniform(0, 2 * np.pi, modes))
-    return np.asarray((sines * np.exp(-6.9 * time / rings)) @ rng.exponential(1, modes))
+    return np.asarray((sines * np.exp(-6.9 * time / decays)) @ rng.exponential(1, modes))
 
 
 def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
     """Make an envelope (n,) that rises in `attack` s and falls by 60 dB in `decay` s."""
     time = np.arange(n) / SAMPLE_RATE
-    fall = np.exp(-6.9 * np.maximum(time - attack, 0) / decay)
+    fall = np.exp(-6.9 * np.maximum(time - attack, 0) / decay)  # exp(-6.9) is -60 dB
     return np.asarray(np.minimum(time / attack, 1) * fall)
 
 
 def on_and_off(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
-    """Draw a gate (n,) between 0 and 1 with ramps of 30 ms; on and off: mean seconds of the two
-    states."""
-    gate, at, state = np.zeros(n), 0, bool(rng.random() < on / (on + off))
-    while at < n:
-        length = round((0.1 + rng.exponential(on if state else off)) * SAMPLE_RATE)
-        gate[at : at + length] = state
-        at, state = at + length, not state
+    """Draw a gate (n,) between 0 and 1 with ramps of 60 ms. on, off: the mean seconds of the two
+    states, beyond 0.1 s."""
+    gate = np.zeros(n)
+    start = 0
+    is_on = bool(rng.random() < on / (on + off))
+    while start < n:
+        length = round((0.1 + rng.exponential(on if is_on else off)) * SAMPLE_RATE)
+        gate[start : start + length] = is_on
+        start += length
+        is_on = not is_on
     ramp = np.hanning(round(0.06 * SAMPLE_RATE))
     return np.asarray(signal.oaconvolve(gate, ramp / ramp.sum(), "same"))
 
@@ -421,7 +435,7 @@ def droplets(n: int, rng: Generator) -> np.ndarray:
         pitch = draw_pitch(rng, 400, 5000)
         length = draw_length(rng, 0.01, 0.09)
         rise = 1 + rng.uniform(0.1, 1) * np.arange(length) / length
-        drop = np.sin(phase(np.minimum(pitch * rise, 7600)))
+        drop = np.sin(phase(np.minimum(pitch * rise, MAX_HZ)))
         drop *= attack_decay(length, 0.001, length / SAMPLE_RATE)
         times = draw_times(n, rng, draw_rate(rng, 0.3, 30))
         heights = rng.exponential(1, len(times)) * rng.choice([-1, 1], len(times))
@@ -484,8 +498,8 @@ def printer(n: int, rng: Generator) -> np.ndarray:
     motor = signal.square(phase(speed), rng.uniform(0.1, 0.5))
     motor *= np.resize(np.repeat(rng.random(64) < 0.7, step), n)
     band = [rng.uniform(200, 600), rng.uniform(2000, 5000)]
-    casing = signal.butter(2, band, "band", fs=SAMPLE_RATE, output="sos")
-    motor = signal.sosfilt(casing, motor)
+    housing_filter = signal.butter(2, band, "band", fs=SAMPLE_RATE, output="sos")
+    motor = signal.sosfilt(housing_filter, motor)
     teeth = np.arange(int(rng.integers(400)), n, draw_length(rng, 0.015, 0.05))
     tooth = tilt_noise(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
     share, heights = rng.uniform(0.3, 1.5), rng.uniform(0.5, 1, len(teeth))
@@ -504,7 +518,7 @@ def birdsong(n: int, rng: Generator) -> np.ndarray:
             glide = rng.uniform(-0.8, 0.8) * time  # octaves
             depth = rng.uniform(0, 0.15)
             glide += depth * np.sin(2 * np.pi * rng.uniform(2, 12) * time)
-            frequency = np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, 7600)
+            frequency = np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, MAX_HZ)
             whistle = np.sin(phase(frequency)) * np.hanning(length)
             song = np.r_[song, whistle, np.zeros(draw_length(rng, 0.01, 0.1))]
         times = draw_times(n, rng, rng.uniform(0.3, 1.2))

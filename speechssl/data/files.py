@@ -1,5 +1,5 @@
-"""The files of a published corpus are found, named, unpacked and read: archives, recordings, and
-tables in Parquet, CSV and JSON."""
+"""Find, name, unpack and read the files of published corpora: archives, recordings, and tables in
+Parquet, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -28,48 +28,52 @@ from speechssl.errors import InputError, first_line
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
-SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
+COMMON = (".wav", ".flac", ".mp3", ".ogg")  # suffixes of published corpora and of noise
+SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")  # of all recordings that are read
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+# the name of a segment, and its number: "PASSAGE_2", in the test set of NMSQA "PASSAGE-c-2"
 SEGMENT = re.compile(r"(.+)(?:_|(?<=-c)-)(\d+)")
+LINE_BREAK = re.compile(r"\r\n|\r|\n")
 Key = TypeVar("Key", bound=Hashable)
-Table = dict[str, Any]
-# a document with its alignment is longer than the 128 KiB that are usual
+Row = dict[str, Any]  # column -> cell
+# a cell may hold a document with its alignment, which is longer than the default of 128 KiB
 csv.field_size_limit(1 << 30)
 REMEDY = "save it as UTF-8 or download it again"
 QUOTE = "quote a text that holds the delimiter, and double a quotation mark that is text"
-QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a cell in quotation marks, those within it doubled
+QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a quoted cell: "he said ""no"""
+
+
+def is_hidden(path: Path | str) -> bool:
+    """Return whether the name of a file begins with a point: killed runs, macOS and editors leave
+    such files behind."""
+    return os.path.basename(path).startswith(".")
 
 
 def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
-    """List (root, file below it) for every file whose name ends so, in the order of their paths.
+    """List (root, file below it) for every file with one of the suffixes, in the order of paths.
 
-    Hidden files are passed over, and a folder in which a corpus was prepared: it may have been put
-    into its source.
+    Left out are hidden files and prepared corpora, since OUT may lie in SOURCE.
     """
     paths: list[tuple[Path, Path]] = []
     for root in roots:
         for top, folders, names in os.walk(root, followlinks=True):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            if "settings.json" in names and Path(top) != root:
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
+            if "settings.json" in names and Path(top) != root:  # a prepared corpus
                 folders.clear()
                 continue
             for name in sorted(names):
-                if name.lower().endswith(suffixes) and not name.startswith("."):
+                if name.lower().endswith(suffixes) and not is_hidden(name):
                     paths.append((root, Path(top, name)))
     return paths
 
 
 def audio_files(folder: Path) -> list[Path]:
     """List every recording of a COMMON suffix below a folder, in order, without hidden files."""
-    return sorted(
-        p for p in folder.rglob("*") if p.suffix.lower() in COMMON and not p.name.startswith(".")
-    )
+    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in COMMON and not is_hidden(p))
 
 
 def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
-    """Group the names of parts ("PASSAGE_2", in NMSQA's test "PASSAGE-c-2"): whole -> number ->
-    name."""
+    """Group the names of segments by their passage: "PASSAGE_2" is ["PASSAGE"][2] of the result."""
     segments: dict[str, dict[int, str]] = {}
     for name in names:
         match = SEGMENT.fullmatch(name)
@@ -78,41 +82,42 @@ def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
     return segments
 
 
-def enter(recordings: dict[Key, Path], key: Key, path: Path, copies: bool = False) -> None:
-    """Enter a recording under its key. Raises InputError where another file has the same name.
+def add_recording(
+    recordings: dict[Key, Path], key: Key, path: Path, allow_copies: bool = False
+) -> None:
+    """Add a recording under its key. Raises InputError where another file has this key.
 
-    copies: one of the same contents may lie elsewhere; the first counts.
+    allow_copies: another file may have the key if its contents are the same; the first counts.
     """
     other = recordings.setdefault(key, path)
-    if other != path and not (copies and digest(other) == digest(path)):
+    if other != path and not (allow_copies and digest(other) == digest(path)):
         raise InputError(
             f"{other} and {path} are both called {path.stem}; rename or remove one of them"
         )
 
 
 def check_shards(split: str, paths: Sequence[Path]) -> None:
-    """Raise InputError where several files are all of one split, and not numbered as the parts of
-    one."""
-    parts = {path for path in paths if not ("-of-" in path.name or path.stem.isdecimal())}
-    if parts and len(set(paths)) > 1:
+    """Raise InputError where several files are the same split and are not numbered shards
+    ("train-00001-of-00004.parquet" or "1.parquet")."""
+    unnumbered = [path for path in paths if "-of-" not in path.name and not path.stem.isdecimal()]
+    if unnumbered and len(set(paths)) > 1:
         one, other = sorted(set(paths))[:2]
         raise InputError(
             f"both {one} and {other} look like {split}; leave one of them in the folder"
         )
 
 
-def stamp(root: Path, *suffixes: str) -> dict[str, Any]:
-    """Describe a source so that a change is seen: its tables and archives with their bytes, and how
-    many recordings it has."""
+def describe_source(root: Path, *suffixes: str) -> dict[str, Any]:
+    """Describe a source by the sizes of its files with these suffixes, which are tables and
+    archives, and the number of its recordings: a change of the source changes the description."""
     paths = [path for _, path in files_below([root], *suffixes)]
     tables = {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
     return {"files": tables, "recordings": len(files_below([root], *SUFFIXES))}
 
 
 def digest(path: Path) -> str:
-    """Compute the SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be
-    read."""
-    if not path.is_file():  # a pipe would be waited for
+    """Compute the SHA-256 of a file, 64 hex digits; "" where it cannot be read."""
+    if not path.is_file():  # reading a pipe would wait for its writer
         return ""
     with suppress(OSError), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -120,11 +125,10 @@ def digest(path: Path) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Make the name of a file of an id: itself where every file system takes it as it is, else a
-    short form with a hash.
+    """Make a file name of an id: the id itself where every file system can hold it, else a short
+    form with a hash.
 
-    File systems may not tell upper case from lower case, so that an id with capitals is not taken
-    as it is.
+    An id with capitals gets a hash, since some file systems do not tell them from small letters.
     """
     if re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,99}", name):
         return name
@@ -133,27 +137,25 @@ def safe_name(name: str) -> str:
 
 
 def manifest_path(path: Path, out: Path) -> str:
-    """Return a recording's path as a manifest has it: relative to the corpus where it lies in it,
-    else absolute."""
+    """Return the path of a recording for a manifest: relative to `out` if it lies there, else
+    absolute."""
     with suppress(ValueError):
         return path.resolve().relative_to(out.resolve()).as_posix()
     return str(path.resolve())
 
 
-def archives_in(source: Path) -> list[Path]:
-    return [path for _, path in files_below([source], *ARCHIVES)] if source.is_dir() else []
-
-
 def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
     """Unpack the archives of a source below `out`, each into a folder of its name that is whole or
-    absent; return the folders to look into.
+    absent. Returns the folders in which the corpus lies.
 
-    archives: those of them that are wanted, None for all. Raises InputError for one that is
+    archives: the archives that are wanted, None for all. Raises InputError for one that is
     truncated or damaged, or has members outside its folder.
     """
-    for path in archives_in(source) if archives is None else archives:
+    if archives is None:
+        archives = [path for _, path in files_below([source], *ARCHIVES)]
+    for path in archives:
         folder = out / "unpacked" / path.relative_to(source)
-        part = folder.with_name(f".{folder.name}")
+        part = folder.with_name(f".{folder.name}")  # renamed to `folder` when it is whole
         if folder.is_dir():
             continue
         try:
@@ -177,7 +179,7 @@ def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> l
 
 
 def _is_unpacked(archive: Path, member: str) -> bool:
-    """Tell whether a member of an archive lies where unpacking it by hand puts it."""
+    """Return whether a member of an archive lies where somebody who unpacks it by hand puts it."""
     folders = (archive.parent, archive.parent / archive.name.split(".")[0])
     return any((folder / member).exists() for folder in folders)
 
@@ -190,11 +192,11 @@ def read_parquet(
     columns: Sequence[str] | None = None,
     batch: int = 1024,
     groups: Sequence[int] | None = None,
-) -> Iterator[Table]:
-    """Yield the rows, reading so many at a time. columns: those that are wanted, as far as they are
-    there; groups: of rows, None for all.
+) -> Iterator[Row]:
+    """Yield the rows of a Parquet file. columns: the columns to read as far as the file has them,
+    None for all; batch: rows in memory at a time; groups: the row groups to read, None for all.
 
-    Raises InputError for damage.
+    Raises InputError for a damaged file.
     """
     with open_parquet(path) as file:
         present = None
@@ -205,14 +207,14 @@ def read_parquet(
 
 
 def column_names(path: Path) -> list[str]:
-    """Read the names of a Parquet file's columns. Raises InputError for damage."""
+    """Read the names of the columns of a Parquet file. Raises InputError for a damaged file."""
     with open_parquet(path) as file:
         return list(file.schema_arrow.names)
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file. Raises InputError for a damaged file, whenever that is found."""
+    """Open a Parquet file. Raises InputError for a damaged file, also while it is read."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -228,34 +230,41 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
 
 
 def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
-    """Read the rows of a CSV file with a header, names without the spaces around them.
+    """Read the rows of a CSV or TSV file with a header. White space around the names of columns is
+    removed.
 
-    A file of tabs in which every line has as many cells as the header is read line by line: in most
-    of them a quotation mark is text. Raises InputError for a file that is no CSV, for two columns
-    of one name, and for a row with more cells than there are columns, or with quotation marks
-    around what looks like further rows: text would be lost.
+    Raises InputError for a file that is no CSV, for two columns of one name, and for rows in which
+    text would be lost: with more cells than there are columns, or with quotation marks around
+    further rows (`_swallows_row`).
     """
     text = read_text(path, REMEDY)
-    table = [line.split("\t") for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
-    if delimiter == "\t" and all(len(row) == len(table[0]) for row in table):
-        table = [[unquote(cell) for cell in row] for row in table]
-    else:
+    rows = _split_tsv(text) if delimiter == "\t" else None
+    if rows is None:
         reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
         try:
-            table = [row for row in reader if row]
+            rows = [row for row in reader if row]
         except csv.Error as error:
             place = f"{path}, line {reader.line_num}"
             raise InputError(f"{place} is no whole CSV ({error}); {QUOTE}") from error
-    names = [name.strip() for name in table[0]] if table else []
+    names = [name.strip() for name in rows[0]] if rows else []
     check_columns(names, path)
-    for number, row in enumerate(table):
+    for number, row in enumerate(rows):
         if any(row[len(names) :]):
             cells = f"{len(row)} cells and the header {len(names)}"
             raise InputError(f"{path}, row {number} has {cells}; {QUOTE}")
         if _swallows_row(row, delimiter, len(names)):
             goes_on = "a cell in quotation marks that goes on over a line like a row"
             raise InputError(f"{path}, row {number} has {goes_on}; {QUOTE}")
-    return [dict(zip(names, row, strict=False)) for row in table[1:]]
+    return [dict(zip(names, row, strict=False)) for row in rows[1:]]
+
+
+def _split_tsv(text: str) -> list[list[str]] | None:
+    """Split a text at line breaks and tabs, since in most TSV files a quotation mark is text.
+    Returns None where rows differ in length: the file is then quoted as a CSV is."""
+    rows = [line.split("\t") for line in LINE_BREAK.split(text) if line.strip()]
+    if any(len(row) != len(rows[0]) for row in rows):
+        return None
+    return [[unquote(cell) for cell in row] for row in rows]
 
 
 def read_header(path: Path) -> list[str]:
@@ -280,10 +289,8 @@ def check_columns(names: Sequence[str], path: Path) -> None:
 
 
 def load_json(path: Path) -> Any:
-    """Load a JSON file of others.
-
-    Raises InputError for one that is not there or not whole.
-    """
+    """Load a JSON file that comes from elsewhere. Raises InputError where it does not exist or is
+    not whole."""
     text = read_text(path, "check the path, or download it again")
     try:
         return parse_json(text)
@@ -293,8 +300,8 @@ def load_json(path: Path) -> Any:
         ) from error
 
 
-def number_of(value: Any) -> float | None:
-    """Read a cell as a number; None where it is none, NaN or infinite."""
+def parse_number(value: Any) -> float | None:
+    """Parse the number in a cell; None where there is none, or it is NaN or infinite."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -303,8 +310,8 @@ def number_of(value: Any) -> float | None:
 
 
 def decode_cell(content: bytes, where: str) -> np.ndarray:
-    """Decode a recording that is a cell of a table, (N,) at 16 kHz. Raises InputError as
-    `read_audio` does; where: the cell, for it."""
+    """Decode a recording whose file is a cell of a table: samples (N,) at 16 kHz. where: the name
+    of the cell in errors. Raises InputError as `read_audio` does."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "recording"
         path.write_bytes(content)
@@ -315,20 +322,33 @@ def decode_cell(content: bytes, where: str) -> np.ndarray:
 
 
 def unquote(cell: str) -> str:
-    """Return what a cell in quotation marks holds, and any other as it is."""
+    """Return a cell without its quotation marks, if it has some: `"say ""no"" now"` becomes `say
+    "no" now`."""
     match = QUOTED.fullmatch(cell)
     return match[1].replace('""', '"') if match else cell
 
 
 def _swallows_row(row: Sequence[str], delimiter: str, columns: int) -> bool:
-    """Tell whether a cell of several lines begins and goes on with lines of as many cells as there
-    are columns. In prose there are no tabs, and a space or three digits follow a comma."""
-    prose = "" if delimiter == "\t" else r"(?!\s|[0-9]{3}(?![0-9]))"
-    for before, cell in enumerate(row):
-        lines = re.split(r"\r\n|\r|\n", cell)
-        borders = [len(re.findall(delimiter + prose, line)) for line in lines]
-        borders[0] += before
-        borders[-1] += len(row) - before - 1
+    """Return whether a cell of several lines holds further rows.
+
+    The file
+
+        id,text,speaker
+        1,"he said,ann
+        2,no",bob
+
+    has one row with the cell 'he said,ann\\n2,no'. Its lines, with the cells to their left and
+    right, are '1,he said,ann' and '2,no,bob': both have two commas, as rows have. A comma before
+    white space or before three digits belongs to prose or to a number, and is not counted.
+    """
+    border = delimiter
+    if delimiter != "\t":
+        border += r"(?!\s|[0-9]{3}(?![0-9]))"
+    for cells_before, cell in enumerate(row):
+        lines = LINE_BREAK.split(cell)
+        borders = [len(re.findall(border, line)) for line in lines]
+        borders[0] += cells_before
+        borders[-1] += len(row) - cells_before - 1
         if delimiter == "\t" and any("\t" in line for line in lines[1:]):
             return True
         if columns > 1 and borders[0] >= columns - 1 and max(borders[1:], default=0) >= columns - 1:

@@ -1,4 +1,5 @@
-"""Prepare Fluent Speech Commands for IC (Lugosch et al., arXiv 1904.03670)."""
+"""Prepare Fluent Speech Commands for intent classification, IC (Lugosch et al., arXiv
+1904.03670)."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from dataclasses import dataclass
 
 from speechssl.data.files import read_csv
 from speechssl.data.options import FluentSpeechCommands
-from speechssl.data.superb import Utterance
-from speechssl.data.superb_sets import Cards, Order, Prepared, gather_utterances, prepare
+from speechssl.data.superb import UNMEASURED, Utterance
+from speechssl.data.superb_sets import Cards, Preparation, Prepared, gather_utterances, prepare
 from speechssl.schema import convert
 
 TABLES = {"train": "train_data.csv", "dev": "valid_data.csv", "test": "test_data.csv"}
@@ -22,7 +23,7 @@ COUNTS = {
     "objects": 14,
     "locations": 4,
 }
-INTENT = ("action", "object", "location")
+SLOTS = ("action", "object", "location")  # which make up an intent
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,19 @@ class Row:
 
 def prepare_fluent_speech_commands(o: FluentSpeechCommands) -> Cards:
     """Write `o.out`/ic and return its card. Raises as `prepare`."""
-    return prepare(Order("fluent-speech-commands", o, ["ic"], LAYOUT), _read)
+    return prepare(Preparation("fluent-speech-commands", o, ["ic"], LAYOUT), _read)
 
 
-def _read(order: Order) -> dict[str, Prepared]:
+def _read(preparation: Preparation) -> dict[str, Prepared]:
     utterances: dict[str, list[Utterance]] = {split: [] for split in TABLES}
     for split, name in TABLES.items():
-        table = order.find(f"data/{name}")
+        table = preparation.find(f"data/{name}")
         for number, cells in enumerate(read_csv(table), 2):
             row = convert(cells, Row, f"{table}:{number}", "unpack the corpus again")
-            path = order.source / row.path
-            labels = {slot: cells[slot] for slot in INTENT}
-            utterances[split].append(
-                Utterance(path.stem, str(path), 0.0, row.speakerId, labels, row.transcription)
-            )
-    classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in INTENT}
-    return {"ic": Prepared("ic", gather_utterances(order, utterances, COUNTS, classes))}
+            path = preparation.source / row.path
+            labels = {slot: cells[slot] for slot in SLOTS}
+            speaker, text = row.speakerId, row.transcription
+            utterance = Utterance(path.stem, str(path), UNMEASURED, speaker, labels, text)
+            utterances[split].append(utterance)
+    classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in SLOTS}
+    return {"ic": Prepared(gather_utterances(preparation, utterances, COUNTS, classes))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,47 +25,50 @@ from speechssl.data.superb_sets import Cards
 from speechssl.errors import InputError
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-DIGIT = re.compile(r"(\d)_([a-z]+)_(\d+)\.wav")  # digit, speaker, index
-LABELS: dict[str, Callable[[Utterance], dict[str, str]]] = {
-    "ks": lambda utterance: {"keyword": utterance.text},
-    "sid": lambda utterance: {"speaker": utterance.speaker},
-}
+NAME = re.compile(r"(\d)_([a-z]+)_(\d+)\.wav")  # digit, speaker, index: "7_jackson_32.wav"
+TASKS = ("ks", "sid")  # in the order in which they are written
 
 
 def prepare_fsdd(o: Fsdd) -> Cards:
     """Write `o.out`/audio (16 kHz) and the sets `o.out`/ks (ten digits) and `o.out`/sid (the
     speakers), and return their cards.
 
-    The Free Spoken Digit Dataset (Jackson, github.com/Jakobovski/free-spoken-digit-dataset): its
-    customary test split is the indices 0 to 4; 5 to 9 are dev here. What was killed goes on. Raises
-    InputError where there are no such recordings, one cannot be read, a split has none, or `o.out`
-    holds something else.
+    The customary test split of the Free Spoken Digit Dataset (Jackson,
+    github.com/Jakobovski/free-spoken-digit-dataset) is the indices 0 to 4; 5 to 9 are dev here. A
+    killed run goes on. Raises InputError where there are no such recordings, one cannot be read, a
+    split has none, or `o.out` holds something else.
     """
     out = o.out
-    where: dict[Path, str] = {}
+    splits: dict[Path, str] = {}  # recording -> its split
     for path in sorted(o.source.rglob("*.wav")):
-        match = DIGIT.fullmatch(path.name)
+        match = NAME.fullmatch(path.name)
         if match:
-            index = int(match[3])
-            where[path] = "test" if index < 5 else "dev" if index < 10 else "train"
-    if set(where.values()) != set(SPLITS):
+            splits[path] = _split_of(index=int(match[3]))
+    if set(splits.values()) != set(SPLITS):
         raise InputError(
             f"{o.source} has not the recordings of the Free Spoken Digit Dataset, like "
             "7_jackson_32.wav (test: 0 to 4, dev: 5 to 9, train: the rest); give the whole dataset"
         )
-    made_from = {"corpus": "fsdd", "recordings": hash_files(list(where))}
-    with stage(out, made_from, record=CORPUS_RECORD, card=f"{[*LABELS][-1]}/{CARD}") as step:
+    made_from = {"corpus": "fsdd", "recordings": hash_files(list(splits))}
+    # the card of the last task says that all is done
+    with stage(out, made_from, record=CORPUS_RECORD, card=f"{TASKS[-1]}/{CARD}") as step:
         if not step.done:
-            _write_fsdd(out, where, made_from)
-    print(f"{out}: {' and '.join(LABELS)}, {len(where):,} recordings")
-    return {task: read_json(out / task / CARD) for task in LABELS}
+            _write_fsdd(out, splits, made_from)
+    print(f"{out}: {' and '.join(TASKS)}, {len(splits):,} recordings")
+    return {task: read_json(out / task / CARD) for task in TASKS}
 
 
-def _write_fsdd(out: Path, where: Mapping[Path, str], made_from: Mapping[str, Any]) -> None:
-    """Resample the recordings and write the manifests. where: recording -> its split."""
-    # all, before one is written
-    recordings = {path: read_audio(path) for path in tqdm(where, "resampling FSDD", unit="file")}
-    splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+def _split_of(index: int) -> str:
+    if index < 5:
+        return "test"
+    return "dev" if index < 10 else "train"
+
+
+def _write_fsdd(out: Path, splits: Mapping[Path, str], made_from: Mapping[str, Any]) -> None:
+    """Resample the recordings and write the manifests. splits: recording -> its split."""
+    # all are read before one is written: a damaged recording leaves nothing behind
+    recordings = {path: read_audio(path) for path in tqdm(splits, "resampling FSDD", unit="file")}
+    utterances: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
     for path, samples in recordings.items():
         digit, speaker, _ = path.stem.split("_")
         target = out / "audio" / f"{path.stem}.flac"
@@ -78,10 +81,17 @@ def _write_fsdd(out: Path, where: Mapping[Path, str], made_from: Mapping[str, An
             speaker=speaker,
             text=DIGITS[int(digit)],
         )
-        splits[where[path]].append(utterance)
-    for task, labels in LABELS.items():
-        manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
-        for split, path in manifests.items():
-            write_lines(path, [to_record(u) | {"labels": labels(u)} for u in splits[split]])
-        hashes = {split: hash_files([path]) for split, path in manifests.items()}
+        utterances[splits[path]].append(utterance)
+    for task in TASKS:
+        hashes = {}
+        for split in SPLITS:
+            manifest = out / task / f"{split}.jsonl"
+            write_lines(manifest, [_label(u, task) for u in utterances[split]])
+            hashes[split] = hash_files([manifest])
         write_json(out / task / CARD, {**made_from, "task": task, "manifests": hashes})
+
+
+def _label(utterance: Utterance, task: str) -> dict[str, Any]:
+    """Return the line of a manifest of the task."""
+    labels = {"keyword": utterance.text} if task == "ks" else {"speaker": utterance.speaker}
+    return to_record(utterance) | {"labels": labels}

@@ -1,7 +1,7 @@
 """Prepare HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a
-synthesiser; contexts as text.
+synthesiser, about contexts that are text.
 
-Layouts: data/heysquad/README.md. Recordings are inside the tables and are written as
+Layouts: data/heysquad/README.md. Recordings are cells of the tables and are written as
 OUT/<split>/audio/*.flac.
 """
 
@@ -22,7 +22,7 @@ from speechssl.data.squad import Paragraph, SquadQa, Style, make_records, read_s
 from speechssl.errors import InputError
 from speechssl.schema import convert
 
-# of the people's questions
+# of the questions that people read
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}
 LAYOUT = (
     "give the folder of yijingwu/HeySQuAD_human with data/train-*.parquet and "
@@ -36,14 +36,14 @@ ABOUT = {
     "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
 }
 SPLIT = re.compile("train|validation|dev|test")
-COUNTED = re.compile(r"(.+?)-(\d+)")
+COUNTED = re.compile(r"(.+?)-(\d+)")  # a JSON file with its count: "dev-common-human-1002"
 COLUMNS = ("id", "context", "question", "answers", "transcription", "is_impossible")
 AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
 
 
 @dataclass(frozen=True)
 class Row(SquadQa):
-    """A row of a table is a question with its context and what a recogniser made of it."""
+    """A row of a table is a question with its context and its transcript by a recogniser."""
 
     context: str = ""
     transcription: str | None = ""
@@ -78,8 +78,8 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
 
 
 def _find_splits(source: Path) -> dict[str, list[Path]]:
-    """Find the files that make up each split, by the beginning of the name of a file, or else of
-    its folder. Raises InputError where there are none."""
+    """Find the files of each split. A split is named by the beginning of the name of a file, or
+    else of its folder. Raises InputError where there are no files."""
     splits: dict[str, list[Path]] = {}
     for path in sorted(source.rglob("*.*")) if source.is_dir() else [source]:
         match = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
@@ -87,7 +87,7 @@ def _find_splits(source: Path) -> dict[str, list[Path]]:
         if not match or path.suffix not in (".parquet", ".json"):
             continue
         split = "dev" if match[0] == "validation" else match[0]
-        # ".../HeySQuAD_machine/data/train-0.parquet"
+        # the synthesised questions: ".../HeySQuAD_machine/data/train-0.parquet"
         if "machine" in "/".join(path.parts[-3:]).lower():
             split += "-machine"
         if path.suffix == ".json" and counted:
@@ -101,18 +101,18 @@ def _find_splits(source: Path) -> dict[str, list[Path]]:
 def _read_tables(
     split: str, paths: Sequence[Path], o: HeySquad, report: PrepareReport
 ) -> SplitRecords:
-    """Make the records of the rows of tables, whose recordings become files below `o.out`."""
+    """Make the records of the rows of tables, and write their recordings below `o.out`."""
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
-    places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
+    ids: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
     for path in paths:
         for number, row in enumerate(_read_rows(path)):
-            # each row has a recording of its own
+            # each row is a question, even if its id occurred before: it has its own recording
             name = report.unique_id(split, row.id or f"{path.stem}-{number}", taken)
             taken.add(name)
             question = replace(row, id=name, transcript=row.transcription or "")
             by_context.setdefault(row.context, []).append(question)
-            places.setdefault(path, {})[number] = name
+            ids.setdefault(path, {})[number] = name
     paragraphs = [
         Paragraph(context, tuple(questions), number=n)
         for n, (context, questions) in enumerate(by_context.items())
@@ -122,9 +122,9 @@ def _read_tables(
         return records
     used = {q.id for q in records.questions}
     jobs = {}
-    for path, ids in places.items():
-        of_used = {number: name for number, name in ids.items() if name in used}
-        jobs[path] = (o.out, split, path, of_used)
+    for path, ids_of_table in ids.items():
+        used_rows = {number: name for number, name in ids_of_table.items() if name in used}
+        jobs[path] = (o.out, split, path, used_rows)
     written = prepare.run_parallel(_write_recordings, jobs, o.workers, f"writing {split}", "table")
     attached: dict[str, Attached] = {}
     for by_id in written.values():
@@ -136,7 +136,7 @@ def _read_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a table. Raises InputError for a damaged file, or one of another schema."""
     for number, cells in enumerate(read_parquet(path, COLUMNS, AT_A_TIME)):
         answers = cells.get("answers")
-        if isinstance(answers, dict):  # of lists, in copies
+        if isinstance(answers, dict):  # a record of lists, as some copies of the release have
             pairs = zip(answers["text"], answers["answer_start"], strict=True)
             cells["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
         yield convert(cells, Row, f"{path}, row {number}", "give the published table")
@@ -145,14 +145,15 @@ def _read_rows(path: Path) -> Iterator[Row]:
 def _write_recordings(
     out: Path, split: str, table: Path, ids: Mapping[int, str]
 ) -> dict[str, Attached]:
-    """Write the recordings of the rows that have one; return them by id. ids: number of a row ->
+    """Write the recordings of the rows that are used; return them by id. ids: number of a row ->
     id."""
     recordings: dict[str, Attached] = {}
     for number, row in enumerate(read_parquet(table, ("audio",), AT_A_TIME)):
         cell = row.get("audio")
         if number not in ids or not cell:
             continue
-        name, audio = ids[number], prepare.audio_name(split, "questions", ids[number])
+        name = ids[number]
+        audio = prepare.audio_name(split, "questions", name)
         try:
             if not (out / audio).is_file():
                 samples = decode_cell(cell["bytes"], f"{table}: question {name}")

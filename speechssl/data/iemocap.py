@@ -1,20 +1,24 @@
-"""Prepare IEMOCAP in five folds for ER (Busso et al. 2008)."""
+"""Prepare IEMOCAP in five folds for emotion recognition, ER (Busso et al. 2008)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+from speechssl.data.files import is_hidden
 from speechssl.data.options import Iemocap
-from speechssl.data.superb import Utterance
+from speechssl.data.superb import UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
     Cards,
-    Order,
+    Preparation,
     Prepared,
     gather_utterances,
     prepare,
     read_fields,
 )
 
-# of the corpus -> class
-EMOTIONS = {"neu": "neu", "hap": "hap", "exc": "hap", "ang": "ang", "sad": "sad"}
+# emotion in the corpus -> class of ER: four classes, and excitement counts as happiness
+CLASSES = {"neu": "neu", "hap": "hap", "exc": "hap", "ang": "ang", "sad": "sad"}
 COUNTS = {
     "Session1": 1085,
     "Session2": 1023,
@@ -26,42 +30,54 @@ LAYOUT = (
     "give the folder IEMOCAP_full_release, which holds Session1 to Session5, each with "
     "dialog/EmoEvaluation and sentences/wav"
 )
-DEV_SHARE, SEED = 0.2, 0
+DEV_SHARE = 0.2  # of the four training sessions, as in s3prl
+SEED = 0  # of the choice of dev
 
 
 def prepare_iemocap(o: Iemocap) -> Cards:
-    """Write `o.out`/er/fold-1 to fold-5 and return their cards: fold i tests on session i, dev is
-    drawn from the others. Raises as `prepare`."""
+    """Write `o.out`/er/fold-1 to fold-5 and return their cards: fold i tests on session i, and dev
+    is sampled from the other four. Raises as `prepare`."""
     folders = [f"er/fold-{number}" for number in range(1, 6)]
-    return prepare(Order("iemocap", o, folders, LAYOUT), _read)
+    return prepare(Preparation("iemocap", o, folders, LAYOUT), _read)
 
 
-def _read(order: Order) -> dict[str, Prepared]:
+def _read(preparation: Preparation) -> dict[str, Prepared]:
     import torch
 
     labelled: dict[str, list[Utterance]] = {session: [] for session in COUNTS}
     for session, utterances in labelled.items():
-        # lines such as "[6.2901 - 8.2357]\tSes01F_impro01_F000\tneu\t[2.5000, 2.5000, 2.5000]", of
-        # the four classes
-        recordings = order.find(f"{session}/sentences/wav")
-        for path in sorted(order.find(f"{session}/dialog/EmoEvaluation").glob("[!.]*.txt")):
+        recordings = preparation.find(f"{session}/sentences/wav")
+        for path in sorted(preparation.find(f"{session}/dialog/EmoEvaluation").glob("*.txt")):
+            if is_hidden(path):
+                continue
             for _, fields in read_fields(path, 1, "\t"):
-                if fields[0].startswith("[") and len(fields) > 2 and fields[2] in EMOTIONS:
-                    name = fields[1]  # SesNNX_dialogue_Ynnn: session NN, Y speaks
-                    dialogue, _, turn = name.rpartition("_")
-                    audio = str(recordings / dialogue / f"{name}.wav")
-                    speaker, labels = name[:5] + turn[:1], {"emotion": EMOTIONS[fields[2]]}
-                    utterances.append(Utterance(name, audio, 0.0, speaker, labels))
-    sessions = gather_utterances(order, labelled, COUNTS)
+                utterance = _parse_label_line(fields, recordings)
+                if utterance:
+                    utterances.append(utterance)
+    sessions = gather_utterances(preparation, labelled, COUNTS)
     folds = {}
-    for folder, tested in zip(order.folders, COUNTS, strict=True):
+    for folder, test_session in zip(preparation.folders, COUNTS, strict=True):
         others: list[Utterance] = []
-        for session, of_session in sessions.items():
-            if session != tested:
-                others += of_session
+        for session, utterances in sessions.items():
+            if session != test_session:
+                others += utterances
+        # s3prl trains on a random 80 % of the other sessions and takes the rest for dev
         generator = torch.Generator().manual_seed(SEED)
         shuffled = [others[i] for i in torch.randperm(len(others), generator=generator).tolist()]
-        first = int((1 - DEV_SHARE) * len(others))
-        splits = {"train": shuffled[:first], "dev": shuffled[first:], "test": sessions[tested]}
-        folds[folder] = Prepared("er", splits)
+        train_size = int((1 - DEV_SHARE) * len(others))
+        train, dev = shuffled[:train_size], shuffled[train_size:]
+        folds[folder] = Prepared({"train": train, "dev": dev, "test": sessions[test_session]})
     return folds
+
+
+def _parse_label_line(fields: Sequence[str], recordings: Path) -> Utterance | None:
+    r"""Make the utterance of a line such as
+    "[6.2901 - 8.2357]\tSes01F_impro01_F000\tneu\t[2.5000, 2.5000, 2.5000]"; None for other lines
+    and for emotions beyond the four classes."""
+    if not fields[0].startswith("[") or len(fields) < 3 or fields[2] not in CLASSES:
+        return None
+    name = fields[1]  # Ses01F_impro01_F000: session, dialogue, and the turn of the speaker F
+    dialogue, _, turn = name.rpartition("_")
+    audio = str(recordings / dialogue / f"{name}.wav")
+    speaker = name[:5] + turn[:1]  # Ses01F: the speaker F of session 1
+    return Utterance(name, audio, UNMEASURED, speaker, {"emotion": CLASSES[fields[2]]})

@@ -1,4 +1,4 @@
-"""Prepare LibriSpeech for PR and ASR (Panayotov et al., ICASSP 2015)."""
+"""Prepare LibriSpeech for phoneme recognition, PR, and ASR (Panayotov et al., ICASSP 2015)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from speechssl.artifacts import hash_files
+from speechssl.data.files import is_hidden
 from speechssl.data.options import LibriSpeech
-from speechssl.data.superb import Utterance
+from speechssl.data.superb import UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
     Cards,
-    Order,
+    Preparation,
     Prepared,
     gather_utterances,
     prepare,
@@ -19,10 +20,12 @@ from speechssl.data.superb_sets import (
 )
 from speechssl.errors import InputError
 
+FOLDERS = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
 LAYOUT = "give the folder LibriSpeech, which holds train-clean-100, dev-clean, test-clean"
 COUNTS = {"train": 28_539, "dev": 2_703, "test": 2_620}
 VOWELS = "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW".split()
 CONSONANTS = "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH".split()
+# ARPAbet with stress on the vowels, silence and spoken noise
 PHONES = frozenset(
     [*CONSONANTS, *(vowel + stress for vowel in VOWELS for stress in "012"), "SIL", "SPN"]
 )
@@ -32,30 +35,42 @@ def prepare_librispeech(o: LibriSpeech) -> Cards:
     """Write `o.out`/pr and `o.out`/asr and return their cards (phones as s3prl's
     downstream/ctc/corpus/libriphone.py).
 
-    A lexicon has "WORD P H O N E S" a line; where several have a word the first is followed. Raises
-    as `prepare`, and InputError for an unknown phone, or a word in no lexicon.
+    A lexicon has "WORD P H O N E S" a line; where several lines have a word the first counts.
+    Raises as `prepare`, and InputError for an unknown phone, or a word in no lexicon.
     """
-    pronunciations = read_lexicons(o.lexicon) if "pr" in o.tasks else {}
-    settings = {"pr": {"lexicons": hash_files(o.lexicon)}} if "pr" in o.tasks else {}
+    pronunciations: dict[str, str] = {}
+    settings = {}
+    if "pr" in o.tasks:
+        pronunciations = read_lexicons(o.lexicon)
+        settings["pr"] = {"lexicons": hash_files(o.lexicon)}
 
-    def read(order: Order) -> Mapping[str, Prepared]:
-        folders = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
-        utterances: dict[str, list[Utterance]] = {split: [] for split in folders}
-        for split, name in folders.items():
-            # lines of all SPEAKER-CHAPTER.trans.txt, in order: "84-121123-0000 GO DO YOU HEAR"
-            for path in sorted(order.find(name).glob("*/*/[!.]*.trans.txt")):
-                speaker = path.parent.parent.name
-                for _, (name, *words) in read_fields(path, 2):
-                    audio, text = str(path.parent / f"{name}.flac"), " ".join(words)
-                    utterances[split].append(Utterance(name, audio, 0.0, speaker, text=text))
-        splits = gather_utterances(order, utterances, COUNTS)
-        sets = {"asr": Prepared("asr", splits)}
-        if "pr" in order.folders:
-            phones = {s: _pronounce(of_split, pronunciations) for s, of_split in splits.items()}
-            sets["pr"] = Prepared("pr", phones)
+    def read(preparation: Preparation) -> Mapping[str, Prepared]:
+        utterances = {}
+        for split, name in FOLDERS.items():
+            utterances[split] = _read_transcripts(preparation.find(name))
+        splits = gather_utterances(preparation, utterances, COUNTS)
+        sets = {"asr": Prepared(splits)}
+        if "pr" in o.tasks:
+            phones = {split: _pronounce(spoken, pronunciations) for split, spoken in splits.items()}
+            sets["pr"] = Prepared(phones)
         return sets
 
-    return prepare(Order("librispeech", o, o.tasks, LAYOUT, settings), read)
+    return prepare(Preparation("librispeech", o, o.tasks, LAYOUT, settings), read)
+
+
+def _read_transcripts(folder: Path) -> list[Utterance]:
+    """Read the utterances of all SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt, in order."""
+    utterances = []
+    for path in sorted(folder.glob("*/*/*.trans.txt")):
+        if is_hidden(path):
+            continue
+        speaker = path.parent.parent.name
+        # "84-121123-0000 GO DO YOU HEAR"
+        for _, (name, *words) in read_fields(path, 2):
+            audio = str(path.parent / f"{name}.flac")
+            text = " ".join(words)
+            utterances.append(Utterance(name, audio, UNMEASURED, speaker, text=text))
+    return utterances
 
 
 def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
@@ -64,10 +79,10 @@ def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
     pronunciations: dict[str, str] = {}
     for path in paths:
         for place, (word, *phones) in read_fields(path, 2):
-            strange = [phone for phone in phones if phone not in PHONES]
-            if strange:
+            unknown = [phone for phone in phones if phone not in PHONES]
+            if unknown:
                 raise InputError(
-                    f"{place} has the phone {strange[0]!r}; give a lexicon of "
+                    f"{place} has the phone {unknown[0]!r}; give a lexicon of "
                     "ARPAbet with stress (AA0, AA1, AA2)"
                 )
             pronunciations.setdefault(word, " ".join(phones))
@@ -77,10 +92,9 @@ def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
 def _pronounce(
     utterances: Sequence[Utterance], pronunciations: Mapping[str, str]
 ) -> list[Utterance]:
-    """Put phones in the place of the text."""
-    unknown = {
-        word: u.id for u in utterances for word in u.text.split() if word not in pronunciations
-    }
+    """Replace the texts by their phones. Raises InputError for words without a pronunciation."""
+    words = {word: u.id for u in utterances for word in u.text.split()}
+    unknown = {word: where for word, where in words.items() if word not in pronunciations}
     if unknown:
         word, where = next(iter(unknown.items()))
         raise InputError(

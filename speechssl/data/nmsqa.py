@@ -1,14 +1,17 @@
 """Prepare NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev),
 and questions read by people (test).
 
-Layouts, irregularities and how they are handled: data/nmsqa/README.md. The time of an answer within
-its sentence is moved by the exact lengths of the sentences before it; `audio_full_*`, which repeats
-it in dev and counts from the passage's beginning in most of test, is a check on it, and stands in
-where it cannot be used.
+Layouts, irregularities and how they are handled: data/nmsqa/README.md. The release states the time
+of an answer twice. The time within its segment (a sentence) is moved by the exact lengths of the
+segments before it. `audio_full_*` repeats that time in dev, and counts from the beginning of the
+passage in most of test: it is a check, and stands in where the first cannot be used.
 
-Recordings are named `context-{article}_{paragraph}` (passage), the same with `_{segment}` (a
-sentence of it), and `question-{article}_{paragraph}_{number}`; in test `{source}-{id}-c`, the same
-with `-{segment}`, and `{source}-{id}-q`. Names are kept without folder and suffix.
+Recordings are named so, without folder and suffix:
+
+                train, dev                                   test
+    passage     context-{article}_{paragraph}                {source}-{id}-c
+    segment     context-{article}_{paragraph}_{segment}      {source}-{id}-c-{segment}
+    question    question-{article}_{paragraph}_{number}      {source}-{id}-q
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,29 +32,29 @@ from speechssl.data.files import (
     ARCHIVES,
     SEGMENT,
     SUFFIXES,
+    add_recording,
     check_shards,
-    enter,
+    describe_source,
     files_below,
     group_segments,
     load_json,
-    number_of,
+    parse_number,
     read_csv,
     read_header,
     read_parquet,
     safe_name,
-    stamp,
     unpack,
 )
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Done, Interval, Joined, PrepareReport, SplitRecords, clip_time
-from speechssl.data.records import Answer, Passage, Question, Span
+from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span
 from speechssl.data.squad import read_squad
 from speechssl.data.textgrid import read_tiers
 from speechssl.errors import InputError
 from speechssl.schema import convert
 
-# train is all of SQuAD 1.1 (87.6k rows at Hugging Face); passages of dev as its segment_id.json has
-# them
+# the training set is all of SQuAD 1.1 (87.6k rows at Hugging Face); segment_id.json of dev lists
+# its passages
 PUBLISHED = {
     "train": {"questions": 87_599},
     "dev": {"questions": 10_570, "passages": 2_067},
@@ -69,10 +72,10 @@ ABOUT = {
     "paper": "arXiv 2203.04911",
     "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
 }
-# seconds by which two readings may differ, and more for every sentence before (padding of MP3)
-AGREE, DRIFT = 0.1, 0.06
+AGREE = 0.1  # seconds by which the two times of an answer may differ
+DRIFT = 0.06  # and this much more for every segment before it: MP3 files are padded
 
-# how the time of an answer that is kept was found
+# remarks: how the time of an answer that is kept was found
 ADDED = (
     "answer times of which audio_full_* is relative to the segment, or missing",
     "the exact lengths of the segments before it were added",
@@ -97,51 +100,57 @@ GUESSED = (
 )
 TEXTLESS = ("answers without a usable time", "scored by their text only")
 HOLES = ("passages of which the release misses segments", "no time is shifted; texts are whole")
-# why items are set aside
+# reasons why items are set aside
 NO_ID = "its row has no id"
 NO_ANSWERS = "its answers are missing from the source"
 NOT_WHOLE = "recordings of its sentences are not in the source"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
 
-Released = tuple[float | None, float | None]  # an interval as a table has it, right or not
+# start and end in seconds, as a table states them, right or not
+ReleasedTime = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
 class AnswerTime:
-    """An answer is spoken at a time, as released: in seconds from the beginning of a segment, and
-    of the passage."""
+    """An answer time is an annotation of a release: the time at which an answer is spoken, in a
+    segment and in its passage."""
 
     segment: str  # recording of the sentence, "" where the table has none
-    within: Released
-    whole: Released
-    sentence: str = ""  # what is read in the segment
-    text: str = ""  # its words, "" where the table leaves open which of the texts it is
+    in_segment: ReleasedTime
+    in_passage: ReleasedTime
+    sentence: str = ""  # the text of the segment
+    text: str = ""  # the answer, "" where the table does not say which of its answers this is
 
 
 @dataclass(frozen=True)
 class NmsqaRow:
-    """A row is a question. texts: (answer, its offset in the context or None)."""
+    """A row is a question."""
 
     id: str  # "" where the table has none
     passage: str  # recording of the passage, "" where there is none
     recording: str  # of the question, "" where there is none
     context: str
     question: str
-    texts: tuple[tuple[str, int | None], ...]
+    texts: tuple[tuple[str, int | None], ...]  # (answer, its offset in the context)
     times: tuple[AnswerTime, ...]
-    speaker: str = ""
-    asker: str = ""
+    speaker: str = ""  # of the passage
+    asker: str = ""  # the speaker of the question
 
 
-def stem(path: str | None) -> str:
-    """Return a recording's name without folder and suffix."""
+def recording_name(path: str | None) -> str:
+    """Return the name of a recording without folder and suffix."""
     name = (path or "").rpartition("/")[2]
     return re.sub(r"\.(mp3|wav|flac|ogg)$", "", name)
 
 
 # ---- the files of a release
 
-WORDS = {"train": "train", "tune": "train", "dev": "dev", "validation": "dev"} | {
+# word in the name of a file or a folder -> split
+SPLIT_OF_WORD = {
+    "train": "train",
+    "tune": "train",
+    "dev": "dev",
+    "validation": "dev",
     "test": "test",
     "lxt": "test",
 }
@@ -157,30 +166,31 @@ class Files:
     meta: list[Path] = field(default_factory=list)
     squad: list[Path] = field(default_factory=list)  # {split}-v1.1.json: the texts
     grids: dict[str, Path] = field(default_factory=dict)  # recording -> TextGrid
-    recordings: dict[str, Path] = field(default_factory=dict)
+    recordings: dict[str, Path] = field(default_factory=dict)  # name -> file
     questions: dict[str, str] = field(default_factory=dict)  # id -> recording (hash2question)
     # passage, without "context-" -> numbers of the segments that the release has (segment_id)
     segment_ids: dict[str, list[str]] = field(default_factory=dict)
 
-    def segments(self, passage: str, names: Mapping[int, str]) -> list[int]:
-        """List the numbers of a passage's segments: those that the release lists, or else those of
-        the names."""
+    def segment_numbers(self, passage: str, names: Mapping[int, str]) -> list[int]:
+        """List the numbers of the segments of a passage: those in segment_id, or else those of
+        `names` (number -> recording)."""
         listed = self.segment_ids.get(passage.removeprefix("context-"), names)
         return sorted(map(int, listed))
 
 
 def split_of(text: str) -> str:
-    """Return the split that a text names last: "dev_audios" is dev's, "fine-tune" train's."""
-    named = [WORDS[word] for word in re.split(r"[^a-z]+", text.lower()) if word in WORDS]
-    return named[-1] if named else ""
+    """Return the split that a text names last: dev for "dev_audios", train for "fine-tune"."""
+    words = re.split(r"[^a-z]+", text.lower())
+    splits = [SPLIT_OF_WORD[word] for word in words if word in SPLIT_OF_WORD]
+    return splits[-1] if splits else ""
 
 
 def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Files]:
-    """Find the files of every split that has a table; recordings and TextGrids lie in a folder that
+    """Find the files of every split that has a table. Recordings and TextGrids lie in a folder that
     is named after their split.
 
-    only: the one table that was asked for. Raises InputError for two tables of a split, and for two
-    recordings of one name whose contents differ.
+    only: the one Parquet table that is wanted. Raises InputError for two tables of a split, and for
+    two recordings of one name whose contents differ.
     """
     splits = {split: Files() for split in PUBLISHED}
     sounds = (*SUFFIXES, ".textgrid")
@@ -195,9 +205,9 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
         if kind == ".parquet":
             files.parquet.append(path)
         elif kind == ".textgrid":
-            enter(files.grids, path.stem, path, copies=True)
+            add_recording(files.grids, path.stem, path, allow_copies=True)
         elif kind in SUFFIXES:
-            enter(files.recordings, path.stem, path, copies=True)
+            add_recording(files.recordings, path.stem, path, allow_copies=True)
         elif kind == ".csv":
             names = set(read_header(path))
             if "hash" in names:
@@ -222,7 +232,7 @@ Numbers = tuple[float | None, ...] | None
 
 @dataclass(frozen=True)
 class Answers:
-    """The record of lists about the answers of a row."""
+    """The answers of a row, in parallel lists."""
 
     text: tuple[str, ...] | None = None
     answer_start: tuple[int, ...] | None = None
@@ -234,7 +244,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table, as far as its columns are read."""
+    """A row of a table has further columns, which are not read."""
 
     question: str
     context: str
@@ -254,20 +264,24 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
     for number, cells in enumerate(read_parquet(path)):
         row = convert(cells, Row, f"{path}, row {number}", "give the published file")
         answers = row.answers or Answers()
-        passage = stem(row.content_full_audio_path)
-        segment = stem(row.content_segment_audio_path)
+        passage = recording_name(row.content_full_audio_path)
+        segment = recording_name(row.content_segment_audio_path)
+        if segment == passage:
+            segment = ""
         sentence = row.content_segment_text or ""
-        starts, ends = answers.audio_segment_answer_start, answers.audio_segment_answer_end
-        within = zip_longest(starts or (), ends or ())
-        starts, ends = answers.audio_full_answer_start, answers.audio_full_answer_end
-        whole = zip_longest(starts or (), ends or ())
+        in_segment = zip_longest(
+            answers.audio_segment_answer_start or (), answers.audio_segment_answer_end or ()
+        )
+        in_passage = zip_longest(
+            answers.audio_full_answer_start or (), answers.audio_full_answer_end or ()
+        )
         times = []
-        for near, far in zip_longest(within, whole, fillvalue=(None, None)):
-            times.append(AnswerTime("" if segment == passage else segment, near, far, sentence))
+        for near, far in zip_longest(in_segment, in_passage, fillvalue=(None, None)):
+            times.append(AnswerTime(segment, near, far, sentence))
         yield NmsqaRow(
             id=row.id or "",
             passage=passage,
-            recording=stem(row.question_audio_path),
+            recording=recording_name(row.question_audio_path),
             context=row.context,
             question=row.question,
             texts=tuple(zip(answers.text or (), answers.answer_start or (), strict=False)),
@@ -277,22 +291,25 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         )
 
 
-# ---- the original release: a line an annotation in {split}-answer-span.csv, which names a segment
-# and times in it, a passage and times in it, or both; a line a recording in meta-{split}.csv, whose
-# texts are taken where SQuAD's own are not there
+# ---- the original release
 
 Cells = Mapping[str, str]
 
 
 def csv_rows(files: Files) -> Iterator[NmsqaRow]:
-    """Read the questions in the order of the tables, then those that have texts or a recording and
-    no annotation."""
-    meta: dict[str, Cells] = {}
+    """Yield the questions in the order of the tables, then those without an annotation that have a
+    text or a recording.
+
+    {split}-answer-span.csv has a line for every annotation: a segment and a time in it, a passage
+    and a time in it, or both. meta-{split}.csv has a line for every recording; its texts are used
+    where SQuAD's own are not in the source.
+    """
+    meta: dict[str, Cells] = {}  # recording -> its line
     for path in files.meta:
-        meta |= {stem(cells["id"]): cells for cells in read_csv(path)}
+        meta |= {recording_name(cells["id"]): cells for cells in read_csv(path)}
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
     squad = {qa.id: (paragraph.context, qa) for paragraph in paragraphs for qa in paragraph.qas}
-    annotations: dict[str, list[Cells]] = {}
+    annotations: dict[str, list[Cells]] = {}  # id of the question -> its lines
     for path in files.spans:
         for cells in read_csv(path):
             annotations.setdefault(cells["hash"], []).append(cells)
@@ -307,9 +324,9 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
         recording = files.questions.get(name, "")
         passage = _name_passage(recording, lines)
         names = segments.get(passage, {})
-        numbers = files.segments(passage, names)
+        numbers = files.segment_numbers(passage, names)
         sentences = {names[n]: text_of(names[n]) for n in numbers if n in names}
-        times = tuple(dict.fromkeys(_answer_time(cells, sentences) for cells in lines))
+        times = tuple(dict.fromkeys(_parse_time(cells, sentences) for cells in lines))
         if name in squad:
             context, qa = squad[name]
             question = qa.question
@@ -333,97 +350,103 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
 
 
 def _name_passage(recording: str, lines: Sequence[Cells]) -> str:
-    """Name the recording of a passage: as the lines of its annotations do, or else after that of
-    the question."""
+    """Return the name of a passage: that in the annotations of a question, or else the one that
+    fits the question's recording."""
     for cells in lines:
-        passage = _recording_name(cells.get("context_id") or cells.get("name_id", ""))
-        match = SEGMENT.fullmatch(_recording_name(cells.get("utterance", "")))
-        if passage or match:
-            return passage or (match[1] if match else "")
+        passage = _complete_name(cells.get("context_id") or cells.get("name_id", ""))
+        if passage:
+            return passage
+        segment = SEGMENT.fullmatch(_complete_name(cells.get("utterance", "")))
+        if segment:
+            return segment[1]
     return _passage_of(recording)
 
 
 def _passage_of(recording: str) -> str:
-    """Name the recording of a passage after that of a question; "" after none."""
+    """Return the name of the passage of a question: context-1_2 for question-1_2_3, news-7-c for
+    news-7-q."""
     passage = re.sub(r"^question-(.+)_\d+$", r"context-\1", recording)
     return re.sub("-q$", "-c", passage)
 
 
-def _answer_time(cells: Cells, sentences: Mapping[str, str]) -> AnswerTime:
-    columns = ("start", "end", "new_start", "new_end")
-    start, end, new_start, new_end = (number_of(cells.get(name)) for name in columns)
-    segment = _recording_name(cells.get("utterance", ""))
-    sentence, text = sentences.get(segment, ""), cells.get("answer", "")
-    return AnswerTime(segment, (start, end), (new_start, new_end), sentence, text)
+def _parse_time(cells: Cells, sentences: Mapping[str, str]) -> AnswerTime:
+    """Parse a line of {split}-answer-span.csv. sentences: segment -> its text."""
+    segment = _complete_name(cells.get("utterance", ""))
+    return AnswerTime(
+        segment=segment,
+        in_segment=(parse_number(cells.get("start")), parse_number(cells.get("end"))),
+        in_passage=(parse_number(cells.get("new_start")), parse_number(cells.get("new_end"))),
+        sentence=sentences.get(segment, ""),
+        text=cells.get("answer", ""),
+    )
 
 
-def _recording_name(cell: str) -> str:
-    """Name a recording; derived tables leave out the word before the numbers of a name."""
-    name = stem(cell)
+def _complete_name(cell: str) -> str:
+    """Return the name of a passage or a segment, which derived tables write without "context-"."""
+    name = recording_name(cell)
     return f"context-{name}" if re.fullmatch(r"\d+(_\d+)+", name) else name
 
 
 def _find_words(context: str, time: AnswerTime) -> int | None:
-    """Find the words of a time in the context, from where their sentence begins."""
-    begin = max(context.find(time.sentence), 0)
-    at = context.find(time.text, begin)
-    return at if at >= 0 else None
+    """Find the offset of an answer in the context, from the beginning of its sentence on."""
+    sentence_start = max(context.find(time.sentence), 0)
+    offset = context.find(time.text, sentence_start)
+    return offset if offset >= 0 else None
 
 
-# ---- answers: where their times lie in the recording of the passage, and which of the texts each
-# time is of
+# ---- answers: their times in the recording of the passage
 
 
 @dataclass(frozen=True)
 class PassageLayout:
-    """The recording of a passage: the names of its sentences, and where they lie."""
+    """A layout says where the segments of a passage lie in its recording."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the segments, in order
     joined: Joined
-    # whether times in the passage were counted in a recording as long as this one
+    # whether the release counted times in the passage in a recording as long as this one
     comparable: bool = True
 
     @property
     def seconds(self) -> float:
         return self.joined.samples / SAMPLE_RATE
 
-    def piece(self, segment: str) -> int | None:
+    def index(self, segment: str) -> int | None:
         return self.names.index(segment) if segment in self.names else None
 
 
 def time_in_passage(
-    timed: AnswerTime, layout: PassageLayout, expected: float | None
+    time: AnswerTime, layout: PassageLayout, expected: float | None
 ) -> tuple[Interval | None, Done]:
-    """Find the time in the passage's recording, or None, and say how it was found. expected:
-    seconds at which its text should come."""
-    piece, joined = layout.piece(timed.segment), layout.joined
-    # the time in the segment, moved by the lengths of the segments before; far: that in the
-    # passage, as released
-    near = None
-    if piece is not None:
-        inside = clip_time(*timed.within, joined.length(piece))
-        if inside:
-            end = min(joined.move_to_whole(piece, inside[1]), layout.seconds)
-            near = joined.move_to_whole(piece, inside[0]), end
-    far = clip_time(*timed.whole, layout.seconds) if layout.comparable else None
-    # a time in the passage that repeats one in a later segment is not one in the passage
-    copied = timed.within == timed.whole
-    if near is None:
-        adrift = copied and timed.segment not in ("", *layout.names[:1])
-        return (None, OUTSIDE) if far is None or adrift else (far, WHOLE)
-    if far is None or (copied and piece):
-        return near, ADDED
-    difference = max(abs(near[0] - far[0]), abs(near[1] - far[1]))
-    if difference <= AGREE + DRIFT * (piece or 0):
-        return near, CONFIRMED
-    if expected is not None and abs(far[0] - expected) < abs(near[0] - expected):
-        return far, NEARER
-    return near, NEARER
+    """Find an answer time in the recording of the passage, or None, and say how it was found.
+    expected: seconds at which the answer should begin."""
+    index, joined = layout.index(time.segment), layout.joined
+    # the time in the segment, moved by the lengths of the segments before it
+    moved = None
+    if index is not None:
+        in_segment = clip_time(*time.in_segment, joined.length(index))
+        if in_segment:
+            start, end = (joined.move_to_whole(index, seconds) for seconds in in_segment)
+            moved = start, min(end, layout.seconds)
+    released = clip_time(*time.in_passage, layout.seconds) if layout.comparable else None
+    # both times are equal: in the first segment they should be, elsewhere the time in the passage
+    # is a copy of the other and wrong
+    copied = time.in_segment == time.in_passage
+    if moved is None:
+        wrong_copy = copied and time.segment not in ("", *layout.names[:1])
+        return (None, OUTSIDE) if released is None or wrong_copy else (released, WHOLE)
+    if released is None or (copied and index):
+        return moved, ADDED
+    difference = max(abs(moved[0] - released[0]), abs(moved[1] - released[1]))
+    if difference <= AGREE + DRIFT * (index or 0):
+        return moved, CONFIRMED
+    if expected is not None and abs(released[0] - expected) < abs(moved[0] - expected):
+        return released, NEARER
+    return moved, NEARER
 
 
-def written_answers(row: NmsqaRow) -> tuple[Answer, ...]:
-    """Return the different answers of a row by text and offset; an offset is kept where the context
-    holds the answer there."""
+def text_answers(row: NmsqaRow) -> tuple[Answer, ...]:
+    """Return the different answers of a row by text and offset. An offset is kept where the context
+    has the answer there."""
     answers = []
     for text, offset in row.texts:
         fits = offset is not None and row.context.startswith(text, offset)
@@ -435,45 +458,45 @@ def written_answers(row: NmsqaRow) -> tuple[Answer, ...]:
 def spoken_answers(
     row: NmsqaRow, layout: PassageLayout, remark: Callable[[Done], None]
 ) -> tuple[Answer, ...]:
-    """Return the answers with the times that can be used, each with its own; a text that occurs
-    twice comes twice."""
-    answers = written_answers(row)
-    timed: list[Answer] = []
-    for time, answer in zip(row.times, _pair(row, answers, layout, remark), strict=True):
-        # seconds at which it would be spoken if all characters of the context took as long
+    """Return the answers with their times, one for every time that can be used, then the answers
+    without one."""
+    answers = text_answers(row)
+    with_times: list[Answer] = []
+    for time, answer in zip(row.times, _match_times(row, answers, layout, remark), strict=True):
+        # seconds at which it would begin if every character of the context took as long
         expected = None
         if answer.char_start is not None:
             expected = layout.seconds * answer.char_start / len(row.context)
         interval, how = time_in_passage(time, layout, expected)
         remark(how)
         if interval:
-            timed.append(Answer(answer.text, *interval, answer.char_start))
-    used = {(answer.text, answer.char_start) for answer in timed}
-    rest = [answer for answer in answers if (answer.text, answer.char_start) not in used]
-    for _ in rest:
+            with_times.append(Answer(answer.text, *interval, answer.char_start))
+    used = {(answer.text, answer.char_start) for answer in with_times}
+    without_times = [answer for answer in answers if (answer.text, answer.char_start) not in used]
+    for _ in without_times:
         remark(TEXTLESS)
-    return (*dict.fromkeys(timed), *rest)
+    return (*dict.fromkeys(with_times), *without_times)
 
 
-def _pair(
+def _match_times(
     row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, remark: Callable[[Done], None]
 ) -> list[Answer]:
-    """Choose the answer at every time of the row, an empty one where there are no texts.
+    """Choose the answer of every time of the row, an empty one where there are no texts.
 
-    A time whose table names its words has the answer of these words. Else the times are those of
-    the texts in the sentence, in order, or those of all texts, in order, where there are as many;
-    else each has the text that stands nearest to it.
+    A time whose table has the text of the answer is that answer's. Else times and texts are matched
+    in order where there are as many of both: the texts in the sentence, or else all texts. Else
+    every time has the text that is nearest to it.
     """
     if not answers or not row.times:
         return [Answer("")] * len(row.times)
 
     def choose_answer(text: str, sentence: str) -> Answer:
-        """Choose the answer of this text; of several, the one that stands in the sentence."""
+        """Choose the answer with this text; of several, the one in the sentence."""
         first = row.context.find(sentence)
         matching = [answer for answer in answers if answer.text == text]
         for answer in matching:
-            at = answer.char_start
-            if at is not None and 0 <= first <= at < first + len(sentence):
+            offset = answer.char_start
+            if offset is not None and 0 <= first <= offset < first + len(sentence):
                 return answer
         return matching[0] if matching else Answer(text)
 
@@ -492,39 +515,40 @@ def _pair(
 
 
 def _distance(time: AnswerTime, row: NmsqaRow, layout: PassageLayout, answer: Answer) -> float:
-    """Measure, in parts of the sentence (or else of the passage), how far a time is from where the
-    letters of an answer stand in it."""
-    piece = layout.piece(time.segment)
-    text, seconds, interval = row.context, layout.seconds, time.whole
-    if piece is not None and time.sentence:
-        text, seconds, interval = time.sentence, layout.joined.length(piece), time.within
-    at = text.find(answer.text)
+    """Measure how far a time is from the place of an answer: start and end of the time as shares of
+    the sentence's seconds (or else the passage's), beside start and end of the answer as shares of
+    its characters."""
+    text, seconds, interval = row.context, layout.seconds, time.in_passage
+    index = layout.index(time.segment)
+    if index is not None and time.sentence:
+        text, seconds, interval = time.sentence, layout.joined.length(index), time.in_segment
     start, end = interval
-    if at < 0 or start is None or end is None:
+    first = text.find(answer.text)
+    if first < 0 or start is None or end is None:
         return float("inf")
-    begins = abs(start / seconds - at / len(text))
-    return begins + abs(end / seconds - (at + len(answer.text)) / len(text))
+    last = first + len(answer.text)
+    return abs(start / seconds - first / len(text)) + abs(end / seconds - last / len(text))
 
 
-# ---- a split: its rows, each with its passage
+# ---- the records of a split
 
 
 @dataclass(frozen=True)
 class SpokenPassage:
-    """A passage before its sentences are joined."""
+    """A passage whose segments have not been joined yet."""
 
     text: str
     speaker: str
-    names: tuple[str, ...]  # recordings of its sentences, in order
-    lost: tuple[str, ...]  # recordings that the release has and the source does not
-    holed: bool  # the release does not have all its sentences
+    names: tuple[str, ...]  # recordings of its segments in the source, in order
+    missing: tuple[str, ...]  # recordings of segments that the release has and the source lacks
+    incomplete: bool  # the release itself lacks segments
 
 
 def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, NmsqaRow]:
-    """Read the questions by id, all with the name of a passage: of its recording, or else of its
-    text. Raises InputError for damaged tables."""
-    tables = (row for path in files.parquet for row in parquet_rows(path))
+    """Read the questions by id. A passage without a recording gets a name: that of another
+    question with the same text, or one of its own. Raises InputError for damaged tables."""
     rows: dict[str, NmsqaRow] = {}
+    tables = chain.from_iterable(map(parquet_rows, files.parquet))
     for row in tables if files.parquet else csv_rows(files):
         report.count(split, "questions")
         if not row.id:
@@ -550,88 +574,87 @@ def collect_passages(rows: Iterable[NmsqaRow], files: Files) -> dict[str, Spoken
         if row.passage in passages:
             continue
         names = segments.get(row.passage, {})
-        numbers = files.segments(row.passage, names)
+        numbers = files.segment_numbers(row.passage, names)
         mark = "-" if row.passage.endswith("-c") else "_"
-        lost = tuple(f"{row.passage}{mark}{n}" for n in numbers if n not in names)
-        holed = numbers != list(range(len(numbers)))
-        there = tuple(names[n] for n in numbers if n in names)
-        passages[row.passage] = SpokenPassage(row.context, row.speaker, there, lost, holed)
+        passages[row.passage] = SpokenPassage(
+            text=row.context,
+            speaker=row.speaker,
+            names=tuple(names[n] for n in numbers if n in names),
+            missing=tuple(f"{row.passage}{mark}{n}" for n in numbers if n not in names),
+            incomplete=numbers != list(range(len(numbers))),
+        )
     return passages
 
 
 def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> SplitRecords:
     """Make the records of a split: with audio where any question and its passage have recordings,
-    else text only. Passages are joined."""
+    else text only. The segments of passages are joined."""
     rows = read_rows(split, files, report)
     found = collect_passages(rows.values(), files)
     report.count(split, "passages", len(found))
     chosen = report.slice(split, found, Counter(row.passage for row in rows.values()))
-    asked = [row for row in rows.values() if row.passage in chosen]
-    holed = sum(found[name].holed for name in chosen)
-    if holed:
-        report.remark(split, *HOLES, number=holed)
-    whole = {name: found[name].names for name in chosen if not found[name].lost}
-    recordings = files.recordings
-    if not any(row.recording in recordings and whole.get(row.passage) for row in asked):
-        report.remark(split, *prepare.NO_RECORDINGS, number=len(asked))
-        recordings = {}
-    text_will_do = o.speak or not recordings
-    folder = o.out / split / "audio"
-    jobs = {
-        name: ([recordings[n] for n in names], folder / f"{safe_name(name)}.flac")
-        for name, names in whole.items()
-        if names and recordings
-    }
+    found = {name: found[name] for name in chosen}
+    chosen_rows = [row for row in rows.values() if row.passage in found]
+    incomplete = sum(passage.incomplete for passage in found.values())
+    if incomplete:
+        report.remark(split, *HOLES, number=incomplete)
+    # passages whose segments are all in the source
+    joinable = {name: p.names for name, p in found.items() if p.names and not p.missing}
+    if not any(r.recording in files.recordings and r.passage in joinable for r in chosen_rows):
+        report.remark(split, *prepare.NO_RECORDINGS, number=len(chosen_rows))
+        files, joinable = replace(files, recordings={}), {}
+    text_will_do = o.speak or not files.recordings
+
+    jobs = {}
+    for name, names in joinable.items():
+        segments = [files.recordings[segment] for segment in names]
+        jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
     join = partial(prepare.attempt, prepare.write_joined)
     joined = prepare.run_parallel(join, jobs, o.workers, f"joining {split}", "passage")
-
     passages: dict[str, Passage] = {}
     layouts: dict[str, PassageLayout] = {}
-    for name in chosen:
-        passage, result = found[name], joined.get(name)
+    for name, passage in found.items():
+        result = joined.get(name)
         if isinstance(result, Joined):
-            layout = layouts[name] = _lay_out(passage.names, result, recordings.get(name))
+            layout = _lay_out(passage.names, result, files.recordings.get(name))
+            layouts[name] = layout
             passages[name] = Passage(
-                name,
-                f"{split}/audio/{safe_name(name)}.flac",
-                layout.seconds,
-                passage.text,
-                passage.speaker,
-                "en",
-                _passage_words(layout, files.grids),
+                id=name,
+                audio=f"{split}/audio/{safe_name(name)}.flac",
+                seconds=layout.seconds,
+                text=passage.text,
+                speaker=passage.speaker,
+                words=_passage_words(layout, files.grids),
             )
         elif text_will_do and passage.text.strip():
-            passages[name] = Passage(name, "", 0.0, passage.text, passage.speaker, "en")
+            passages[name] = Passage(name, text=passage.text, speaker=passage.speaker)
         elif text_will_do:
             report.set_aside(split, "passages", name, prepare.NO_TEXT)
         elif result is not None:
             report.set_aside(split, "passages", name, prepare.UNUSABLE, why=str(result))
         elif passage.names:
-            report.set_aside(split, "passages", name, NOT_WHOLE, missing=list(passage.lost))
+            report.set_aside(split, "passages", name, NOT_WHOLE, missing=list(passage.missing))
         else:
             report.set_aside(split, "passages", name, prepare.NOT_FOUND)
 
     paths = {}
-    for row in asked:
-        if row.recording in recordings and row.passage in passages:
-            paths[row.id] = recordings[row.recording]
+    for row in chosen_rows:
+        if row.recording in files.recordings and row.passage in passages:
+            paths[row.id] = files.recordings[row.recording]
     measured = prepare.measure_recordings(paths, o.workers, f"reading {split}")
     questions: list[Question] = []
-    for row in asked:
+    for row in chosen_rows:
+        audio = prepare.choose_audio(
+            measured.get(row.id), row.question, prepare.NO_QUESTION, text_will_do, o.out
+        )
         layout_of_row = layouts.get(row.passage)
-        segments = {time.segment for time in row.times}
-        recording, textless = measured.get(row.id), prepare.NO_QUESTION
-        audio = prepare.choose_audio(recording, row.question, textless, text_will_do, o.out)
-        if not row.texts and not (row.times and layout_of_row):
-            audio = {"reason": NO_ANSWERS}
-        elif row.passage not in passages:
-            audio = {"reason": prepare.ITS_PASSAGE}
-        elif layout_of_row and segments and not segments & {"", *layout_of_row.names}:
-            audio = {"reason": ANSWER_MISSING}
+        reason = _why_unusable(row, passages, layout_of_row)
+        if reason:
+            audio = {"reason": reason}
         if isinstance(audio, dict):
             report.set_aside(split, "questions", row.id, **audio)
             continue
-        answers = written_answers(row)
+        answers = text_answers(row)
         if layout_of_row:
             answers = spoken_answers(row, layout_of_row, lambda done: report.remark(split, *done))
         question = Question(row.id, row.passage, *audio, row.question, row.asker, "en", answers)
@@ -641,57 +664,77 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     return SplitRecords(list(passages.values()), questions)
 
 
-def _lay_out(names: tuple[str, ...], joined: Joined, whole: Path | None) -> PassageLayout:
-    """Lay out a passage. whole: a recording of all of it, which may be longer than its sentences:
-    people pause between them."""
+def _why_unusable(
+    row: NmsqaRow, passages: Mapping[str, Passage], layout: PassageLayout | None
+) -> str:
+    """Say why a question cannot be used, whatever its recording; "" where it can. layout: that of
+    its passage, None where the passage is text only."""
+    if not row.texts and not (row.times and layout):
+        return NO_ANSWERS
+    if row.passage not in passages:
+        return prepare.ITS_PASSAGE
+    segments = {time.segment for time in row.times}
+    if layout and segments and not segments & {"", *layout.names}:
+        return ANSWER_MISSING
+    return ""
+
+
+def _lay_out(names: tuple[str, ...], joined: Joined, recording: Path | None) -> PassageLayout:
+    """Lay out a passage. recording: the whole passage as released, which may be longer than its
+    segments: people pause between them."""
     layout = PassageLayout(names, joined)
-    if whole is None:
+    if recording is None:
         return layout
     try:
-        apart = abs(header_duration(whole) - layout.seconds)
-    except InputError:  # one that is damaged says nothing of the sentences
+        difference = abs(header_duration(recording) - layout.seconds)
+    except InputError:  # a damaged file says nothing about the segments
         return layout
-    return replace(layout, comparable=apart <= AGREE + DRIFT * len(names))
+    return replace(layout, comparable=difference <= AGREE + DRIFT * len(names))
 
 
 def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Span, ...]:
-    """Move the words of all sentences to where they are in the passage."""
+    """Return the words of all segments with their times in the passage."""
     words = []
-    for piece, name in enumerate(layout.names):
+    for index, name in enumerate(layout.names):
         for word in read_words(name, grids):
-            start = layout.joined.move_to_whole(piece, word.start)
-            end = layout.joined.move_to_whole(piece, word.end)
+            start = layout.joined.move_to_whole(index, word.start)
+            end = layout.joined.move_to_whole(index, word.end)
             words.append(Span(word.text, start, end))
-    return tuple(word for word in words if word.end <= layout.seconds + 0.05)
+    return tuple(word for word in words if word.end <= layout.seconds + TOLERANCE)
 
 
 def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
-    """Read the words of a TextGrid, of the tier that is named so or is first. Raises InputError
-    where two are named so."""
+    """Read the words in the TextGrid of a recording: the tier of words, or else the first tier.
+    Raises InputError where there are two tiers of words."""
     if name not in grids:
         return ()
     tiers = read_tiers(grids[name])
-    named = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
-    if len(named) > 1:
-        raise InputError(f"{grids[name]} has {len(named)} tiers of words; leave one of them")
-    spans = named[0] if named else tiers[0][1] if tiers else []
-    return tuple(Span(*span) for span in spans if span[0].strip() and span[2] > span[1] >= 0)
+    word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
+    if len(word_tiers) > 1:
+        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; leave one of them")
+    candidates = word_tiers or [spans for _, spans in tiers]
+    words = []
+    for text, start, end in candidates[0] if candidates else ():
+        if text.strip() and end > start >= 0:
+            words.append(Span(text, start, end))
+    return tuple(words)
 
 
 def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     """Prepare as much of NMSQA as there is, and return the data report.
 
-    source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for
-    a folder in which nothing is known, and for damaged tables.
+    o.source: a folder in any of the layouts, or one table of it. Raises InputError for a folder
+    without tables of NMSQA, and for damaged tables.
     """
     source = o.source.resolve()
-    root, only = (source.parent, source) if source.is_file() else (source, None)
+    is_table = source.is_file()
+    root = source.parent if is_table else source
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        splits = find_files([root] if only else unpack(root, o.out), only)
+        splits = find_files([root], only=source) if is_table else find_files(unpack(root, o.out))
         if not splits:
             raise InputError(f"{source} has no table of NMSQA, nor do its archives; {LAYOUT}")
         return {split: make_records(split, files, report, o) for split, files in splits.items()}
 
-    settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}
+    settings = {"made_from": describe_source(root, ".parquet", ".csv", ".json", *ARCHIVES)}
     return prepare.prepare_corpus("nmsqa", o, settings, read, PUBLISHED, ABOUT)

@@ -3,8 +3,9 @@ Mandarin speakers, and its companions DRCD-TTS and DRCD-backtrans. Layouts and i
 data/odsqa/README.md.
 
 Contexts are transcripts of a recogniser, and so are the questions of the spoken-question test.
-Where DRCD_dev.json lies beside them its texts become the `text` of the tests, and offsets are those
-in it; where both tests are there, the spoken one has its questions' text from the other.
+Where DRCD_dev.json lies beside the tests, its texts become their `text`, and offsets are those in
+it. Where both tests are there, the text-question test gives the spoken one the texts of its
+questions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import audio_files, enter
+from speechssl.data.files import add_recording, audio_files
 from speechssl.data.options import Odsqa
 from speechssl.data.prepare import (
     PrepareReport,
@@ -43,6 +44,7 @@ ABOUT = {
     "source": "github.com/Chia-Hsuan-Lee/ODSQA, arXiv 1808.02280",
     "licence": "CC BY-SA 3.0 (DRCD's texts); see the release for the recordings",
 }
+# kind of a file -> pattern of its name, or else of its folder's; the first that fits counts
 KINDS = {
     "tts": "tts",
     "backtrans": "back.?trans",
@@ -50,10 +52,12 @@ KINDS = {
     "test-spokenq": "odsqa.*spoken",
     "original": "drcd",
 }
-# of a paragraph, a sentence of one, or a question
+# "1147-5" (a paragraph), "1147-5-1" (a sentence of it, or a question)
 RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")
-ASKED = re.compile(r"^q(?![a-z])|quest", re.IGNORECASE)
-Segments = dict[str, dict[int, Path]]  # id -> number of the segment -> file
+# the folder or the beginning of the name of a question: "questions", "q1147-5-1"
+QUESTION = re.compile(r"^q(?![a-z])|quest", re.IGNORECASE)
+# id -> number of the segment -> file; a question is one segment, with the number 0
+Segments = dict[str, dict[int, Path]]
 
 
 def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
@@ -61,43 +65,65 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     ODSQA, or damaged."""
     source = o.source.resolve()
     files = split_files(source, ".json", split_of, LAYOUT)
-    passages, questions = _find_recordings(source) if o.audio else ({}, {})
+    passages: Segments = {}
+    questions: Segments = {}
+    if o.audio:
+        passages, questions = _find_recordings(source)
     settings: dict[str, Any] = {"files": stamp_files(files)}
     if passages or questions:
         settings["recordings"] = sum(map(len, [*passages.values(), *questions.values()]))
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        paragraphs = {name: read_squad(path) for name, path in files.items()}
+        paragraphs = {split: read_squad(path) for split, path in files.items()}
         drcd = [p for name in files if name.startswith("original") for p in paragraphs[name]]
-        texts = collect_originals(drcd, paragraphs.get("test-textq", ()))
+        originals = collect_originals(drcd, paragraphs.get("test-textq", ()))
         splits: dict[str, SplitRecords] = {}
         for split in files:
             if split.startswith("original"):
                 continue
-            test = split in PUBLISHED
-            # text that was translated is nobody's speech
-            transcribed, spoken = not split.endswith("backtrans"), split == "test-spokenq"
-            style = Style("zh", transcribed_passages=transcribed, transcribed_questions=spoken)
-            originals = texts if test else None
+            style = Style(
+                "zh",
+                # DRCD-backtrans is translated text, which nobody spoke
+                transcribed_passages=not split.endswith("backtrans"),
+                transcribed_questions=split == "test-spokenq",
+            )
+            if split not in PUBLISHED:  # the originals and the recordings are those of the tests
+                splits[split], _ = make_records(split, paragraphs[split], style, report)
+                continue
             records, _ = make_records(split, paragraphs[split], style, report, originals)
-            if test:
-                # sentences are numbered from the same number everywhere, 0 or 1
-                found = {p.id: passages[p.id] for p in records.passages if p.id in passages}
-                first = min((min(numbers) for numbers in found.values()), default=0)
-                takes = {name: make_take(numbers, first) for name, numbers in found.items()}
-                asked = {name: Take(tuple(of.values())) for name, of in questions.items()}
-                records = attach_takes(o, split, records, report, takes, asked)
-            splits[split] = records
+            splits[split] = _attach_recordings(o, split, records, passages, questions, report)
         return splits
 
     card = ABOUT | {"files": {split: path.name for split, path in files.items()}}
     return prepare_corpus("odsqa", o, settings, read, PUBLISHED, card)
 
 
+def _attach_recordings(
+    o: Odsqa,
+    split: str,
+    records: SplitRecords,
+    passages: Segments,
+    questions: Segments,
+    report: PrepareReport,
+) -> SplitRecords:
+    """Attach the recordings of passages and questions to the records of a test."""
+    found = {p.id: passages[p.id] for p in records.passages if p.id in passages}
+    # sentences are numbered from 0 in some releases and from 1 in others: the first sentence of
+    # some passage has the number that the release begins with
+    first_number = min((min(segments) for segments in found.values()), default=0)
+    passage_takes = {name: make_take(segments, first_number) for name, segments in found.items()}
+    question_takes = {name: Take(tuple(files.values())) for name, files in questions.items()}
+    return attach_takes(o, split, records, report, passage_takes, question_takes)
+
+
 def split_of(path: Path) -> str:
-    """Name the split of a file, or "original-..." for one of DRCD, by its name or else that of the
-    folder it lies in; "" for another."""
-    part = re.search("dev|test", path.name.lower())
+    """Return the split of a file by its name, or else by that of its folder: test-textq or
+    test-spokenq of ODSQA; train-, dev- or test- with tts or backtrans, such as "dev-tts".
+
+    A file of DRCD, which is no split but has the original texts, is "original-" with its name; a
+    file of none of these "".
+    """
+    section = re.search("dev|test", path.name.lower())
     for name in (path.name.lower(), path.parent.name.lower()):
         for kind, pattern in KINDS.items():
             if not re.search(pattern, name):
@@ -106,27 +132,28 @@ def split_of(path: Path) -> str:
                 return f"original-{path.name}"
             if kind.startswith("test"):
                 return kind
-            return f"{part[0] if part else 'train'}-{kind}"
+            return f"{section[0] if section else 'train'}-{kind}"
     return ""
 
 
 def _find_recordings(source: Path) -> tuple[Segments, Segments]:
-    """Find PARAGRAPH-SENTENCE.wav of passages and QUESTION.wav of questions, ids as in the JSON
-    with - or _ between their numbers.
+    """Find the recordings of passages, PARAGRAPH-SENTENCE.wav, and of questions, QUESTION.wav, by
+    the ids of the JSON, whose numbers are separated by - or _.
 
-    Both have three numbers, so that questions lie in a folder, or have a name, with question or q
-    in it before their numbers.
+    Both may have three numbers, "1147-5-1". So a recording is one of a question if its name, or
+    that of a folder above it, fits QUESTION.
     """
     passages: Segments = {}
     questions: Segments = {}
     for path in audio_files(source) if source.is_dir() else ():
-        name = RECORDING.fullmatch(path.stem)
-        if not name:
+        match = RECORDING.fullmatch(path.stem)
+        if not match:
             continue
-        numbers = re.split("[-_]", name[1])
-        if any(ASKED.search(text) for text in (path.stem, *path.relative_to(source).parts)):
-            enter(questions.setdefault("-".join(numbers), {}), 0, path)
+        numbers = re.split("[-_]", match[1])
+        names = (path.stem, *path.relative_to(source).parts)
+        if any(QUESTION.search(name) for name in names):
+            add_recording(questions.setdefault("-".join(numbers), {}), 0, path)
         else:
-            segment = int(numbers[2]) if len(numbers) > 2 else 0
-            enter(passages.setdefault("-".join(numbers[:2]), {}), segment, path)
+            number = int(numbers[2]) if len(numbers) > 2 else 0
+            add_recording(passages.setdefault("-".join(numbers[:2]), {}), number, path)
     return passages, questions

@@ -1,11 +1,11 @@
-"""A published corpus becomes a prepared one: output folder, report, manifests, card. Every
-`prepare_<corpus>` shares this.
+"""Every `prepare_<corpus>` shares this: it attaches recordings to the records of a corpus, and
+writes manifests, report and card.
 
 Every passage and question that is read is either written or set aside with a reason: the report
-(data_report.json) refuses to be written where kept and set aside do not make up those that were
-read. Oddities of an item that is kept are remarked, with what was done about it. One whole WAV or
-FLAC recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac. A
-recording with a hole is not made: all that follows the hole would come too early.
+(data_report.json) is not written where kept and set aside do not add up to those that were read.
+Oddities of an item that is kept are remarked on, with what was done about them. A WAV or FLAC file
+of a whole recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac.
+A recording that lacks a segment is not joined: all that follows the gap would come too early.
 """
 
 from __future__ import annotations
@@ -55,29 +55,31 @@ from speechssl.text import answer_tokens, language_of
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
-# folder of a split for parts of work that may be killed; removed when its manifests are written
+# audio and seconds of a record, or the fields of set_aside.jsonl that say why there is no audio
+Attached = tuple[str, float] | dict[str, Any]
+Measured = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
+Interval = tuple[float, float]  # start and end in seconds
+# folder of a split with finished parts of its work, from which a killed run goes on; it is removed
+# when the manifests are written
 PARTS = "parts"
-Done = tuple[str, str]  # what was found, and what was done about it
-# remarks, and reasons why an item is set aside, of several corpora
+Done = tuple[str, str]  # a remark: what was found, and what was done about it
+# remarks that several corpora make
 NO_RECORDINGS = ("questions of a split without recordings", "text only unless --speak reads them")
 RENAMED = ("ids that occur twice", "the later one has a number behind it")
 EMPTY = ("empty answers", "left out")
 BY_TEXT = ("answers whose offset does not match", "kept without it")
 UNTIMED = "no times; scored by text only"
+# reasons why items of several corpora are set aside
 NO_QUESTION = "its question is empty and there is no recording of it"
 NO_TEXT = "there is neither a recording nor a text of it"
 NOT_FOUND = "its recording is not in the source"
 UNUSABLE = "its recording cannot be used"
 ITS_PASSAGE = "its passage is set aside"
-STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
-FEW = 8  # recordings that are done sooner than other processes are there
-# audio and seconds of a record, or why there is none: fields of set_aside.jsonl
-Attached = tuple[str, float] | dict[str, Any]
-Measured = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
-Interval = tuple[float, float]  # seconds
-# seconds by which a time may lie beyond its recording, whose decoders differ; it then ends with it
-SLACK = 0.1
 NOT_RECORDED: Attached = {"reason": "it has no recording, and others have"}
+STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
+FEW = 8  # so few recordings are done before worker processes have started
+# seconds by which a time may lie beyond its recording, since decoders differ; it is then clipped
+SLACK = 0.1
 K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
@@ -85,8 +87,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class SplitRecords:
-    """The records of one split. Paths of audio are absolute, or relative to the folder to be
-    made."""
+    """The records of one split. Paths of audio are absolute, or relative to the output folder."""
 
     passages: Sequence[Passage]
     questions: Sequence[Question]
@@ -94,21 +95,17 @@ class SplitRecords:
 
 @dataclass
 class PrepareReport:
-    """A report counts the items of one corpus. published: split -> kind -> the count that its paper
-    or its owners state.
-
-    first: how many passages of every split are wanted, None for all of them; see `slice`. invented:
-    the corpus is a miniature, to which no published count applies.
-    """
+    """A report counts the items of one corpus that are read, kept and set aside."""
 
     corpus: str
+    # split -> kind -> the count that the paper or the owners of the corpus state
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    first: int | None = None
-    invented: bool = False
-    remarks: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
-    # the lines of set_aside.jsonl; one with a count is so many items
+    first: int | None = None  # passages of a split to keep (--passages), None for all; see `slice`
+    invented: bool = False  # the corpus is a miniature, to which no published count applies
+    remarks: Counter[tuple[str, Done]] = field(default_factory=Counter)  # (split, remark) -> items
+    # lines of set_aside.jsonl; a line with a `count` stands for so many items
     aside: list[dict[str, Any]] = field(default_factory=list)
-    read: Counter[tuple[str, Kind]] = field(default_factory=Counter)
+    read: Counter[tuple[str, Kind]] = field(default_factory=Counter)  # (split, kind) -> items
 
     def count(self, split: str, kind: Kind, number: int = 1) -> None:
         """Count items that were read."""
@@ -125,7 +122,8 @@ class PrepareReport:
         self.remarks[split, (what, done)] += number
 
     def unique_id(self, split: str, name: str, taken: Container[str]) -> str:
-        """Return an id, or that with the first number behind it (ID#2, ...) that no other has."""
+        """Return an id that is not taken: the name itself, or else the first of NAME#2, NAME#3,
+        ..., with a remark."""
         unique, number = name, 2
         while unique in taken:
             unique = f"{name}#{number}"
@@ -135,8 +133,8 @@ class PrepareReport:
         return unique
 
     def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
-        """Choose the passages that are wanted: the first ones, in their order, that have questions.
-        The rest is set aside, counted.
+        """Choose the first passages with questions, as many as --passages says. The others are set
+        aside, with their questions, as one line with a count.
 
         questions: how many each passage has. All of them have been counted as read.
         """
@@ -163,8 +161,8 @@ class PrepareReport:
     def to_json(self, splits: Mapping[str, SplitRecords]) -> dict[str, Any]:
         """Return the content of data_report.json. splits: the records that are kept.
 
-        Raises AssertionError where kept and set aside do not make up those that were read: a
-        corpus's code lost something.
+        Raises AssertionError where kept and set aside do not add up to those that were read: the
+        code of a corpus lost something.
         """
         by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
@@ -205,22 +203,22 @@ class PrepareReport:
 
 @dataclass(frozen=True)
 class Take:
-    """A take is the files of one recording in their order. missing: segments that should lie among
-    them."""
+    """A take is one recording of a passage or a question: a file, or several segments."""
 
-    paths: tuple[Path, ...]
-    missing: int = 0
+    paths: tuple[Path, ...]  # in order
+    missing: int = 0  # number of segments that the source lacks
 
 
 def make_take(segments: Mapping[int, Path], first: int = 0) -> Take:
-    """Make a recording of numbered segments. first: the number that the first of them has; a gap
-    counts as missing."""
+    """Make a recording of numbered segments; those that are missing between `first`, the number of
+    the first segment, and the last one are counted."""
     missing = max(segments) + 1 - first - len(segments)
     return Take(tuple(segments[n] for n in sorted(segments)), missing)
 
 
 def audio_name(split: str, kind: Kind, name: str) -> str:
-    """Name the file of a recording below the corpus. A passage and a question may have one id."""
+    """Return the path of a recording below the corpus, with "p" or "q" before its name: a passage
+    and a question may have the same id."""
     return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
 
 
@@ -233,8 +231,8 @@ def attach(
 ) -> SplitRecords:
     """Attach audio to the passages or the questions, by id; return the records that have some.
 
-    Those without are set aside, and with a passage its questions. Nothing changes where there is no
-    audio at all.
+    Records without audio are set aside, a passage with its questions. Where there is no audio at
+    all the records are returned as they are.
     """
     if not attached:
         return records
@@ -263,8 +261,8 @@ def attach_takes(
     passages: Mapping[str, Take],
     questions: Mapping[str, Take] | None = None,
 ) -> SplitRecords:
-    """Attach recordings, by the ids of passages and questions, which are written below `o.out`
-    where they have to be joined or decoded; return the records with their audio."""
+    """Attach recordings to passages and questions, by their ids, and return the records with audio.
+    Recordings that have to be joined or decoded are written below `o.out`."""
     takes: dict[Kind, Mapping[str, Take]] = {"passages": passages, "questions": questions or {}}
     for kind, by_id in takes.items():
         attached: dict[str, Attached] = {}
@@ -285,8 +283,8 @@ def attach_takes(
 
 
 def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
-    """Join segments into one recording. audio: its path below the corpus, where it does not stay
-    where it is."""
+    """Join the files of a take into `audio`, a path below the corpus, unless it is one WAV or FLAC
+    file, which stays where it is."""
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
             return str(paths[0].resolve()), header_duration(paths[0])
@@ -296,16 +294,11 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
 
 
 # ---- recordings in pieces
-#
-# Pieces are decoded at their own rate and joined before they are resampled to 16 kHz: the beginning
-# of a piece is the exact sum of the lengths before it. Pieces that are resampled (or cut into
-# frames) one by one each gain or lose a little (fault 4 of the released DUAL code). Lengths are
-# those of the decoded samples; the header of an MP3 may only guess.
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A joined recording knows where its pieces lie."""
+    """A joined recording states the lengths of its pieces, and so where each of them lies."""
 
     lengths: tuple[int, ...]  # (K,) samples of every piece, at its own rate
     rates: tuple[int, ...]  # (K,) Hz
@@ -313,7 +306,7 @@ class Joined:
 
     @cached_property
     def starts(self) -> tuple[Fraction, ...]:
-        """The seconds before every piece, and of all, exactly; (K + 1,)."""
+        """The exact start of every piece in seconds, and the end of the last; (K + 1,)."""
         return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))
 
     def length(self, piece: int) -> float:
@@ -326,7 +319,13 @@ class Joined:
 
 
 def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
-    """Join the pieces (at least one) one after another at 16 kHz: float32 (N,), and where they lie.
+    """Join pieces (samples, rate), at least one, at 16 kHz. Returns samples (N,) float32, and where
+    the pieces lie.
+
+    Pieces are joined before they are resampled, so that the beginning of a piece is the exact sum
+    of the lengths before it. Pieces that are resampled (or cut into frames) one by one each gain or
+    lose a little (fault 4 of the released DUAL code). Lengths are those of the decoded samples; the
+    header of an MP3 may only estimate them.
 
     Pieces of one rate are resampled as a whole. Where rates change there is one resampling for
     every run of one rate, and each run begins at the exact sum of the lengths before it, to the
@@ -337,14 +336,15 @@ def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
         for rate, run in groupby(pieces, key=lambda piece: piece[1])
     ]
     if len(runs) == 1:
-        whole = resample(runs[0][1], runs[0][0], SAMPLE_RATE)
+        [(rate, samples)] = runs
+        whole = resample(samples, rate, SAMPLE_RATE)
     else:
         seconds = [Fraction(len(samples), rate) for rate, samples in runs]
         ends = list(accumulate(seconds, initial=Fraction(0)))
         borders = [*(round(end * SAMPLE_RATE) for end in ends[:-1]), ceil(ends[-1] * SAMPLE_RATE)]
         whole = np.zeros(borders[-1], np.float32)
         for (rate, samples), start, end in zip(runs, borders, borders[1:], strict=False):
-            # may end a sample before the next begins
+            # rounding may leave a sample between a run and the next
             piece = resample(samples, rate, SAMPLE_RATE)[: end - start]
             whole[start : start + len(piece)] = piece
     lengths = tuple(len(samples) for samples, _ in pieces)
@@ -352,11 +352,11 @@ def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
 
 
 def write_joined(paths: Sequence[Path], out: Path) -> Joined:
-    """Join recordings into one FLAC; `out` with the suffix .json, written last, has where they lie.
-    A file that is there is left alone.
+    """Join recordings into one FLAC, and write where they lie into a .json beside it, last. A FLAC
+    that was made of the same recordings is kept.
 
-    Raises InputError naming the recording that cannot be read, and where the whole is silent or
-    shorter than `read_audio` takes.
+    Raises InputError for a recording that cannot be read, and where the whole is silent or shorter
+    than `read_audio` takes.
     """
     made_from = [
         {"file": path.name, "bytes": path.stat().st_size if path.is_file() else -1}
@@ -375,12 +375,12 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
 
 
 def decoded_seconds(path: Path) -> float:
-    """Return the seconds of a recording that `read_audio` takes. Raises InputError for another."""
+    """Decode a recording and return its seconds. Raises InputError as `read_audio` does."""
     return len(read_audio(path)) / SAMPLE_RATE
 
 
 def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict[K, Measured]:
-    """Decode recordings, to know their seconds."""
+    """Measure recordings by decoding them. what: the text of the progress bar."""
     jobs = {key: (path,) for key, path in paths.items()}
     seconds = run_parallel(partial(attempt, decoded_seconds), jobs, workers, what)
     return {key: (path, seconds[key]) for key, path in paths.items()}
@@ -389,8 +389,8 @@ def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict
 def choose_audio(
     recording: Measured | None, text: str, textless: str, text_will_do: bool, out: Path
 ) -> Attached:
-    """Choose the recording of an item, or its text where that will do: ("", 0); or say why there is
-    neither. textless: the reason for one without a text either."""
+    """Choose the audio of an item: its recording; or ("", 0) for none where its text will do; or
+    the reason why it is set aside. textless: the reason where it should do and is empty."""
     path, seconds = recording or (out, None)
     if isinstance(seconds, float):
         return manifest_path(path, out), seconds
@@ -402,7 +402,7 @@ def choose_audio(
 
 
 def clip_time(start: float | None, end: float | None, seconds: float) -> Interval | None:
-    """Clip a released time to a recording of so many seconds; None for one that is not in it."""
+    """Clip a released time to a recording of this length; None for a time outside it."""
     if start is None or end is None:
         return None
     fits = 0 <= start < min(end, seconds) and end <= seconds + SLACK
@@ -423,9 +423,9 @@ def prepare_corpus(
     """Make the corpus in `o.out` unless it was finished with these settings; print its data report
     and return it.
 
-    settings: all that decides the content, beside the options; read: gives the records by split;
-    about: entries of the card. Raises InputError where the folder holds something else, a question
-    is none, none can be used, or as `read` does.
+    settings: all that decides the content beside the options; read: reads the records by split;
+    about: entries of the card. Raises InputError where the folder holds something else, for a
+    question that is invalid (`check_question`), where none can be used, or as `read` does.
     """
     source = o.source.resolve()
     made_from = {"passages": o.passages, "speak": o.speak} | dict(settings)
@@ -433,7 +433,7 @@ def prepare_corpus(
         made_from |= {"seed": o.seed, "synthesiser": o.synthesiser}
 
     def make() -> dict[str, Any]:
-        # a miniature says so in the title of its README
+        # a miniature of tests/corpora says so in the title of its README
         readme = (source if source.is_dir() else source.parent) / "README.md"
         title = readme.read_text(encoding="utf-8").partition("\n")[0] if readme.is_file() else ""
         report = PrepareReport(corpus, published, o.passages, INVENTED in title)
@@ -454,7 +454,8 @@ def prepare_corpus(
 
 
 def stamp_files(files: Mapping[str, Path]) -> dict[str, str]:
-    """Describe files so that a change is seen; a large one by its size."""
+    """Describe files by their hashes, files above 256 MB by their sizes: a change of a file changes
+    the description."""
     stamps = {}
     for name, path in files.items():
         size = path.stat().st_size
@@ -465,9 +466,9 @@ def stamp_files(files: Mapping[str, Path]) -> dict[str, str]:
 def split_files(
     source: Path, suffix: str, split_of: Callable[[Path], str], layout: str
 ) -> dict[str, Path]:
-    """Find the files below a source, or the one that it is, by their splits. split_of: "" for a
-    file of no split; layout: the expected files, for the error. Raises InputError where there are
-    none, or two claim to be one split."""
+    """Find the file of every split: below the source, or the source itself. split_of: returns the
+    split of a file, "" for none; layout: the expected files, for the error. Raises InputError where
+    there are no files, or two of one split."""
     files: dict[str, Path] = {}
     paths = [path for _, path in files_below([source], suffix)] if source.is_dir() else [source]
     for path in paths:
@@ -482,7 +483,7 @@ def split_files(
 def make_once(
     out: Path, made_from: Mapping[str, Any], make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Make the corpus in `out`, a stage, unless it is there and was made from the same; print its
+    """Make the corpus in `out` as a stage, unless it is there and was made from the same; print its
     data report and return it. make: writes the corpus and returns the report."""
     with stage(out, made_from, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
         if step.done:
@@ -498,10 +499,10 @@ def make_once(
     )
     if _refers_outside(out):
         print(f"{out}: its WAV and FLAC recordings stay where they are; prepare again if they move")
-    untimed = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
-    if untimed:
+    to_align = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
+    if to_align:
         print(
-            f"{out}: answers without times: {untimed:,}, on which DUAL cannot be trained; "
+            f"{out}: answers without times: {to_align:,}, on which DUAL cannot be trained; "
             f"give them times with `speechssl align {out} {out}-aligned`"
         )
     count_set_aside(count_set_aside_items(report))
@@ -509,7 +510,7 @@ def make_once(
 
 
 def _refers_outside(out: Path) -> bool:
-    """Tell whether the first passage of a split has its recording outside the corpus."""
+    """Return whether recordings lie outside the corpus, by the first passage of every split."""
     for path in out.glob("*/passages.jsonl"):
         with path.open(encoding="utf-8") as lines:
             if Path(json.loads(next(lines, "{}")).get("audio") or "").is_absolute():
@@ -524,11 +525,11 @@ def run_parallel(
     what: str,
     unit: str = "file",
 ) -> dict[K, R]:
-    """Call the function with the arguments of every key, in processes where there are several
-    workers; return the results by key. what, unit: of the bar."""
+    """Call a function with the arguments of every key, in as many processes as there are workers;
+    return the results by key. what, unit: the texts of the progress bar."""
     call = partial(_call_keyed, function)  # results come in any order: each brings its key along
-    # spawned: a process with threads, as torch's and the progress bars' are, cannot be forked
-    # safely
+    # processes are spawned: torch and the progress bar have threads, and a process with threads
+    # cannot be forked safely
     with get_context("spawn").Pool(workers) if workers > 1 else nullcontext() as pool:
         results: Iterable[tuple[K, R]] = map(call, jobs.items())
         if pool:
@@ -541,7 +542,7 @@ def _call_keyed(function: Callable[..., R], job: tuple[K, tuple[Any, ...]]) -> t
 
 
 def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
-    """Call the function; return what it gives, or the InputError that it raises."""
+    """Call a function; return its result, or the InputError that it raises."""
     try:
         return function(*arguments)
     except InputError as error:
@@ -549,8 +550,8 @@ def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
 
 
 def _check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path) -> None:
-    """Raise InputError where nothing was read, or questions were and none of them can be used: the
-    layout is another one."""
+    """Raise InputError where nothing can be used: no question, or in a source without questions no
+    passage. Its layout is then another one."""
     questions = sum(number for (_, kind), number in report.read.items() if kind == "questions")
     for records in splits.values():
         if records.questions or (records.passages and not questions):
@@ -572,8 +573,8 @@ def write_corpus(
 ) -> dict[str, Any]:
     """Write the manifests, then set_aside.jsonl, data_report.json and card.json.
 
-    about: entries of the card beside the corpus's name, such as its source and licence;
-    synthesiser: of the records that are marked as synthetic. Returns the data report.
+    about: entries of the card beside the name of the corpus, such as its source and licence;
+    synthesiser: its name, for the card of a corpus with synthetic records. Returns the data report.
     """
     for split, records in splits.items():
         for kind in KINDS:
@@ -593,22 +594,28 @@ def write_corpus(
 
 
 def _count_answers(records: SplitRecords) -> dict[str, Any]:
-    """Count the answers that have times, and those that `speechssl align` could give some (of
-    passages with a recording, where it is known which words they are), and the share of questions
-    with an answer that occurs in the transcripts, else texts, in whole words (zh: characters)."""
+    """Count the answerable questions, those with an answer time, and the answers that could get one
+    by `speechssl align`: in a passage with a recording, in whose text they are found.
+
+    The facts also have the share of questions with an answer that occurs in the transcript of the
+    passage, or else in its text, in whole words (zh: characters).
+    """
     answerable = [q for q in records.questions if q.answers]
     if not answerable:
         return {}
     passages = {p.id: p for p in records.passages}
-    timed = to_align = 0
+    with_times = to_align = 0
     for q in answerable:
-        passage, untimed = passages[q.passage], [a for a in q.answers if a.start is None]
-        timed += len(untimed) < len(q.answers)
-        if passage.audio:
-            language = language_of(q.language)
-            to_align += sum(locate(a, passage.written, language)[0] is not None for a in untimed)
-    facts = {"answerable": len(answerable), "with_times": timed, "answers_to_align": to_align}
-    if not any(p.written for p in records.passages):  # nobody knows what is said
+        passage = passages[q.passage]
+        without_time = [a for a in q.answers if a.start is None]
+        with_times += len(without_time) < len(q.answers)
+        if not passage.audio:
+            continue
+        for answer in without_time:
+            place, _ = locate(answer, passage.written, language_of(q.language))
+            to_align += place is not None
+    facts = {"answerable": len(answerable), "with_times": with_times, "answers_to_align": to_align}
+    if not any(p.written for p in records.passages):  # it is not known what is said
         return facts
 
     def words(text: str, language: str) -> str:
@@ -622,8 +629,8 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
 
 
 def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> str:
-    """Say how much of the audio was spoken by a synthesiser, or that all of the corpus is invented;
-    "" where neither is so."""
+    """Say how much of the audio a synthesiser spoke, and whether the corpus is invented; "" for a
+    corpus of real speech."""
     passages = [p for records in splits.values() for p in records.passages]
     questions = [q for records in splits.values() for q in records.questions]
     spoken = {
@@ -647,8 +654,8 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
 
 
 def count_set_aside_items(report: Mapping[str, Any]) -> int:
-    """Count the items that a data report says were set aside, but for those that nobody asked for
-    (--passages)."""
+    """Count the items that were set aside according to a data report, without those beyond
+    --passages, which nobody wants."""
     total = 0
     for facts in report["splits"].values():
         for reason, number in facts["set_aside"].items():

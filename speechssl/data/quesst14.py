@@ -1,14 +1,15 @@
-"""Prepare the English part of QUESST 2014 for QbE (Anguera et al., MediaEval 2014)."""
+"""Prepare the English part of QUESST 2014 for query by example, QbE (Anguera et al., MediaEval
+2014)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from speechssl.data.options import Quesst14
-from speechssl.data.superb import DOCUMENTS, Utterance
+from speechssl.data.superb import DOCUMENTS, UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
     Cards,
-    Order,
+    Preparation,
     Prepared,
     gather_utterances,
     prepare,
@@ -20,31 +21,30 @@ LAYOUT = (
     "give the folder quesst14Database, which holds Audio, dev_queries, eval_queries and scoring"
 )
 COUNTS = {DOCUMENTS: 2_438, "dev": 138, "test": 138}
+NAMES = {DOCUMENTS: "utterances", "dev": "dev", "test": "eval"}  # split -> its name in scoring/
 
 
 def prepare_quesst14(o: Quesst14) -> Cards:
     """Write `o.out`/qbe and return its card. Raises as `prepare`."""
-    return prepare(Order("quesst14", o, ["qbe"], LAYOUT), _read)
+    return prepare(Preparation("quesst14", o, ["qbe"], LAYOUT), _read)
 
 
-def _read(order: Order) -> dict[str, Prepared]:
-    lists = {DOCUMENTS: "utterances", "dev": "dev", "test": "eval"}
-    utterances: dict[str, list[Utterance]] = {split: [] for split in lists}
-    for split, name in lists.items():
-        # lines such as "quesst14Database/Audio/quesst14_00001.wav nnenglish": the path below the
-        # folder, whatever that was called
-        for _, (path, language, *_) in read_fields(
-            order.find(f"scoring/language_key_{name}.lst"), 2
-        ):
+def _read(preparation: Preparation) -> dict[str, Prepared]:
+    utterances: dict[str, list[Utterance]] = {split: [] for split in NAMES}
+    for split, name in NAMES.items():
+        # "quesst14Database/Audio/quesst14_00001.wav nnenglish": the source may have been renamed,
+        # so only the path below the folder counts
+        languages = preparation.find(f"scoring/language_key_{name}.lst")
+        for _, (path, language, *_) in read_fields(languages, 2):
             if language == ENGLISH:
-                audio = order.source / path.partition("/")[2]
-                utterances[split].append(Utterance(audio.stem, str(audio), 0.0))
-    splits = gather_utterances(order, utterances, COUNTS)
+                audio = preparation.source / path.partition("/")[2]
+                utterances[split].append(Utterance(audio.stem, str(audio), UNMEASURED))
+    splits = gather_utterances(preparation, utterances, COUNTS)
     document_ids = {u.id for u in splits[DOCUMENTS]}
-    for split in ("dev", "test"):  # the queries, with the documents that hold them
-        name = lists[split]
-        truth = order.find(f"scoring/groundtruth_quesst14_{name}/quesst14_{name}.rttm")
-        matches: dict[str, set[str]] = {u.id: set() for u in splits[split]}
+    for split in ("dev", "test"):
+        name = NAMES[split]
+        truth = preparation.find(f"scoring/groundtruth_quesst14_{name}/quesst14_{name}.rttm")
+        matches: dict[str, set[str]] = {u.id: set() for u in splits[split]}  # query -> documents
         for _, fields in read_fields(truth, 1):
             # LEXEME document channel start duration query
             if fields[0] != "LEXEME" or len(fields) <= 5:
@@ -53,4 +53,4 @@ def _read(order: Order) -> dict[str, Prepared]:
             if query in matches and document in document_ids:
                 matches[query].add(document)
         splits[split] = [replace(u, matches=tuple(sorted(matches[u.id]))) for u in splits[split]]
-    return {"qbe": Prepared("qbe", splits)}
+    return {"qbe": Prepared(splits)}

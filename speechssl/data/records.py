@@ -1,11 +1,11 @@
-"""Records of a spoken-QA corpus are read from JSONL manifests, and written to them.
+"""Read and write the records of a spoken-QA corpus: passages and questions in JSONL manifests.
 
 A corpus is a folder: for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one
 record a line, and mostly a `card.json`. Audio paths are absolute, or relative to the manifest or
-else to the corpus folder. A line may leave out all but `id` and, of a question, `passage`; seconds
-that it leaves out are read from the recording. All times are seconds from the beginning of the
-record's own audio; those of an answer from the beginning of its passage's audio. Half-open
-intervals [start, end).
+else to the corpus folder. A line needs only an `id`, a recording or a text, and in questions
+`passage`; seconds that it leaves out are read from the recording. Times are half-open intervals
+[start, end) in seconds from the beginning of the record's own audio; those of an answer are from
+the beginning of its passage's audio.
 
 A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no
 times.
@@ -27,14 +27,15 @@ from msgspec import Meta
 
 from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
 from speechssl.audio import exact_duration
+from speechssl.data.files import is_hidden
 from speechssl.errors import InputError
 from speechssl.schema import convert
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
-# stands in the title of the README of a miniature (tests/corpora), and in cards
+# marks a miniature (tests/corpora) in the title of its README, and in cards
 INVENTED = "an invented miniature"
-# fields that are written only where they are not empty
+# fields that are written to a manifest only where they are not empty
 RARE = ("transcript", "synthetic", "option_audio")
 QUESTIONS = "questions.npy"  # beside a reader: hashes of the questions that it was trained on
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
@@ -51,13 +52,12 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer is one annotation. start, end: seconds in the passage's audio, None where only the
-    text is known."""
+    """An answer is one annotation."""
 
     text: str
-    start: Seconds | None = None
+    start: Seconds | None = None  # in the passage's audio; None where only the text is known
     end: Seconds | None = None
-    # offset in what is `written` of the passage, None where that does not hold the answer
+    # offset in the `written` text of the passage, None where the answer is not found there
     char_start: Annotated[int, Meta(ge=0)] | None = None
 
     def __post_init__(self) -> None:
@@ -67,17 +67,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage is a recording to ask about; a line of passages.jsonl."""
+    """A passage is a recording to ask about, and a line of passages.jsonl."""
 
     id: str
     audio: str = ""  # path below the corpus, "" where there is only text
     seconds: Seconds = 0.0
-    text: str = ""  # of what is spoken, "" where that is not known
+    text: str = ""  # the words that are spoken, "" where they are not known
     speaker: str = ""
     language: str = "en"
     words: tuple[Span, ...] = ()
     phones: tuple[Span, ...] = ()
-    transcript: str = ""  # what a recogniser made of it, where the corpus has that
+    transcript: str = ""  # by a recogniser, where the corpus has one
     synthetic: bool = False  # spoken by a synthesiser when the corpus was prepared
 
     @property
@@ -88,10 +88,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class Question:
-    """A question is about a passage; a line of questions.jsonl."""
+    """A question is about a passage, and is a line of questions.jsonl."""
 
     id: str
-    passage: str  # id of the passage it is about
+    passage: str  # id of its passage
     audio: str = ""
     seconds: Seconds = 0.0
     text: str = ""
@@ -114,7 +114,7 @@ class Question:
 
     @property
     def option_ids(self) -> tuple[str, ...]:
-        """The names of the options' recordings where units or transcripts are kept by name."""
+        """The ids under which units and transcripts of the options' recordings are kept."""
         return tuple(f"{self.id}:option-{i}" for i in range(len(self.options)))
 
 
@@ -157,11 +157,11 @@ class Corpus:
 
 
 def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int] | None, str]:
-    """Locate an answer in the written text of its passage: characters [first, last), or None and
-    why there are none.
+    """Locate an answer in the written text of its passage. Returns its characters [first, last) and
+    "", or None and why it cannot be located.
 
-    By its offset where it has one that holds it, else by its only occurrence (of whole words in
-    English).
+    An answer is located by its offset where the text has it there, else by its only occurrence (of
+    whole words in English).
     """
     text = answer.text.strip()
     if not text:
@@ -178,35 +178,36 @@ def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int]
 
 
 def occurrences(written: str, text: str, language: str) -> list[int]:
-    """Find the offsets of a text, those that overlap too; in English not within words."""
+    """Find the offsets of a text in another; occurrences may overlap, and in English begin and end
+    with whole words."""
 
-    def within_word(place: int) -> bool:
-        return written[place - 1 : place].isalnum() and written[place : place + 1].isalnum()
+    def is_within_word(offset: int) -> bool:
+        return written[offset - 1 : offset].isalnum() and written[offset : offset + 1].isalnum()
 
     offsets = [match.start() for match in re.finditer(f"(?={re.escape(text)})", written)]
     if language == "zh":
         return offsets
-    return [at for at in offsets if not (within_word(at) or within_word(at + len(text)))]
+    return [o for o in offsets if not (is_within_word(o) or is_within_word(o + len(text)))]
 
 
 def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
-    """Write a manifest, whole or not at all."""
+    """Write a manifest; a killed run leaves none or the whole."""
     write_lines(path, (compact(asdict(r)) for r in records))
 
 
 def compact(record: dict[str, Any]) -> dict[str, Any]:
-    """Round word and phone times, write a single right option as its index, and leave out empty
-    fields that are rare."""
+    """Shorten a record for its line: word and phone times are rounded, a single right option is its
+    index, and empty fields that are RARE are left out."""
     for name in ("words", "phones"):
         record[name] = [[w.text, round(w.start, 5), round(w.end, 5)] for w in record[name]]
-    right = record.get("correct")
-    if right is not None and len(right) < 2:
-        record["correct"] = right[0] if right else None
+    correct = record.get("correct")
+    if correct is not None and len(correct) < 2:
+        record["correct"] = correct[0] if correct else None
     return {name: value for name, value in record.items() if value or name not in RARE}
 
 
 def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
-    """Yield (file and line, record) for every line of a manifest of a corpus. kind: Passage or
+    """Yield ("FILE:LINE", record) for every line of a manifest of a corpus. kind: Passage or
     Question.
 
     Raises InputError naming file and line for a line that is not such a record, an id that occurs
@@ -218,15 +219,17 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
         correct = values.get("correct")  # none, one, or a list
         if "correct" in values and not isinstance(correct, list):
             values["correct"] = [] if correct is None else [correct]
-        measured = values.get("seconds") is not None
-        record = convert(values | ({} if measured else {"seconds": 0.0}), kind, place, only=True)
+        has_seconds = values.get("seconds") is not None
+        if not has_seconds:
+            values["seconds"] = 0.0
+        record = convert(values, kind, place, only=True)
         if record.id in ids:
             raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
         ids.add(record.id)
         if "audio" not in values and not record.written:
             raise InputError(f"{place} has neither audio nor text; give it a recording")
         record = replace(record, audio=_find_audio(root, path, record.audio, place))
-        if record.audio and not measured:
+        if record.audio and not has_seconds:
             record = replace(record, seconds=exact_duration(root / record.audio))
         for option in getattr(record, "option_audio", ()):
             _find_audio(root, path, option, place)
@@ -234,8 +237,8 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
 
 
 def _find_audio(root: Path, manifest: Path, audio: str, place: str) -> str:
-    """Return the path of a recording from the corpus on; a line may have that from the manifest
-    on. Raises InputError for a path out of the corpus, and where there is no such file."""
+    """Return the path of a recording relative to the corpus. In a line it may be relative to the
+    manifest. Raises InputError for a path that leads out of the corpus, and a missing file."""
     if not audio:
         return ""
     if not Path(audio).is_absolute() and (manifest.parent / audio).is_file():
@@ -250,21 +253,21 @@ def _find_audio(root: Path, manifest: Path, audio: str, place: str) -> str:
 
 
 def data_hash(root: Path | str, split: str) -> str:
-    """Hash the manifests of a split; all that is made from it carries this, and is made again when
-    it changes.
+    """Hash the manifests of a split. All that is made from the split states this hash, and is made
+    again when it changes.
 
-    Audio is known by its name in the manifest and is not hashed: give new recordings new names or a
-    new corpus.
+    Recordings are known by their names in the manifest and are not hashed: give new recordings new
+    names or a new corpus.
     """
     manifests = sorted((Path(root) / split).glob("*.jsonl"))
-    # a kill leaves hidden ones
-    return hash_files([path for path in manifests if not path.name.startswith(".")])
+    # killed runs leave hidden manifests behind
+    return hash_files([path for path in manifests if not is_hidden(path)])
 
 
 def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
-    """Return the entries of a model's card about its data, by their hashes. made_from: with `data`,
-    the split that it was trained on, and `eval_data`, that which chose its checkpoint, where there
-    was one. start: the model that it goes on from."""
+    """Return the entries of a model's card about its data, which are hashes of splits. made_from:
+    has the hashes of `data`, the training split, and `eval_data`, the split that chose the
+    checkpoint, if any. start: the model from which training went on."""
     facts = {name: made_from[name] for name in ("data", "eval_data") if name in made_from}
     earlier = sorted(training_data(read_json(start / "card.json"))) if start else []
     if earlier:
@@ -273,17 +276,17 @@ def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[
 
 
 def training_data(card: Mapping[str, Any]) -> set[str]:
-    """Return the hashes of the splits that a model was trained on, by its card: as `data_facts` has
-    them, and of shipped models the split of the units or of the corpus that they name."""
-    options = card.get("options") or {}
-    found = {card.get("data"), *(card.get("start_data") or ())}
+    """Return the hashes of the splits that a model was trained on, by its card: those that
+    `data_facts` wrote, and in cards of shipped models the split of their units or corpora."""
+    hashes = {card.get("data"), *(card.get("start_data") or ())}
     if isinstance(card.get("units"), dict):
-        found.add(card["units"].get("corpus"))
+        hashes.add(card["units"].get("corpus"))
+    split = (card.get("options") or {}).get("split", "train")
     for corpus in (card.get("corpus"), card.get("start_corpus")):
         manifests = corpus.get("manifests") if isinstance(corpus, dict) else None
         if isinstance(manifests, dict):
-            found.add(manifests.get(options.get("split", "train")))
-    return {value for value in found if isinstance(value, str)}
+            hashes.add(manifests.get(split))
+    return {value for value in hashes if isinstance(value, str)}
 
 
 def hash_questions(questions: Iterable[Question]) -> np.ndarray:
@@ -294,21 +297,21 @@ def hash_questions(questions: Iterable[Question]) -> np.ndarray:
 
 
 def corpus_card(root: Path | str) -> dict[str, Any]:
-    """Read the card of a corpus; of one without a card its name. Raises InputError for a card that
-    is not JSON."""
+    """Read the card of a corpus; without a card, the name of the folder is the corpus's. Raises
+    InputError for a card that is not JSON."""
     card = Path(root) / "card.json"
     return dict(read_json(card)) if card.is_file() else {"corpus": Path(root).resolve().name}
 
 
 def synthetic_note(root: Path | str) -> str:
-    """Return the note of every table of a corpus where a synthesiser spoke some of it, or it is
-    invented, as its card has it; else ""."""
+    """Return the sentence below the tables of a corpus that is synthetic in part, or invented,
+    according to its card; else ""."""
     return synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
 
 
 def synthetic_sentence(note: str) -> str:
-    """Make a sentence of `synthetic` of a card. A miniature that is only written has no speech to
-    speak of."""
+    """Make a sentence of the entry `synthetic` of a card. A miniature without recordings has no
+    synthetic speech."""
     if note == INVENTED:
         return f"{note.capitalize()}."
     return f"Synthetic speech: {note}." if note else ""
@@ -340,8 +343,8 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
 
 
 def check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
-    """Raise InputError for a question about a passage that is not there, and for options or times
-    of answers that are none."""
+    """Raise InputError for a question whose passage is not there, and for options or answer times
+    that cannot be right."""
     passage = passages.get(question.passage)
     options = len(question.options)
     problem = ""
@@ -367,27 +370,27 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
         raise InputError(f"{place}: {problem}; correct it")
 
 
-# name -> how many a second
+# unit of time -> its number in a second
 UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_000}
 
 
 def guess_unit(ends: Iterable[tuple[float, float]]) -> str:
-    """Guess the unit in which every time lies in its recording though in seconds some lie far
-    beyond; "" where there is none.
+    """Guess in which unit times were written by mistake: one in which all lie in their recordings.
+    Returns "" where there is none, or where the times may be seconds.
 
     ends: pairs of a time and the seconds of its recording.
     """
     ends = list(ends)
     if all(end <= 2 * seconds for end, seconds in ends):
         return ""
-    for unit, a_second in UNITS.items():
-        if all(end / a_second <= seconds + TOLERANCE for end, seconds in ends):
+    for unit, per_second in UNITS.items():
+        if all(end / per_second <= seconds + TOLERANCE for end, seconds in ends):
             return unit
     return ""
 
 
 def first_passages(corpus: Corpus, count: int | None) -> Corpus:
-    """Return the first `count` passages with their questions; None: all."""
+    """Return a corpus of the first `count` passages and their questions; None stands for all."""
     if count is None:
         return corpus
     passages = dict(list(corpus.passages.items())[:count])
@@ -395,30 +398,28 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     return replace(corpus, passages=passages, questions=questions)
 
 
-# ---- which voices training knew, and so what intervals draw (`stats.choose_units`)
-#
-# A system of spoken QA knows the speakers of the corpus's split `train`, where it has one. Other
-# training (of an encoder on other recordings, of systems on another corpus) is not counted: cards
-# name data, not voices.
+# ---- speakers, by which the units of bootstrap intervals are chosen (`stats.choose_units`)
 
 
 def voices_of(corpus: Corpus) -> dict[str, str]:
-    """Return who speaks in every passage and question, by its id; "" where that is not known, or
-    training knew the voice: it is one of the split `train` of the corpus."""
+    """Return the speakers of passages and questions, by their ids; "" for an unknown speaker, and
+    for one of the split `train` of the corpus."""
     training_voices = known_voices(corpus.root)
     return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
 
 
 def known_voices(root: Path | str) -> frozenset[str]:
-    """Return the speakers of passages and questions of the split `train` of a corpus; none where it
-    has no such split."""
+    """Return the speakers of the split `train` of a corpus; none where it has no such split.
+
+    A system of spoken QA knows these speakers. Those of other training (of an encoder on other
+    recordings, of systems on another corpus) are not counted: cards name data, not speakers.
+    """
     return _speakers(Path(root) / "train", data_hash(root, "train"))
 
 
 @lru_cache(8)
 def _speakers(folder: Path, manifests: str) -> frozenset[str]:
-    """Read the speakers of a split. manifests: their hash, so that those which were written anew
-    are read anew."""
+    """Read the speakers of a split. manifests: their hash; when it changes, they are read again."""
     speakers: set[str] = set()
     for path in folder.glob("*.jsonl"):
         speakers |= {str(values.get("speaker") or "") for _, values in read_lines(path)}
@@ -428,10 +429,11 @@ def _speakers(folder: Path, manifests: str) -> frozenset[str]:
 def passage_units(
     corpus: Corpus, passages: Sequence[str], questions: Sequence[str] = ()
 ) -> BootstrapUnits:
-    """Return the units that a bootstrap draws of questions, or of passages themselves.
+    """Return the units that a bootstrap over questions, or over passages, draws.
 
-    passages: of every item the id of its passage; questions: its own, so that the voice that asks
-    is drawn beside the passage's: in noise it is the larger source of the two.
+    passages: for every item the id of its passage; questions: the ids of the items where they are
+    questions. Then their speakers are drawn as well as those of the passages: in noise they are the
+    larger source of variance.
     """
     voices = voices_of(corpus)
     passage_voices = [voices[p] for p in passages]
@@ -445,7 +447,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
     """
     try:
-        # not splitlines: a text may hold U+0085 or U+2028
+        # not by splitlines: a text may have U+0085 or U+2028 in it
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
@@ -466,10 +468,8 @@ def _parse_record(line: str, place: str) -> dict[str, Any]:
 
 
 def check_inside(root: Path, audio: str, place: str) -> None:
-    """Raise InputError for a relative path that leads out of the root by `..`: of a list that came
-    from elsewhere it could be any file of this machine. Who means such a file writes its absolute
-    path."""
-    # an absolute path has no such beginning
+    """Raise InputError for a relative path that leads out of the root by `..`: in a manifest from
+    elsewhere it could be any file of this machine. An absolute path is allowed."""
     if ".." in audio and os.path.normpath(audio).split(os.sep)[0] == "..":
         raise InputError(
             f"{place} names {audio}, which leads out of {root}; move the file "

@@ -1,9 +1,9 @@
-"""Prepare SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents
+"""Prepare SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora about documents
 of Spoken Wikipedia, both read by people.
 
-Layouts and irregularities: data/slue-sqa5/README.md. Alignments (`word2time`) have an entry a
-token: word, normalised word, start, end; a punctuation mark has a word alone, or times of -1.
-Answers are [normalised text, start, end] in seconds of the document.
+Layouts and irregularities: data/slue-sqa5/README.md. An alignment (`word2time`) has an entry for
+every token: word, normalised word, start, end. A punctuation mark has no normalised word and no
+times, or times of -1. An answer is [normalised text, start, end] in seconds of the document.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
+    add_recording,
     check_shards,
     column_names,
     decode_cell,
-    enter,
+    describe_source,
     files_below,
     open_parquet,
     read_header,
     read_parquet,
     safe_name,
-    stamp,
     unpack,
     unquote,
 )
@@ -59,20 +59,22 @@ ABOUT = {
 }
 # seconds by which the times of an answer and of its words may differ: they are rounded to 0.01
 NEAR = 0.006
+# characters between two words of an alignment in the text: punctuation, or words without a time
+MAX_GAP = 40
 
 OUTSIDE = ("answers without a usable time in the document", "scored by their text only")
 UNALIGNED = ("documents without an alignment (word2time)", "kept without words")
 BROKEN = "its line has another number of cells than the header"
 BLIND = "its answers are not in the source (a blind test has none)"
 
-KINDS = ("question", "document")
-Key = tuple[str, str]  # question, document or word2time; id
+KINDS = ("question", "document")  # of recordings
+Key = tuple[str, str]  # kind (question, document or word2time), id
 Number = float | None
 
 
 @dataclass(frozen=True)
 class AnswerSpans:
-    """The record of lists about the answers of a row."""
+    """The answers of a row, in parallel lists."""
 
     answer: tuple[str, ...]
     start_second: tuple[Number, ...]
@@ -81,7 +83,7 @@ class AnswerSpans:
 
 @dataclass(frozen=True)
 class Word2Time:
-    """The record of lists about the words of a document."""
+    """The words of a document, in parallel lists."""
 
     word: tuple[str | None, ...]
     normalized_word: tuple[str | None, ...]
@@ -91,8 +93,7 @@ class Word2Time:
 
 @dataclass(frozen=True)
 class SlueRow:
-    """A row is a question, as a table has it without its recordings. answer_spans: None in a blind
-    test."""
+    """A row of a table is a question with its document; its recordings are read elsewhere."""
 
     question_id: str
     document_id: str
@@ -101,29 +102,29 @@ class SlueRow:
     question_speaker_id: str = ""
     document_speaker_id: str = ""
     word2time: Word2Time | None = None
-    answer_spans: AnswerSpans | None = None
+    answer_spans: AnswerSpans | None = None  # None in a blind test
 
 
 # ---- tables
 
 
 def split_of(name: str) -> str:
-    """Tell the split of a table or a folder by its name, "" for none."""
-    by_split = {
+    """Return the split that a table or a folder is named after, "" for none."""
+    words_of = {
         "verified_test": ("verified",),
         "train": ("fine-tune", "train"),
         "dev": ("dev", "validation"),
         "test": ("test",),
     }
-    for split, words in by_split.items():
+    for split, words in words_of.items():
         if any(word in name for word in words):
             return split
     return ""
 
 
 def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, list[Path]]:
-    """Find the tables by split. Raises InputError for a damaged Parquet file. Tables of SLUE's
-    other tasks are passed over."""
+    """Find the tables by split; tables of the other tasks of SLUE are left out. only: the one table
+    that is wanted. Raises InputError for a damaged Parquet file, and two tables of a split."""
     tables: dict[str, list[Path]] = {}
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
@@ -132,17 +133,19 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
             if {"question_id", "document_id"} <= set(columns):
                 tables.setdefault(split, []).append(path)
     for split, paths in tables.items():
-        paths[:] = [path for path in paths if "blind" not in path.stem] or paths
-        check_shards(split, paths)
+        # a blind test lies beside the same test with answers
+        with_answers = [path for path in paths if "blind" not in path.stem]
+        tables[split] = with_answers or paths
+        check_shards(split, tables[split])
     return {split: tables[split] for split in PUBLISHED if split in tables}
 
 
-def rows_of(path: Path) -> Iterator[SlueRow | int]:
-    """Yield the rows; of a TSV also the numbers of the lines that have another number of cells than
-    its header.
+def read_rows(path: Path) -> Iterator[SlueRow | int]:
+    """Yield the rows of a table. In the place of a line of a TSV that has another number of cells
+    than the header comes its number.
 
-    SLUE's hold quotation marks that are text, and cells that are quoted as in CSV: of both
-    readings, the one that fits more lines. Raises InputError for damage.
+    In the TSV files some quotation marks are text, and others quote a cell as in CSV: of both
+    readings the one counts that fits more lines. Raises InputError for a damaged file.
     """
     if path.suffix == ".parquet":
         columns = list(SlueRow.__dataclass_fields__)
@@ -163,33 +166,36 @@ def rows_of(path: Path) -> Iterator[SlueRow | int]:
         yield convert(cells, SlueRow, f"{path}:{number}", "give the published table")
 
 
-def _parse_spans(text: str) -> dict[str, list[Any]] | None:
-    """Parse a list of [answer, start, end]; None for another text."""
+def _parse_spans(text: str) -> dict[str, tuple[Any, ...]] | None:
+    """Parse "[['an answer', 1.2, 1.9], ...]" into the lists of AnswerSpans; None for another
+    text."""
     try:
-        columns = list(zip(*ast.literal_eval(text), strict=True))
-        return dict(zip(AnswerSpans.__dataclass_fields__, map(list, columns), strict=True))
+        answers, starts, ends = zip(*ast.literal_eval(text), strict=True)
+        return {"answer": answers, "start_second": starts, "end_second": ends}
     except (ValueError, SyntaxError, TypeError):
         return None
 
 
 def read_words(path: Path) -> tuple[Span, ...]:
-    """Read a file of `word2time`. Raises InputError where it cannot be read."""
+    """Read the words with times of a file of `word2time`. Raises InputError where it cannot be
+    read."""
     entries = []
     for line in read_text(path, "download it again", "the alignment").splitlines():
         cells = line.split("\t")
         if len(cells) == 4:
             times = convert(cells[2:], tuple[float, float], path, "download it again", strict=False)
             entries.append((cells[0], cells[1], *times))
-    return _timed_words(entries)
+    return _select_words(entries)
 
 
-def _timed_words(
+def _select_words(
     entries: Iterable[tuple[str | None, str | None, Number, Number]],
 ) -> tuple[Span, ...]:
-    """Return the words with times; a word may have several in its normalised form."""
+    """Select the entries (word, normalised word, start, end) that have a word and a time. A
+    normalised word may be several words, such as those of a number."""
     words = []
-    for written, normalised, start, end in entries:
-        word = (normalised or written or "").strip()
+    for original, normalised, start, end in entries:
+        word = (normalised or original or "").strip()
         if word and start is not None and end is not None and 0 <= start < end:
             words.append(Span(word, start, end))
     return tuple(words)
@@ -199,8 +205,8 @@ def _timed_words(
 
 
 class FileIndex:
-    """Finds recordings and alignments by their ids: those of the split itself first (verified_test
-    is part of test)."""
+    """Finds recordings and alignments by their ids. Those of verified_test may lie in the folder of
+    test, of which it is a part."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.files: dict[Key, dict[str, Path]] = {}
@@ -208,10 +214,11 @@ class FileIndex:
             kind = path.parent.name
             if kind in (*KINDS, "word2time"):
                 by_split = self.files.setdefault((kind, path.stem), {})
-                enter(by_split, split_of(path.parent.parent.name), path, copies=True)
+                split = split_of(path.parent.parent.name)
+                add_recording(by_split, split, path, allow_copies=True)
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
-        """Return the file of a split, or of the test that it is taken from."""
+        """Return the file in the folder of a split, or of the test that the split is part of."""
         by_split = self.files.get((kind, name), {})
         return by_split.get(split) or by_split.get(split.removeprefix("verified_"))
 
@@ -219,22 +226,24 @@ class FileIndex:
 def read_recordings(
     split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, o: SlueSqa5
 ) -> dict[Key, Measured]:
-    """Read as many of the recordings of these keys as there are. Recordings in Parquet are written
-    as FLAC into `o.out`."""
-    jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}
-    for table in (table for table in tables if table.suffix == ".parquet"):
+    """Read the recordings with these keys, as far as they are in the source: cells of Parquet,
+    which are written as FLAC below `o.out`, or else files."""
+    jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}  # a row group is a job
+    for table in tables:
+        if table.suffix != ".parquet":
+            continue
         with open_parquet(table) as file:
-            groups = file.num_row_groups
-        for group in range(groups):
-            of_group: set[Key] = set()
+            group_count = file.num_row_groups
+        for group in range(group_count):
+            group_keys: set[Key] = set()
             for cells in read_parquet(table, [f"{kind}_id" for kind in KINDS], 16, [group]):
-                of_group |= {(kind, cells[f"{kind}_id"]) for kind in KINDS}
-            if of_group & keys:
-                jobs[table, group] = (table, group, o.out / split / "audio", of_group & keys)
+                group_keys |= {(kind, cells[f"{kind}_id"]) for kind in KINDS}
+            if group_keys & keys:
+                jobs[table, group] = (table, group, o.out / split / "audio", group_keys & keys)
     recordings: dict[Key, Measured] = {}
     written = prepare.run_parallel(_write_recordings, jobs, o.workers, f"writing {split}", "group")
-    for of_job in written.values():
-        recordings |= of_job
+    for by_key in written.values():
+        recordings |= by_key
     files: dict[Key, Path] = {}
     for key in keys - recordings.keys():
         path = index.get(*key, split)
@@ -244,22 +253,23 @@ def read_recordings(
 
 
 def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> dict[Key, Measured]:
-    """Write the recordings of a group of rows by their keys, as FLAC, 16 kHz; those that are there
-    already are left alone."""
+    """Write the recordings of a row group as FLAC, 16 kHz, unless they are there already, and
+    return their paths and seconds by their keys."""
     written: dict[Key, Measured] = {}
     columns = [f"{kind}_id" for kind in KINDS] + [f"{kind}_audio" for kind in KINDS]
     for cells in read_parquet(path, columns, 16, [group]):
         for kind in KINDS:
-            key = kind, cells[f"{kind}_id"]
+            name = cells[f"{kind}_id"]
+            key = (kind, name)
             content = cells.get(f"{kind}_audio")
             if key not in keys or key in written or not content:
                 continue
-            out = folder / f"{safe_name(f'{kind}-{key[1]}')}.flac"
+            out = folder / f"{safe_name(f'{kind}-{name}')}.flac"
             try:
                 if out.is_file():
                     written[key] = out, header_duration(out)
                 else:
-                    samples = decode_cell(content["bytes"], f"{path}: {kind} {key[1]}")
+                    samples = decode_cell(content["bytes"], f"{path}: {kind} {name}")
                     write_flac(out, samples)
                     written[key] = out, len(samples) / SAMPLE_RATE
             except InputError as error:
@@ -273,15 +283,18 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
 def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     """Prepare as much of SLUE-SQA-5 as there is, and return the data report.
 
-    source: a folder in either layout, slue-sqa5.zip, or one table. Raises InputError, one sentence,
-    for a folder in which nothing is known, and for damaged tables.
+    o.source: a folder in either layout, slue-sqa5.zip, or one table. Raises InputError for a folder
+    without tables of SLUE-SQA-5, and for damaged tables.
     """
     source = o.source.resolve()
-    root = source.parent if source.is_file() else source
-    only = source if source.is_file() and source.suffix != ".zip" else None
-    archives = [path for _, path in files_below([root], *ARCHIVES) if "sqa" in path.name]
-    if source.is_file():
-        archives = [] if only else [source]
+    root = source
+    only: Path | None = None
+    if not source.is_file():
+        archives = [path for _, path in files_below([root], *ARCHIVES) if "sqa" in path.name]
+    elif source.suffix == ".zip":
+        root, archives = source.parent, [source]
+    else:
+        root, only, archives = source.parent, source, []
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         roots = unpack(root, o.out, archives)
@@ -293,16 +306,16 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
             split: make_records(split, paths, index, report, o) for split, paths in tables.items()
         }
 
-    made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES)
+    made_from = describe_source(root, ".parquet", ".tsv", *ARCHIVES)
     return prepare.prepare_corpus("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
-def read_rows(split: str, tables: Sequence[Path], report: PrepareReport) -> dict[str, SlueRow]:
-    """Read the questions that have answers, by id."""
+def read_questions(split: str, tables: Sequence[Path], report: PrepareReport) -> dict[str, SlueRow]:
+    """Read the questions of a split that have answers, by id."""
     rows: dict[str, SlueRow] = {}
     documents: set[str] = set()
     for table in tables:
-        for row in rows_of(table):
+        for row in read_rows(table):
             report.count(split, "questions")
             if isinstance(row, int):
                 report.set_aside(split, "questions", f"{table.name}:{row}", BROKEN)
@@ -310,7 +323,8 @@ def read_rows(split: str, tables: Sequence[Path], report: PrepareReport) -> dict
                 report.set_aside(split, "questions", row.question_id, BLIND)
             else:
                 if row.document_id in documents:
-                    row = replace(row, word2time=None)  # every row repeats those of its document
+                    # every row repeats the words of its document: one copy is enough
+                    row = replace(row, word2time=None)
                 documents.add(row.document_id)
                 rows[report.unique_id(split, row.question_id, rows)] = row
     return rows
@@ -319,29 +333,29 @@ def read_rows(split: str, tables: Sequence[Path], report: PrepareReport) -> dict
 def make_records(
     split: str, tables: Sequence[Path], index: FileIndex, report: PrepareReport, o: SlueSqa5
 ) -> SplitRecords:
-    """Make the records: with audio where any question and its document have recordings, else text
-    only."""
-    rows = read_rows(split, tables, report)
-    documents: dict[str, SlueRow] = {}
+    """Make the records of a split: with audio where any question and its document have recordings,
+    else text only."""
+    rows = read_questions(split, tables, report)
+    documents: dict[str, SlueRow] = {}  # id -> the first row about it, which has its words
     for row in rows.values():
         documents.setdefault(row.document_id, row)
     report.count(split, "passages", len(documents))
-    asked = Counter(row.document_id for row in rows.values())
-    chosen = report.slice(split, documents, asked)
+    question_counts = Counter(row.document_id for row in rows.values())
+    chosen = report.slice(split, documents, question_counts)
     rows = {name: row for name, row in rows.items() if row.document_id in chosen}
     keys = {("document", document) for document in chosen}
     keys |= {("question", row.question_id) for row in rows.values()}
     recordings = read_recordings(split, tables, keys, index, o)
     usable = {key for key, (_, seconds) in recordings.items() if isinstance(seconds, float)}
-    spoken = any(
+    has_audio = any(
         {("question", row.question_id), ("document", row.document_id)} <= usable
         for row in rows.values()
     )
-    if not spoken:
+    if not has_audio:
         recordings = {}
         if rows:
             report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
-    text_will_do = o.speak or not spoken
+    text_will_do = o.speak or not has_audio
 
     passages: dict[str, Passage] = {}
     for name in chosen:
@@ -368,59 +382,69 @@ def make_records(
         elif isinstance(audio, dict):
             report.set_aside(split, "questions", name, **audio)
         else:
-            answers = _answers(row, passage, lambda done: report.remark(split, *done))
+            answers = _make_answers(row, passage, lambda done: report.remark(split, *done))
             asker = row.question_speaker_id
             questions.append(Question(name, passage.id, *audio, text, asker, "en", answers))
     return SplitRecords(list(passages.values()), questions)
 
 
 def _words_of(row: SlueRow, path: Path | None, seconds: float) -> tuple[Span, ...]:
-    """Return the words of a document: of its row, or of the alignment beside the table."""
+    """Return the words of a document, as far as they lie in its recording: those of its row, or of
+    the alignment beside the table."""
     times = row.word2time
     words: tuple[Span, ...] = ()
     if times:
         columns = (times.word, times.normalized_word, times.start_second, times.end_second)
-        words = _timed_words(zip(*columns, strict=True))
+        words = _select_words(zip(*columns, strict=True))
     elif path is not None:
         words = read_words(path)
     return tuple(w._replace(end=min(w.end, seconds)) for w in words if w.start < seconds)
 
 
-def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
-    """Make the answers, with their times where there is audio that has them, and offsets: those of
-    the word that begins then, or without an alignment of the only occurrence in the text."""
+def _make_answers(
+    row: SlueRow, passage: Passage, remark: Callable[[Done], None]
+) -> tuple[Answer, ...]:
+    """Make the answers of a question, with times where the passage has audio that contains them."""
     spans = row.answer_spans or AnswerSpans((), (), ())
-    answers: dict[Answer, None] = {}
-    standing = places(passage.text, passage.words)
+    answers: list[Answer] = []
+    offsets = find_offsets(passage.text, passage.words)
     for text, start, end in zip(spans.answer, spans.start_second, spans.end_second, strict=True):
         text = text.strip()
         if not text:
             remark(prepare.EMPTY)
             continue
-        at = None
-        for word, place in zip(passage.words, standing, strict=True):
-            begins = start is not None and abs(word.start - start) < NEAR
-            if begins and place is not None and passage.text.startswith(text, place):
-                at = place
-                break
-        if at is None and passage.text.count(text) == 1:
-            at = passage.text.index(text)
-        answer = Answer(text, char_start=at)
+        offset = _find_answer(text, start, passage, offsets)
         time = prepare.clip_time(start, end, passage.seconds)
-        if time:
-            answer = Answer(text, *time, at)
-        elif passage.audio:
+        if time is None and passage.audio:
             remark(OUTSIDE)
-        answers[answer] = None
-    return tuple(answers)
+        first, last = time or (None, None)
+        answers.append(Answer(text, first, last, offset))
+    return tuple(dict.fromkeys(answers))
 
 
-def places(text: str, words: Iterable[Span]) -> list[int | None]:
-    """Find every word in the text, None for one that does not follow within 40 characters."""
+def _find_answer(
+    text: str, start: Number, passage: Passage, offsets: Sequence[int | None]
+) -> int | None:
+    """Find the offset of an answer in its passage: that of the word which begins at the answer's
+    start, or else of its only occurrence. offsets: those of the passage's words."""
+    if start is not None:
+        for word, offset in zip(passage.words, offsets, strict=True):
+            begins_here = offset is not None and abs(word.start - start) < NEAR
+            if begins_here and passage.text.startswith(text, offset):
+                return offset
+    return passage.text.index(text) if passage.text.count(text) == 1 else None
+
+
+def find_offsets(text: str, words: Iterable[Span]) -> list[int | None]:
+    """Find the offset of every word of an alignment in the text; None for a word that does not
+    follow the one before within MAX_GAP characters."""
     offsets: list[int | None] = []
-    at = 0
+    position = 0
     for word in words:
-        place = text.find(word.text, at, at + 40 + len(word.text))
-        offsets.append(place if place >= 0 else None)
-        at = place + len(word.text) if place >= 0 else at
+        offset = text.find(word.text, position, position + MAX_GAP + len(word.text))
+        if offset < 0:
+            offsets.append(None)
+            continue
+        offsets.append(offset)
+        position = offset + len(word.text)
     return offsets

@@ -1,24 +1,25 @@
-"""Prepare Speech Commands v1 for KS (Warden, arXiv 1804.03209)."""
+"""Prepare Speech Commands v1 for keyword spotting, KS (Warden, arXiv 1804.03209)."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, write_flac
 from speechssl.data.options import SpeechCommands
-from speechssl.data.superb import SILENCE, Utterance
+from speechssl.data.superb import SILENCE, UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
     Cards,
-    Order,
+    Preparation,
     Prepared,
     gather_utterances,
     group_by_split,
+    list_wavs,
     prepare,
-    wavs,
 )
 
 KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
@@ -30,66 +31,76 @@ LAYOUT = (
     f"give the folder that holds {TRAINING} and {TEST}, each unpacked into a folder of its name"
 )
 COUNTS = {"train": 51_088, "dev": 6_798, "test": 3_081, "background recordings": 6}
-DEV_EVERY = 10  # seconds of background
+DEV_EVERY = 10  # each tenth second of the background noise is dev, the others are train
 
 
 def split_of(name: str) -> str:
-    """Choose train, dev or test by the speaker in the name of a file ("0a7c2a8d_nohash_0.wav"), as
-    the paper's code and s3prl have it."""
+    """Return the split of a file by the hash of the speaker in its name, "0a7c2a8d" of
+    "0a7c2a8d_nohash_0.wav", as the paper's code and s3prl do."""
     speaker = re.sub(r"_nohash_.*$", "", name)
     digest = int(hashlib.sha1(speaker.encode()).hexdigest(), 16)
     buckets = 2**27 - 1
     percent = digest % (buckets + 1) * (100.0 / buckets)
-    return "dev" if percent < 10 else "test" if percent < 20 else "train"
+    if percent < 10:
+        return "dev"
+    return "test" if percent < 20 else "train"
 
 
 def prepare_speech_commands(o: SpeechCommands) -> Cards:
     """Write `o.out`/ks and return its card. Raises as `prepare`."""
-    return prepare(Order("speech-commands", o, ["ks"], LAYOUT), _read)
+    return prepare(Preparation("speech-commands", o, ["ks"], LAYOUT), _read)
 
 
-def _read(order: Order) -> dict[str, Prepared]:
-    """Read ks, with seconds of the background noise as silence in its audio/ (Speech Commands v1:
-    Warden, arXiv 1804.03209)."""
-    root, tests = order.find(TRAINING), order.find(TEST)
-    pairs: list[tuple[str, Utterance]] = []
-
-    def add(split: str, path: Path, name: str, keyword: str) -> None:
-        speaker, mark, _ = path.stem.partition("_nohash_")
-        if not mark or keyword == SILENCE:
-            speaker = ""
-        pairs.append((split, Utterance(name, str(path), 0.0, speaker, {"keyword": keyword})))
-
-    for folder in sorted(root.iterdir()):
-        if not folder.is_dir() or folder.name[0] in "._":
+def _read(preparation: Preparation) -> dict[str, Prepared]:
+    """Read the words of all splits; whole seconds of the background noise are the class SILENCE of
+    train and dev."""
+    training, test = preparation.find(TRAINING), preparation.find(TEST)
+    words: list[tuple[str, Utterance]] = []
+    for folder in sorted(training.iterdir()):
+        if not folder.is_dir() or folder.name[0] in "._":  # hidden, or the background noise
             continue
         keyword = folder.name if folder.name in KEYWORDS else UNKNOWN
-        for path in wavs(folder):
+        for path in list_wavs(folder):
             split = split_of(path.name)
-            if split != "test":
-                add(split, path, f"{folder.name}/{path.stem}", keyword)
+            if split != "test":  # TEST has a test set of its own
+                name = f"{folder.name}/{path.stem}"
+                words.append((split, _make_utterance(name, path, keyword)))
     for keyword in (*KEYWORDS, UNKNOWN, SILENCE):
-        for path in wavs(tests / keyword):
-            add("test", path, f"test/{keyword}/{path.stem}", keyword)
-    background = wavs(order.find(f"{TRAINING}/{NOISE}"))
+        for path in list_wavs(test / keyword):
+            name = f"test/{keyword}/{path.stem}"
+            words.append(("test", _make_utterance(name, path, keyword)))
+    background = list_wavs(preparation.find(f"{TRAINING}/{NOISE}"))
     others = {"background recordings": len(background)}
-    splits = gather_utterances(order, group_by_split(pairs), COUNTS, others)
-    # (16,000,): every whole second that is not digital silence, which no encoder is given
-    seconds: dict[str, np.ndarray] = {}
-    for path in background:
-        samples = read_audio(path)
-        for second in range(len(samples) // SAMPLE_RATE):
-            piece = samples[second * SAMPLE_RATE : (second + 1) * SAMPLE_RATE]
-            if np.abs(piece).max() >= SILENT_PEAK:
-                seconds[f"{path.stem}-{second:03d}"] = piece
-    for number, name in enumerate(seconds):
-        silent = Utterance(
-            f"{SILENCE}/{name}", f"audio/{name}.flac", 1.0, labels={"keyword": SILENCE}
-        )
+    splits = gather_utterances(preparation, group_by_split(words), COUNTS, others)
+
+    clips = _cut_seconds(background)
+    for number, name in enumerate(clips):
+        labels = {"keyword": SILENCE}
+        silent = Utterance(f"{SILENCE}/{name}", f"audio/{name}.flac", 1.0, labels=labels)
         splits["train" if number % DEV_EVERY else "dev"].append(silent)
 
-    def cut(folder: Path) -> None:
-        for name, samples in seconds.items():
+    def write_clips(folder: Path) -> None:
+        for name, samples in clips.items():
             write_flac(folder / "audio" / f"{name}.flac", samples)
 
-    return {"ks": Prepared("ks", splits, cut=cut)}
+    return {"ks": Prepared(splits, write_clips=write_clips)}
+
+
+def _make_utterance(name: str, path: Path, keyword: str) -> Utterance:
+    speaker, mark, _ = path.stem.partition("_nohash_")
+    if not mark or keyword == SILENCE:
+        speaker = ""
+    return Utterance(name, str(path), UNMEASURED, speaker, {"keyword": keyword})
+
+
+def _cut_seconds(paths: Sequence[Path]) -> dict[str, np.ndarray]:
+    """Cut recordings into their whole seconds: "pink_noise-007" -> samples (16,000,). Digital
+    silence is left out, as encoders refuse it."""
+    clips: dict[str, np.ndarray] = {}
+    for path in paths:
+        samples = read_audio(path)
+        for second in range(len(samples) // SAMPLE_RATE):
+            clip = samples[second * SAMPLE_RATE : (second + 1) * SAMPLE_RATE]
+            if np.abs(clip).max() >= SILENT_PEAK:
+                clips[f"{path.stem}-{second:03d}"] = clip
+    return clips

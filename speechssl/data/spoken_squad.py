@@ -2,8 +2,8 @@
 synthesiser, transcribed by CMU Sphinx.
 
 Layouts and irregularities: data/spoken-squad/README.md. Where SQuAD's own dev-v1.1.json lies beside
-the tests its contexts become `text`. Of the training set they do not: readers are trained on the
-transcripts, as published, and need the offsets in them.
+the tests, its contexts become their `text`. The training set keeps its transcripts alone: readers
+are trained on them, as published, and need the offsets in them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import audio_files, enter
+from speechssl.data.files import add_recording, audio_files
 from speechssl.data.options import SpokenSquad
 from speechssl.data.prepare import (
     PrepareReport,
@@ -38,11 +38,11 @@ ABOUT = {
     "source": "github.com/Chia-Hsuan-Lee/Spoken-SQuAD, arXiv 1804.00320",
     "licence": "CC BY-SA 4.0 (SQuAD's texts)",
 }
-SPOKEN = re.compile(r"spoken.?(train|test|dev).*\.json")
+SPOKEN = re.compile(r"spoken.?(train|test|dev).*\.json")  # "spoken_test-v1.1_wer44.json"
 NOISE = re.compile(r"wer[-_]?(\d+)")
 ORIGINAL = "dev-v1.1.json"
-SEGMENT = re.compile(r"(\d+)_(\d+)_(\d+)")
-# names of folders of recordings
+RECORDING = re.compile(r"(\d+)_(\d+)_(\d+)")  # article, paragraph, sentence: "0_12_3"
+# split -> pattern of the names of folders with its recordings
 FOLDERS = {"train": re.compile("train"), "test": re.compile("dev|test")}
 
 
@@ -53,32 +53,31 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
     files = split_files(source, ".json", split_of, LAYOUT)
     order = ("train", "test", *sorted(split for split in files if "wer" in split))
     files = {split: files[split] for split in order if split in files}
-    sounds = {split: _find_recordings(source, split) for split in FOLDERS if split in files}
-    if not o.audio:
-        sounds = {}
-    beside = sorted((source if source.is_dir() else source.parent).rglob(ORIGINAL))
-    originals = {"original": beside[0]} if beside else {}
-    settings: dict[str, Any] = {"files": stamp_files(files | originals)}
-    if any(sounds.values()):
-        settings["recordings"] = {split: len(found) for split, found in sounds.items()}
+    splits_with_audio = [split for split in FOLDERS if o.audio and split in files]
+    recordings = {split: _find_recordings(source, split) for split in splits_with_audio}
+    folder = source if source.is_dir() else source.parent
+    original = min(folder.rglob(ORIGINAL), default=None)
+    described = files if original is None else files | {"original": original}
+    settings: dict[str, Any] = {"files": stamp_files(described)}
+    if any(recordings.values()):
+        settings["recordings"] = {split: len(places) for split, places in recordings.items()}
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        texts = collect_originals(read_squad(beside[0])) if beside else None
+        originals = collect_originals(read_squad(original)) if original else None
         splits: dict[str, SplitRecords] = {}
         for split, path in files.items():
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
-            original = texts if split.startswith("test") else None
-            records, sources = make_records(split, read_squad(path), style, report, original)
-            spoken = sounds.get(split, {})
-            # the release counts from 0
-            first = min((min(sentences) for sentences in spoken.values()), default=0)
+            texts = originals if split.startswith("test") else None
+            records, paragraphs = make_records(split, read_squad(path), style, report, texts)
+            of_split = recordings.get(split, {})
+            # 0, with which the release begins, unless the first sentences are missing everywhere
+            first_number = min((min(sentences) for sentences in of_split.values()), default=0)
             takes = {}
-            # by the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost
-            # their questions are still there
-            for name, paragraph in sources.items():
-                place = paragraph.article, paragraph.number
-                if place in spoken:
-                    takes[name] = make_take(spoken[place], first)
+            # the numbers of articles and paragraphs in names of recordings are those of the file
+            for name, paragraph in paragraphs.items():
+                place = (paragraph.article, paragraph.number)
+                if place in of_split:
+                    takes[name] = make_take(of_split[place], first_number)
             splits[split] = attach_takes(o, split, records, report, takes)
         return splits
 
@@ -87,7 +86,8 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
 
 
 def split_of(path: Path) -> str:
-    """Name the split of a file; "" for one that is not of Spoken-SQuAD."""
+    """Return the split of a file, such as "train" or "test-wer44"; "" for a file that is not of
+    Spoken-SQuAD."""
     match = SPOKEN.fullmatch(path.name.lower())
     noise = NOISE.search(path.name.lower())
     if not match:
@@ -102,9 +102,9 @@ def _find_recordings(source: Path, split: str) -> dict[tuple[int, int], dict[int
     file."""
     recordings: dict[tuple[int, int], dict[int, Path]] = {}
     for path in audio_files(source) if source.is_dir() else ():
-        numbers = SEGMENT.fullmatch(path.stem)
+        match = RECORDING.fullmatch(path.stem)
         folder = path.parent.relative_to(source).as_posix().lower()
-        if numbers and FOLDERS[split].search(folder):
-            sentences = recordings.setdefault((int(numbers[1]), int(numbers[2])), {})
-            enter(sentences, int(numbers[3]), path)
+        if match and FOLDERS[split].search(folder):
+            article, paragraph, sentence = map(int, match.groups())
+            add_recording(recordings.setdefault((article, paragraph), {}), sentence, path)
     return recordings

@@ -1,7 +1,7 @@
-"""Prepare SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd`
+"""Prepare SQuAD or DRCD JSON, with or without audio beside it: `squad` (English) and `drcd`
 (Mandarin). Layouts: data/squad/README.md.
 
-The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora
+The family is SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora
 with their schema. `read_squad` reads a file as it stands; `make_records` makes passages and
 questions of it.
 """
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.data.files import audio_files, enter, group_segments, load_json
+from speechssl.data.files import add_recording, audio_files, group_segments, load_json
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
     BY_TEXT,
@@ -39,28 +39,27 @@ from speechssl.text import language_of
 
 @dataclass(frozen=True)
 class SquadAnswer:
-    """An annotation of a file."""
+    """An answer of a file: one annotation."""
 
     text: str
     answer_start: float | None = None
 
     @property
     def offset(self) -> int | None:
-        """The offset in the context, None where it is no count: -1 is some files' "unknown"."""
+        """The offset in the context, None where it is unknown, which some files write as -1."""
         start = self.answer_start
         return int(start) if start is not None and start >= 0 else None
 
 
 @dataclass(frozen=True)
 class SquadQa:
-    """A question of a file. transcript: what a recogniser made of it, where that stands beside the
-    text."""
+    """A question of a file."""
 
     question: str
     id: str = ""
     answers: tuple[SquadAnswer, ...] = ()
     is_impossible: bool | Literal["True", "true", "False", "false"] | None = None
-    transcript: str = ""
+    transcript: str = ""  # of the question by a recogniser, in corpora that have it beside the text
 
     @property
     def impossible(self) -> bool:
@@ -69,14 +68,14 @@ class SquadQa:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of a file. article, number: its place, counted from 0."""
+    """A paragraph of a file."""
 
     context: str
     qas: tuple[SquadQa, ...] = ()
     id: str = ""
-    title: str = ""
-    article: int = 0
-    number: int = 0
+    title: str = ""  # of its article
+    article: int = 0  # number of its article, from 0
+    number: int = 0  # of the paragraph in its article, from 0
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,10 @@ class Article:
 
 @dataclass(frozen=True)
 class SquadFile:
-    """A file of the family. licence: of somebody's own."""
+    """A file of the family."""
 
     data: tuple[Article, ...]
-    licence: str = ""
+    licence: str = ""  # which files of your own may state
 
 
 def load_squad(path: Path) -> SquadFile:
@@ -112,42 +111,42 @@ def read_squad(path: Path) -> list[Paragraph]:
 
 @dataclass(frozen=True)
 class Style:
-    """A style says how to take the texts of a file."""
+    """A style says what the texts of a file are."""
 
     language: str = "en"
-    transcribed_passages: bool = False  # contexts are what a recogniser made of speech
+    transcribed_passages: bool = False  # contexts are transcripts of a recogniser
     transcribed_questions: bool = False
-    offsets: bool = True  # False: those of another text, of no use here
+    offsets: bool = True  # False: offsets of answers are those in another text, and of no use
 
 
 @dataclass(frozen=True)
 class Originals:
-    """The texts that were read aloud: paragraphs by title and place, and by the ids of their
-    questions; questions by id."""
+    """The originals are the texts that were read aloud, of which a file has only transcripts."""
 
-    places: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)
-    paragraphs: Mapping[str, Paragraph] = field(default_factory=dict)
-    questions: Mapping[str, SquadQa] = field(default_factory=dict)
+    by_place: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)  # title, number
+    by_question: Mapping[str, Paragraph] = field(default_factory=dict)  # id of a question in it
+    questions: Mapping[str, SquadQa] = field(default_factory=dict)  # by id
 
     def find(self, paragraph: Paragraph) -> Paragraph | None:
-        """Find the original of a paragraph, through the ids of its questions, or its place in the
+        """Find the original of a paragraph by the ids of its questions, or else by its place in the
         article."""
         for qa in paragraph.qas:
-            if qa.id in self.paragraphs:
-                return self.paragraphs[qa.id]
-        return self.places.get((paragraph.title, paragraph.number))
+            if qa.id in self.by_question:
+                return self.by_question[qa.id]
+        return self.by_place.get((paragraph.title, paragraph.number))
 
 
 def collect_originals(
-    paragraphs: Iterable[Paragraph], questions: Iterable[Paragraph] = ()
+    paragraphs: Iterable[Paragraph], with_questions: Iterable[Paragraph] = ()
 ) -> Originals:
-    """Collect the originals of paragraphs. questions: paragraphs of which the questions alone are
-    originals."""
+    """Collect the original paragraphs and questions. with_questions: further paragraphs, whose
+    questions are originals and whose contexts are not."""
     paragraphs = list(paragraphs)
+    qas = [qa for p in (*with_questions, *paragraphs) for qa in p.qas]
     return Originals(
-        {(p.title, p.number): p for p in paragraphs if p.title},
-        {qa.id: p for p in paragraphs for qa in p.qas if qa.id},
-        {qa.id: qa for p in (*questions, *paragraphs) for qa in p.qas if qa.question.strip()},
+        by_place={(p.title, p.number): p for p in paragraphs if p.title},
+        by_question={qa.id: p for p in paragraphs for qa in p.qas if qa.id},
+        questions={qa.id: qa for qa in qas if qa.question.strip()},
     )
 
 
@@ -158,27 +157,29 @@ def make_records(
     report: PrepareReport,
     originals: Originals | None = None,
 ) -> tuple[SplitRecords, dict[str, Paragraph]]:
-    """Make the records of a split; return them, and by the id of its passage the paragraph that
-    each was made from.
+    """Make the records of a split. Returns them, and the paragraphs they were made from, by the ids
+    of the passages.
 
-    Set aside are empty passages and questions, questions whose every answer is empty or that have
-    none without being marked impossible, and repetitions. A question of which a recogniser made
-    nothing is kept: it was asked, and nobody can answer it. originals: their texts become `text`,
-    and offsets then are those in them.
+    Set aside are empty passages and questions, repeated questions, questions whose answers are all
+    empty, and questions that have no answer and are not marked impossible. A question whose
+    transcript is empty is kept: it was asked, though its words are lost. originals: their texts
+    become `text`, and offsets are then those in them.
     """
     report.count(split, "passages", len(paragraphs))
     report.count(split, "questions", sum(len(p.qas) for p in paragraphs))
-    asked = {i: len(p.qas) for i, p in enumerate(paragraphs)}
+    question_counts = {i: len(p.qas) for i, p in enumerate(paragraphs)}
     originals = originals or Originals()
     passages: dict[str, Passage] = {}
     questions: dict[str, Question] = {}
     sources: dict[str, Paragraph] = {}
-    for paragraph in [paragraphs[i] for i in report.slice(split, range(len(paragraphs)), asked)]:
+    for index in report.slice(split, range(len(paragraphs)), question_counts):
+        paragraph = paragraphs[index]
         name = paragraph.id or f"{paragraph.article}_{paragraph.number}"
         name = report.unique_id(split, name, passages)
         passage = _make_passage(name, paragraph, style, originals.find(paragraph))
         if passage.written.strip() or style.transcribed_passages:
-            passages[name], sources[name] = passage, paragraph
+            passages[name] = passage
+            sources[name] = paragraph
         else:
             report.set_aside(split, "passages", name, "empty passage")
         for number, qa in enumerate(paragraph.qas, 1):
@@ -195,17 +196,19 @@ def make_records(
                 continue
             name = report.unique_id(split, name, questions)
             questions[name] = replace(question, id=name)
-            answers = () if qa.impossible else qa.answers
-            lost = sum(answer.char_start is None for answer in question.answers)
-            for done, number_of in ((EMPTY, len(answers) - len(question.answers)), (BY_TEXT, lost)):
-                if number_of:
-                    report.remark(split, *done, number=number_of)
+            left_out = 0 if qa.impossible else len(qa.answers) - len(question.answers)
+            if left_out:
+                report.remark(split, *EMPTY, number=left_out)
+            without_offset = sum(answer.char_start is None for answer in question.answers)
+            if without_offset:
+                report.remark(split, *BY_TEXT, number=without_offset)
     return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
 
 
 def _make_passage(
     name: str, paragraph: Paragraph, style: Style, original: Paragraph | None
 ) -> Passage:
+    """Make a passage with the text of its original, where there is one."""
     text, transcript = paragraph.context, ""
     if style.transcribed_passages:
         text, transcript = "", paragraph.context
@@ -217,18 +220,24 @@ def _make_passage(
 def _make_question(
     name: str, qa: SquadQa, passage: Passage, style: Style, originals: Originals
 ) -> Question:
-    """Make a question with its answers, those that are not empty, and offsets that hold them."""
+    """Make a question with its answers that are not empty. An answer keeps its offset if the
+    passage has it there."""
     text, transcript = qa.question, qa.transcript
     if style.transcribed_questions:
         text, transcript = "", qa.question
     original = originals.questions.get(qa.id)
-    golds = () if qa.impossible else qa.answers
-    starts = [(gold.text, gold.offset if style.offsets else None) for gold in golds]
+    annotations = () if qa.impossible else qa.answers
     if style.transcribed_passages and passage.text:
-        in_original = {gold.text: gold.offset for gold in original.answers} if original else {}
-        starts = [(gold.text, in_original.get(gold.text)) for gold in golds]
+        # offsets in the file are those in the transcript, and not in the original text
+        offsets = {answer.text: answer.offset for answer in original.answers} if original else {}
+        starts = [offsets.get(answer.text) for answer in annotations]
+    elif style.offsets:
+        starts = [answer.offset for answer in annotations]
+    else:
+        starts = [None] * len(annotations)
     answers = []
-    for words, start in starts:
+    for annotation, start in zip(annotations, starts, strict=True):
+        words = annotation.text
         fits = start is not None and passage.written.startswith(words, start)
         if words.strip():
             answers.append(Answer(words, char_start=start if fits else None))
@@ -269,7 +278,7 @@ ABOUT = {
         "licence": "CC BY-SA 3.0",
     },
 }
-PUBLISHED = {  # by the name of the published file
+PUBLISHED = {  # name of a published file -> its split, and numbers of passages and questions
     "train-v1.1.json": ("train", 18_896, 87_599),
     "dev-v1.1.json": ("dev", 2_067, 10_570),
     "train-v2.0.json": ("train", 19_035, 130_319),
@@ -278,31 +287,33 @@ PUBLISHED = {  # by the name of the published file
     "DRCD_dev.json": ("dev", 1_000, 3_524),
     "DRCD_test.json": ("test", 1_000, 3_493),
 }
-SPLITS = {"train": "train", "dev": "dev|valid", "test": "test"}
-FAMILY = re.compile(rb'"(data|paragraphs)"\s*:\s*\[')  # in the beginning of a file
-ENOUGH = 200  # paragraphs by which the language of a file is seen
+SPLITS = {"train": "train", "dev": "dev|valid", "test": "test"}  # split -> pattern of file names
+FAMILY = re.compile(rb'"(data|paragraphs)"\s*:\s*\[')  # in the first 64 KiB of every file
+LANGUAGE_PARAGRAPHS = 200  # paragraphs by which the language of a file is checked
 
 
 def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[str, Any]:
-    """Write `o.out` and return its data report. corpus: what the report and the card call it.
+    """Write `o.out` and return its data report. corpus: its name in the report and the card.
 
-    A file that is none of the published ones may state its `licence` beside `data`; the card then
-    has it. Raises InputError for a source without such a file, a damaged file, a language that is
-    not its own, or word times that are none.
+    Files of your own may state their `licence` beside `data`, for the card. Raises InputError for a
+    source without SQuAD JSON, a damaged file, texts in another language than `o.language`, or
+    damaged word times.
     """
     source, language = o.source.resolve(), language_of(o.language)
     files = split_files(source, ".json", partial(split_of, source), LAYOUT)
-    sounds = {split: _find_recordings(source, split) for split in files if o.audio}
+    recordings: dict[str, dict[str, Path]] = {}  # split -> name -> file
+    if o.audio:
+        recordings = {split: _find_recordings(source, split) for split in files}
     published: dict[str, dict[str, int]] = {}
     for path in files.values():
         if path.name in PUBLISHED:
             split, passages, questions = PUBLISHED[path.name]
             published[split] = {"passages": passages, "questions": questions}
     settings: dict[str, Any] = {"files": stamp_files(files), "language": language}
-    if any(sounds.values()):
-        settings["recordings"] = {split: len(found) for split, found in sounds.items()}
+    if any(recordings.values()):
+        settings["recordings"] = {split: len(found) for split, found in recordings.items()}
     about = ABOUT[corpus]
-    if not published:  # somebody's own, who may state its licence
+    if not published:  # files of your own, which may state their licence
         about = {"title": f"JSON in the layout of {about['title'].split()[0]}"}
         licences = {load_squad(path).licence for path in files.values()} - {""}
         if licences:
@@ -315,13 +326,15 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
             records, _ = make_records(split, paragraphs, Style(language), report)
-            found = sounds.get(split, {})
-            takes = _take_passages(records, found)
-            if takes:
+            found = recordings.get(split, {})
+            passage_takes = _find_passage_takes(records, found)
+            if passage_takes:
                 folder = _audio_folder(source, split)
-                records = _add_words(split, records, takes, folder, report)
-            questions = {q.id: Take((found[q.id],)) for q in records.questions if q.id in found}
-            splits[split] = attach_takes(o, split, records, report, takes, questions)
+                records = _add_words(split, records, passage_takes, folder, report)
+            question_takes = {
+                q.id: Take((found[q.id],)) for q in records.questions if q.id in found
+            }
+            splits[split] = attach_takes(o, split, records, report, passage_takes, question_takes)
         return splits
 
     card = {**about, "language": language, "files": names}
@@ -329,17 +342,17 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
 
 
 def _audio_folder(source: Path, split: str) -> Path:
-    """Return the folder of a split's recordings: one for all splits where they have none."""
+    """Return the folder of the recordings of a split: its own, or else that of all splits."""
     folder = source / "audio" / split
     return folder if folder.is_dir() else source / "audio"
 
 
 def _find_recordings(source: Path, split: str) -> dict[str, Path]:
     """Find the recordings of a split: name without suffix -> file."""
-    sounds: dict[str, Path] = {}
+    recordings: dict[str, Path] = {}
     for path in audio_files(_audio_folder(source, split)):
-        enter(sounds, path.stem, path)
-    return sounds
+        add_recording(recordings, path.stem, path)
+    return recordings
 
 
 def prepare_drcd(o: Drcd) -> dict[str, Any]:
@@ -348,12 +361,12 @@ def prepare_drcd(o: Drcd) -> dict[str, Any]:
 
 
 def split_of(source: Path, path: Path) -> str:
-    """Guess train, dev or test by the name of a file, or else return its name; "" for one that lies
-    deeper than the source, or begins as no file of the family does."""
+    """Return the split of a file: train, dev or test if its name has that word, else its name; ""
+    for a file in a folder of the source, and one that is no SQuAD JSON by its beginning."""
     if path != source:
         with path.open("rb") as file:
-            begin = file.read(1 << 16)
-        if path.parent != source or not FAMILY.search(begin):
+            beginning = file.read(1 << 16)
+        if path.parent != source or not FAMILY.search(beginning):
             return ""
     for split, pattern in SPLITS.items():
         if re.search(pattern, path.stem.lower()):
@@ -362,12 +375,11 @@ def split_of(source: Path, path: Path) -> str:
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
-    """Raise InputError for Chinese that would be taken for another language, or the reverse: its
-    rules would be wrong."""
-    paragraphs = paragraphs[:ENOUGH]
-    text = " ".join(
-        [*(p.context for p in paragraphs), *(qa.question for p in paragraphs for qa in p.qas)]
-    )
+    """Raise InputError for Chinese texts where another language was given, or the reverse: texts
+    would be split and compared by the wrong rules."""
+    text = ""
+    for paragraph in paragraphs[:LANGUAGE_PARAGRAPHS]:
+        text += " ".join([paragraph.context, *(qa.question for qa in paragraph.qas)])
     chinese = len(re.findall(r"[\u3400-\u9fff]", text))
     letters = sum(map(str.isalpha, text))
     if language != "zh" and 2 * chinese > letters:
@@ -376,22 +388,22 @@ def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) 
         raise InputError(f"{path} has hardly any Chinese characters; give --language en")
 
 
-def _take_passages(records: SplitRecords, sounds: Mapping[str, Path]) -> dict[str, Take]:
-    """Find the recordings of passages: the whole one, or else its segments, from 0 where there is
-    one of that number, else from 1."""
-    segments = group_segments(sounds)
+def _find_passage_takes(records: SplitRecords, recordings: Mapping[str, Path]) -> dict[str, Take]:
+    """Find the recordings of passages: the whole passage (ID.wav), or else its segments, which
+    begin with 0 (ID_0.wav) or 1."""
+    segments = group_segments(recordings)
     takes = {}
     for passage in records.passages:
         names = segments.get(passage.id, {})
-        if passage.id in sounds:
-            takes[passage.id] = Take((sounds[passage.id],))
+        if passage.id in recordings:
+            takes[passage.id] = Take((recordings[passage.id],))
         elif names:
-            parts = {number: sounds[name] for number, name in names.items()}
-            takes[passage.id] = make_take(parts, 0 if 0 in parts else 1)
+            files = {number: recordings[name] for number, name in names.items()}
+            takes[passage.id] = make_take(files, 0 if 0 in files else 1)
     return takes
 
 
-# ---- times of words, and of the answers that lie in them
+# ---- times of words, and of the answers that they make up
 
 
 def _add_words(
@@ -401,8 +413,8 @@ def _add_words(
     folder: Path,
     report: PrepareReport,
 ) -> SplitRecords:
-    """Add the words of the passages that have them, and times of the answers that lie in such
-    words."""
+    """Add the words of passages from ID.words.json, where there is such a file, and the times of
+    answers that consist of such words."""
     passages: dict[str, Passage] = {}
     for p in records.passages:
         path = folder / f"{p.id}.words.json"
@@ -411,60 +423,62 @@ def _add_words(
             words = convert(load_json(path), tuple[Span, ...], path, 'write [["word", 0.1, 0.4]]')
             passages[p.id] = replace(p, words=words)
     questions: list[Question] = []
-    untimed = 0  # answers in passages that have a whole recording
+    without_time = 0  # answers in passages whose recordings are complete
     for q in records.questions:
         answers = add_times(q.answers, passages[q.passage])
         questions.append(replace(q, answers=answers))
         if q.passage in takes and not takes[q.passage].missing:
-            untimed += sum(answer.start is None for answer in answers)
-    if untimed:
-        report.remark(split, "answers in recordings", UNTIMED, untimed)
+            without_time += sum(answer.start is None for answer in answers)
+    if without_time:
+        report.remark(split, "answers in recordings", UNTIMED, without_time)
     return SplitRecords(tuple(passages.values()), questions)
 
 
 def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """Find each word in the text, [first, last) in characters; None where they are not the words of
-    this text.
+    """Find the place of every word in the text, [first, last) in characters; None where the words
+    are those of another text.
 
-    Case, and punctuation and white space between words do not count.
+    Case does not matter, nor do punctuation and white space between words.
     """
-    at, bounds = 0, []
-    folded = _lower(text)
+    end = 0  # of the word before
+    bounds = []
+    lower = _lower(text)
     for word in words:
-        needle = _lower(word.text.strip())
-        first = folded.find(needle, at)
-        if not needle or first < 0 or any(c.isalnum() for c in text[at:first]):
+        lower_word = _lower(word.text.strip())
+        first = lower.find(lower_word, end)
+        if not lower_word or first < 0 or any(c.isalnum() for c in text[end:first]):
             return None
-        at = first + len(needle)
-        bounds.append((first, at))
+        end = first + len(lower_word)
+        bounds.append((first, end))
     return bounds
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case, character by character, so that offsets stay: that of İ would
-    be two."""
+    """Return the text in lower case with the same offsets: a character such as İ, which would
+    become two, stays as it is."""
     return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
 def touched_words(
     spoken: Sequence[tuple[int, int]], first: int, last: int
 ) -> tuple[int, int] | None:
-    """Return the first and last of the words at `places` that have a character of [first, last);
-    None where none has."""
+    """Return the numbers of the first and the last word with a character in [first, last); None
+    where there is none. spoken: the `places` of the words."""
     inside = [i for i, (start, end) in enumerate(spoken) if start < last and end > first]
     return (inside[0], inside[-1]) if inside else None
 
 
 def add_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
-    """Give each answer the time from its first to its last word where that is known."""
+    """Give each answer the time from its first to its last word where the words are known."""
     spoken = places(passage.written, passage.words) or ()
-    timed = []
-    for a in answers:
-        span = None
-        if a.char_start is not None:
-            span = touched_words(spoken, a.char_start, a.char_start + len(a.text))
-        if span:
-            first, last = passage.words[span[0]], passage.words[span[1]]
-            a = replace(a, start=first.start, end=last.end)
-        timed.append(a)
-    return tuple(timed)
+    with_times = []
+    for answer in answers:
+        touched = None
+        if answer.char_start is not None:
+            last_character = answer.char_start + len(answer.text)
+            touched = touched_words(spoken, answer.char_start, last_character)
+        if touched:
+            first, last = (passage.words[number] for number in touched)
+            answer = replace(answer, start=first.start, end=last.end)
+        with_times.append(answer)
+    return tuple(with_times)

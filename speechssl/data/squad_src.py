@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_text
-from speechssl.data.files import audio_files, enter, files_below
+from speechssl.data.files import add_recording, audio_files, files_below
 from speechssl.data.options import SquadSrc
 from speechssl.data.prepare import (
     PrepareReport,
@@ -107,5 +107,5 @@ def _find_recordings(source: Path) -> dict[str, Path]:
     for path in audio_files(source):
         number = NUMBER.search(path.stem)
         if number:
-            enter(sounds, number[0], path)
+            add_recording(sounds, number[0], path)
     return sounds

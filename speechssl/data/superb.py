@@ -1,12 +1,13 @@
 """Read the data of a SUPERB task, a folder of manifests.
 
 `train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
-`{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for
-stands in its field (`Utterance`); `id` (the path without its suffix), `seconds` and `speaker` may
-be left out, and so may `dev.jsonl`: then every tenth recording of `train.jsonl` is dev. Audio paths
-are relative to the folder, or absolute.
-`card.json`, which `speechssl prepare` writes, names its task (`{"task": "ks", ...}`).
-Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has
+`{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. Each task has its field
+of the line (`Utterance`). `id` (the path without its suffix), `seconds` and `speaker` may be left
+out, and so may `dev.jsonl`: then every tenth recording of `train.jsonl` is dev. Audio paths are
+relative to the folder, or absolute.
+
+`card.json`, which `speechssl prepare` writes, names the task: `{"task": "ks", ...}`. Two tasks need
+further files: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has
 `documents.jsonl`, the recordings that are searched, and no `train.jsonl`.
 """
 
@@ -29,16 +30,17 @@ from speechssl.schema import convert
 from speechssl.stats import BootstrapUnits, choose_units
 
 SPLITS = ("train", "dev", "test")
-DOCUMENTS = "documents"
-TOGETHER = "+"
+DOCUMENTS = "documents"  # the manifest of the recordings that qbe searches
+TOGETHER = "+"  # joins the speakers of a mixture: "ann+bob"
 SILENCE = "_silence_"  # the keyword of a recording in which nobody speaks
-RECORDING = "recording"
+RECORDING = "recording"  # the unit of a bootstrap over single recordings
+UNMEASURED = 0.0  # the length of an utterance that `measure_utterances` has not seen yet
 WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.jsonl
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
 
 def format_sizes(card: Mapping[str, Any]) -> str:
-    """Format the sizes in a card, which has them by name: "18 train, 2 dev, 4 test"."""
+    """Format the sizes that a card states by split: "18 train, 2 dev, 4 test"."""
     counts = sorted(card["sizes"].items(), key=lambda size: [*SPLITS, size[0]].index(size[0]))
     return ", ".join(f"{number:,} {split}" for split, number in counts)
 
@@ -48,7 +50,7 @@ class Slot:
     """A slot is filled by a piece of a command (SF)."""
 
     type: str  # "city"
-    value: str  # "new york": words of the utterance's text, where it follows the slots before
+    value: str  # "new york": words of the utterance's text, behind those of the slots before
 
 
 @dataclass(frozen=True)
@@ -66,27 +68,27 @@ class Turn:
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance is one recording; a line of a manifest. Fields that a task does not ask for are
+    """An utterance is one recording, and a line of a manifest. Fields that a task does not need are
     left out of the line."""
 
     id: Annotated[str, Meta(min_length=1)]
     audio: Annotated[str, Meta(min_length=1)]  # path below the folder
     seconds: Annotated[float, Meta(gt=0, le=1e9)]
-    speaker: str = ""  # of a mixture of two voices both, joined by TOGETHER
+    speaker: str = ""  # the two speakers of a mixture are joined by TOGETHER
     labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (KS, SID, IC, ER)
     text: str = ""  # normalised (ASR, SF)
     phones: str = ""  # the phones, separated by spaces (PR)
     slots: tuple[Slot, ...] = ()  # in the order of speech (SF)
     turns: tuple[Turn, ...] = ()  # who speaks when (SD)
-    # paths: the recordings that were mixed (SS), or the one without noise (SE)
+    # paths of the recordings that were mixed (SS), or of the clean recording (SE)
     sources: tuple[str, ...] = ()
     matches: tuple[str, ...] = ()  # ids of the documents that hold this query (QbE)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial is two recordings of a split, and whether one person speaks in both (ASV): `{"first":
-    id, "second": id, "same": true}`."""
+    """A trial is two recordings of a split, and whether one person speaks in both (ASV):
+    `{"first": id, "second": id, "same": true}`."""
 
     first: str
     second: str
@@ -100,7 +102,7 @@ class UtteranceSet:
     root: Path
     task: str
     splits: dict[str, tuple[Utterance, ...]]
-    hash: str  # of the manifests; audio is known by its name
+    hash: str  # of the manifests; recordings are known by their names
 
     def path(self, utterance: Utterance) -> Path:
         return self.root / utterance.audio
@@ -114,13 +116,12 @@ class LabelledSet(UtteranceSet):
 
 
 def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
-    """Read and check the manifests. task: the task that the folder is to be of; one without a card
-    is taken for it.
+    """Read and check the manifests. task: the task that the set must have; None for any. A folder
+    without a card is taken for a set of this task.
 
-    Without `dev.jsonl` a tenth of `train.jsonl` is dev, with a note on stderr: every tenth of those
-    with the same labels; of few, the last that is not the only one. Raises InputError (one
-    sentence, naming file and line) for a missing manifest, a set of another task, a line that is
-    not an utterance, an id that occurs twice, or a missing recording.
+    Without `dev.jsonl` a tenth of `train.jsonl` is dev (`_choose_dev`), with a note on stderr.
+    Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another
+    task, a line that is not an utterance, an id that occurs twice, or a missing recording.
     """
     root, card = Path(root), Path(root) / "card.json"
     name = task
@@ -163,7 +164,8 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
 
 
 def _choose_dev(train: Sequence[Utterance]) -> set[str]:
-    """Choose the ids of a tenth of the utterances, alike in labels."""
+    """Choose the ids for dev: every tenth of the utterances with the same labels. Where no labels
+    have ten utterances, the last of those with the same labels, unless it is the only one."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for u in train:
         groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)
@@ -177,16 +179,16 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
     """Read and check a set of labelled utterances. The classes of a slot are those of the training
     data.
 
-    Raises InputError as `load_set`, and for slots that differ or a label that the training data
-    does not have.
+    Raises InputError as `load_set` does, and for utterances with other slots than the rest, or a
+    label that the training data does not have.
     """
     data = load_set(root, task)
     labels: dict[str, set[str]] = {}
     for utterance in data.splits["train"]:
         for slot, label in utterance.labels.items():
             labels.setdefault(slot, set()).add(label)
-    # both sorted: JSON keeps them so, and a head that is read again has its slots in the order of
-    # its card
+    # slots and classes are sorted as in the JSON of a card: a head that is loaded again finds its
+    # slots in the same order
     classes = {slot: tuple(sorted(names)) for slot, names in sorted(labels.items())}
     for split, utterances in data.splits.items():
         for u in utterances:
@@ -195,8 +197,8 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
 
 
 def _check_labels(u: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:
-    """Raise InputError for an utterance without the labels of the others, or with a label that no
-    training utterance has."""
+    """Raise InputError for an utterance that lacks a slot of the training data, or has a label that
+    no training utterance has."""
     problem = ""
     if not u.labels or set(u.labels) != set(classes):
         wanted = ", ".join(classes) or "something"
@@ -213,7 +215,8 @@ def _check_labels(u: Utterance, classes: Mapping[str, tuple[str, ...]], place: s
 def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
     """Read the trials of a split. Raises InputError for a missing or damaged file, or a trial of an
     unknown recording."""
-    path, ids = data.root / f"{split}.trials.jsonl", {u.id for u in data.splits[split]}
+    path = data.root / f"{split}.trials.jsonl"
+    ids = {u.id for u in data.splits[split]}
     trials = []
     for number, values in read_lines(path):
         trial = convert(values, Trial, f"{path}:{number}")
@@ -229,7 +232,7 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
 
 
 def to_record(utterance: Utterance) -> dict[str, Any]:
-    """Make the line of a manifest, which `load_set` reads, without empty fields."""
+    """Return the utterance as a line of a manifest, without empty fields."""
     return {
         name: value
         for name, value in asdict(utterance).items()
@@ -238,33 +241,35 @@ def to_record(utterance: Utterance) -> dict[str, Any]:
 
 
 def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
-    """Make the utterance of a line. Raises InputError, saying what is wrong with it."""
-    measured = "seconds" in values
+    """Make the utterance of a line; seconds that it does not state are read from the recording.
+    Raises InputError, saying what is wrong with the line."""
+    has_seconds = "seconds" in values
     audio = values.get("audio")
     if isinstance(audio, str):
+        # 1.0 only passes the validation: it is replaced below
         values = {"id": str(PurePath(audio).with_suffix("")), "seconds": 1.0} | values
     utterance = convert(values, Utterance, place, only=True)
     for path in (utterance.audio, *utterance.sources):
-        # neighbours may share their audio
+        # "../audio/7.flac" is allowed: sets beside each other may share their audio
         check_inside(root.parent, str(root.absolute().name / PurePath(path)), place)
         if not (root / path).is_file():
             raise InputError(
                 f"{place} names {root / path}, which does not exist; restore it or remove the line"
             )
-    if measured:
+    if has_seconds:
         return utterance
     return replace(utterance, seconds=header_duration(root / utterance.audio))
 
 
-# ---- which voices training knew, and so what intervals draw (`stats.choose_units`): a head knows
-# the speakers of `train.jsonl`
+# ---- The units of bootstrap intervals (`stats.choose_units`) depend on which speakers of a test
+# occur in training: a head knows the speakers of `train.jsonl`.
 
 
 def speakers_of(utterance: Utterance) -> tuple[str, ...]:
-    """List who speaks in a recording: one, all of a conversation or a mixture, or () where that is
-    not known.
+    """List the speakers of a recording: one, or all of a conversation or a mixture; () where they
+    are not known.
 
-    A second of silence (Speech Commands) counts as a voice of its own.
+    A second of silence (Speech Commands) counts as a speaker of its own.
     """
     if utterance.labels.get("keyword") == SILENCE and not utterance.speaker:
         return (f"nobody, {utterance.id}",)
@@ -274,8 +279,8 @@ def speakers_of(utterance: Utterance) -> tuple[str, ...]:
 
 
 def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> list[tuple[str, ...]]:
-    """List who speaks in every recording; () where that is not known, or training knew one of the
-    voices."""
+    """List the speakers of every recording; () where they are not known, or one of them occurs in
+    training."""
     training_voices = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
     speakers = [speakers_of(u) for u in utterances]
     return [() if training_voices & set(voices) else voices for voices in speakers]
@@ -284,9 +289,9 @@ def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> lis
 def recording_units(
     data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING
 ) -> BootstrapUnits:
-    """Return the units that a bootstrap draws of recordings, each of which is its own next larger
-    unit. name: of such an item.
+    """Return the units that a bootstrap over recordings draws: speakers where there are enough of
+    whom training knew nothing, else single recordings, which are called `name`.
 
-    A conversation or a mixture belongs to all its voices.
+    A conversation or a mixture belongs to all its speakers.
     """
     return choose_units(unknown_speakers(data, utterances), [u.id for u in utterances], name)

@@ -1,8 +1,9 @@
-"""The published sets of SUPERB's tasks are prepared from their own folders: what they share.
+"""The corpora of SUPERB's tasks share this: it measures their recordings, checks their counts and
+writes their manifests. Each corpus is read by a module of its own.
 
 Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md.
-Recordings stay where they are: manifests have their absolute paths, and no audio is copied but what
-has to be cut. Where a count is wrong, no folder stays. A module of its own reads each corpus.
+Recordings stay where they are: manifests have their absolute paths, and no audio is copied but
+clips that are cut from longer recordings. Where a count is wrong, no folder stays.
 """
 
 from __future__ import annotations
@@ -19,33 +20,34 @@ from tqdm import tqdm
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_text, stage, write_lines
 from speechssl.audio import header_duration
+from speechssl.data.files import is_hidden
 from speechssl.data.options import SuperbSet
 from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, to_record
 from speechssl.errors import InputError
 
-VERSION = 1  # of what is written; part of the card
-THREADS = 32  # headers at a time: opening a file is waiting, most of all on a network
-Cards = dict[str, dict[str, Any]]  # folder below OUT -> its card
+VERSION = 1  # of the manifests; part of the card
+THREADS = 32  # headers read at a time: opening a file is waiting, most of all on a network
+Cards = dict[str, dict[str, Any]]  # folder below OUT, "sid" or "er/fold-1" -> its card
 
 
 @dataclass(frozen=True)
-class Order:
-    """An order says what is to be prepared, from where, to where."""
+class Preparation:
+    """A preparation names the sets to make of a corpus, and where the corpus lies."""
 
     corpus: str  # the name of its verb
-    o: SuperbSet
-    folders: Sequence[str]  # below o.out: a task each
+    options: SuperbSet
+    folders: Sequence[str]  # one a set, below options.out: TASK, or TASK/FOLD
     layout: str  # the remedy where something is missing: "give the folder that holds ..."
-    # folder -> what else decides its manifests
+    # folder -> further settings that decide its manifests
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def source(self) -> Path:
-        return self.o.source.resolve()
+        return self.options.source.resolve()
 
     def find(self, *names: str) -> Path:
-        """Find the first of these names below the source that exists. Raises InputError where none
-        does."""
+        """Return the path of the first of these names that exists below the source. Raises
+        InputError where none does."""
         for name in names:
             if (self.source / name).exists():
                 return self.source / name
@@ -54,80 +56,90 @@ class Order:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data of a task, read but not written."""
+    """The data of a task has been read, and not written yet."""
 
-    task: str
     splits: Mapping[str, Sequence[Utterance]]  # manifest -> its lines
     trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)  # split -> its trials
-    cut: Callable[[Path], None] | None = None  # writes into the folder what had to be cut
+    write_clips: Callable[[Path], None] | None = None  # into the folder of the set
 
 
-Read = Callable[[Order], Mapping[str, Prepared]]
+def prepare(
+    preparation: Preparation, read: Callable[[Preparation], Mapping[str, Prepared]]
+) -> Cards:
+    """Read the sets and write their manifests, unless they are there, and return the cards.
 
-
-def prepare(order: Order, read: Read) -> Cards:
-    """Read the set and write its manifests, unless they are there, and return the cards.
-
-    read: reads the data of every folder of the order. Raises InputError for a wrong folder, a
-    damaged file, counts that are not the published ones (unless `any_count`), and, before anything
-    is read, where `out` holds something else.
+    read: reads the set of every folder. Raises InputError for a wrong folder, a damaged file,
+    counts that are not the published ones (unless `any_count`), and, before anything is read, where
+    `out` holds something else.
     """
-    if not order.source.is_dir():
-        raise InputError(f"{order.source} is not a folder; {order.layout}")
-    shared = {
-        "corpus": order.corpus,
+    source, out = preparation.source, preparation.options.out
+    if not source.is_dir():
+        raise InputError(f"{source} is not a folder; {preparation.layout}")
+    common = {
+        "corpus": preparation.corpus,
         "version": VERSION,
-        "source": str(order.source),
-        "any_count": order.o.any_count,
+        "source": str(source),
+        "any_count": preparation.options.any_count,
     }
-    settings = {folder: shared | dict(order.settings.get(folder, {})) for folder in order.folders}
+    settings, steps = {}, {}
     with ExitStack() as stack:
-        steps = {}
-        for folder in order.folders:
-            place = stage(order.o.out / folder, settings[folder], record=CORPUS_RECORD)
-            steps[folder] = stack.enter_context(place)
-        sets = {} if all(step.done for step in steps.values()) else read(order)
-        for prepared in sets.values():
-            for split, utterances in prepared.splits.items():
-                if not utterances:
-                    raise InputError(
-                        f"{order.source} has no utterance of {prepared.task} for "
-                        f"{split}; {order.layout}"
-                    )
+        for folder in preparation.folders:
+            settings[folder] = {**common, **preparation.settings.get(folder, {})}
+            begin = stage(out / folder, settings[folder], record=CORPUS_RECORD)
+            steps[folder] = stack.enter_context(begin)
+        if not all(step.done for step in steps.values()):
+            sets = read(preparation)
+            _check_not_empty(preparation, sets)
+            for folder, step in steps.items():
+                if not step.done:
+                    facts = _write_set(out / folder, sets[folder])
+                    step.finish(settings[folder] | {"task": _task_of(folder)} | facts)
         for folder, step in steps.items():
-            if step.done:
-                continue
-            out, prepared = order.o.out / folder, sets[folder]
-            if prepared.cut:
-                prepared.cut(out)
-            for split, utterances in prepared.splits.items():
-                write_lines(out / f"{split}.jsonl", map(to_record, utterances))
-            for split, trials in prepared.trials.items():
-                write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
-            hours = {
-                split: round(sum(u.seconds for u in utterances) / 3600, 3)
-                for split, utterances in prepared.splits.items()
-            }
-            hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
-            facts = {
-                "task": prepared.task,
-                "sizes": sizes(prepared.splits),
-                "hours": hours,
-                "manifests": hashes,
-            }
-            step.finish(settings[folder] | facts)
-        for folder, step in steps.items():
-            print(f"{order.o.out / folder}: {format_sizes(step.card)} recordings")
+            print(f"{out / folder}: {format_sizes(step.card)} recordings")
         return {folder: step.card for folder, step in steps.items()}
+
+
+def _task_of(folder: str) -> str:
+    return folder.partition("/")[0]  # "er" of "er/fold-1"
+
+
+def _check_not_empty(preparation: Preparation, sets: Mapping[str, Prepared]) -> None:
+    """Raise InputError for a split without utterances."""
+    for folder, prepared in sets.items():
+        for split, utterances in prepared.splits.items():
+            if not utterances:
+                raise InputError(
+                    f"{preparation.source} has no utterance of {_task_of(folder)} for "
+                    f"{split}; {preparation.layout}"
+                )
+
+
+def _write_set(folder: Path, prepared: Prepared) -> dict[str, Any]:
+    """Write the clips, manifests and trials of a set, and return its sizes, hours and hashes for
+    the card."""
+    if prepared.write_clips:
+        prepared.write_clips(folder)
+    hours = {}
+    for split, utterances in prepared.splits.items():
+        write_lines(folder / f"{split}.jsonl", map(to_record, utterances))
+        hours[split] = round(sum(u.seconds for u in utterances) / 3600, 3)
+    for split, trials in prepared.trials.items():
+        write_lines(folder / f"{split}.trials.jsonl", map(asdict, trials))
+    manifests = [path for path in sorted(folder.glob("*.jsonl")) if not is_hidden(path)]
+    return {
+        "sizes": count_utterances(prepared.splits),
+        "hours": hours,
+        "manifests": {path.stem: hash_files([path]) for path in manifests},
+    }
 
 
 def measure_utterances(
     utterances: Iterable[Utterance], what: str
 ) -> tuple[list[Utterance], list[str]]:
-    """Measure utterances whose `audio` is absolute: return them with their seconds, and the
-    recordings (and `sources`) that do not exist.
+    """Measure utterances whose `audio` is an absolute path. Returns them with their seconds, and
+    the paths of recordings (`audio` or `sources`) that do not exist.
 
-    what: for the progress bar. A recording that is damaged raises InputError.
+    what: what the progress bar says is measured. Raises InputError for a damaged recording.
     """
 
     def measure(utterance: Utterance) -> float | str:
@@ -148,76 +160,79 @@ def measure_utterances(
             leave=False,
         )
         results = list(bar)
-    with_seconds: list[Utterance] = []
+    measured: list[Utterance] = []
     missing: list[str] = []
     for utterance, result in zip(utterances, results, strict=True):
         if isinstance(result, str):
             missing.append(result)
         else:
-            with_seconds.append(replace(utterance, seconds=result))
-    return with_seconds, missing
+            measured.append(replace(utterance, seconds=result))
+    return measured, missing
 
 
 def check_counts(
-    order: Order,
+    preparation: Preparation,
     counts: Mapping[str, int],
-    expected: Mapping[str, int],
+    published: Mapping[str, int],
     missing: Sequence[str] = (),
 ) -> None:
     """Compare the counts with the published ones. missing: recordings that should have been there.
 
     Raises InputError where a number differs; with `any_count` that is a warning on stderr.
     """
-    wrong = [
-        (f"{counts.get(name, 0):,} {name} and not {n:,}")
-        for name, n in expected.items()
-        if counts.get(name, 0) != n
-    ]
-    if not wrong:
+    differences = []
+    for name, expected in published.items():
+        count = counts.get(name, 0)
+        if count != expected:
+            unit = f"{name} utterances" if name in SPLITS else name
+            differences.append(f"{count:,} {unit}, not the published {expected:,}")
+    if not differences:
         return
-    lost = f", where {missing[0]} is missing" if missing else ""
-    problem = f"{order.source} has {', '.join(wrong)} as published{lost}"
-    if not order.o.any_count:
+    lost = f"; {missing[0]} is missing" if missing else ""
+    problem = f"{preparation.source} has {', and '.join(differences)}{lost}"
+    if not preparation.options.any_count:
         raise InputError(
-            f"{problem}; unpack {order.corpus} again, or give --any-count to use it as it is"
+            f"{problem}; unpack {preparation.corpus} again, or give --any-count to use it as it is"
         )
     tqdm.write(f"warning: {problem}", file=sys.stderr)
 
 
-def sizes(splits: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+def count_utterances(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, int]:
     return {split: len(utterances) for split, utterances in splits.items()}
 
 
 def group_by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
-    """Sort utterances into SPLITS, all of which are there."""
-    sorted_in: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+    """Group (split, utterance) by split. All SPLITS are keys of the result."""
+    splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
     for split, utterance in pairs:
-        sorted_in[split].append(utterance)
-    return sorted_in
+        splits[split].append(utterance)
+    return splits
 
 
 def gather_utterances(
-    order: Order,
+    preparation: Preparation,
     utterances: Mapping[str, Iterable[Utterance]],
-    expected: Mapping[str, int],
-    others: Mapping[str, int] | None = None,
+    published: Mapping[str, int],
+    other_counts: Mapping[str, int] | None = None,
 ) -> dict[str, list[Utterance]]:
-    """Measure the utterances of every split and check their counts. others: further things that
-    were counted."""
+    """Measure the utterances of every split and check their counts. other_counts: counts of other
+    things that are published, such as speakers."""
     splits: dict[str, list[Utterance]] = {}
     missing: list[str] = []
-    for split, of_split in utterances.items():
-        splits[split], lost = measure_utterances(of_split, f"{order.corpus} {split}")
+    for split, unmeasured in utterances.items():
+        measured, lost = measure_utterances(unmeasured, f"{preparation.corpus} {split}")
+        splits[split] = measured
         missing += lost
-    check_counts(order, sizes(splits) | dict(others or {}), expected, missing)
+    counts = count_utterances(splits) | dict(other_counts or {})
+    check_counts(preparation, counts, published, missing)
     return splits
 
 
 def read_fields(
     path: Path, least: int, separator: str | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield (place, fields) of every line that is not empty. separator: None is white space; least:
-    fields a line must have.
+    """Yield ("FILE:LINE", fields) of every line that is not empty. least: the number of fields that
+    a line has at least; separator: None stands for white space.
 
     Raises InputError for a file that cannot be read or a line with fewer fields.
     """
@@ -233,7 +248,7 @@ def read_fields(
         yield f"{path}:{number}", fields
 
 
-def wavs(folder: Path) -> list[Path]:
+def list_wavs(folder: Path) -> list[Path]:
     """List the WAV files of a folder in order, without those that macOS leaves behind
     (`._x.wav`)."""
-    return sorted(path for path in folder.glob("*.wav") if not path.name.startswith("."))
+    return sorted(path for path in folder.glob("*.wav") if not is_hidden(path))

@@ -1,16 +1,16 @@
-"""A corpus of your own is made from tables: CSV, TSV, JSONL or Parquet files, a folder that
-`datasets` saves to disk, or rows in memory.
+"""Make a corpus of your own from tables: CSV, TSV, JSONL or Parquet files, folders that `datasets`
+saves to disk, or rows in memory.
 
   SOURCE/[SPLIT/]passages.csv      id, audio; text, transcript, speaker, language, words
   SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer,
                                    start, end, char_start
 
-A passage needs an audio, a question the id of its passage, and a recording or a text. `audio` is a
-path, relative to the table; a row in memory or of Parquet may hold the recording itself, as
-`datasets` has it: {"array", "sampling_rate"} or {"bytes", "path"}. `answers` is a list of {"text",
-"start", "end", "char_start"} or of texts, SQuAD's {"text": [...], "answer_start": [...]}, or a
-text; in a CSV as JSON. Without SPLIT in between, the split is `test`. Recordings that are files
-stay where they are.
+A passage needs a recording or a text, and a question also the id of its passage. `audio` is a path,
+relative to the table; a row in memory or of Parquet may hold the recording itself, as in
+`datasets`: {"array", "sampling_rate"} or {"bytes", "path"}. `answers` is a text, a list of texts or
+of {"text", "start", "end", "char_start"}, or SQuAD's {"text": [...], "answer_start": [...]}; in a
+CSV it is JSON. Without the folder SPLIT, the split is `test`. Recordings that are files stay where
+they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, exact_duration, write_flac
-from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
+from speechssl.data.files import decode_cell, is_hidden, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     ITS_PASSAGE,
@@ -51,21 +51,21 @@ from speechssl.errors import InputError
 from speechssl.schema import convert
 from speechssl.text import language_of
 
-# "": a folder of `datasets.Dataset.save_to_disk`
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `Dataset.save_to_disk`
 # columns of which a table needs one
 NEEDED = {"passages": ("audio", "text", "context", "transcript"), "questions": ("passage",)}
-NUMBERS = ("start", "end", "char_start")
-WORDS = ("text", "context", "transcript", "question", "answer")  # that are somebody's words
-# written where there is nothing; of a number also these, which may be words elsewhere
+NUMBERS = ("start", "end", "char_start")  # columns of numbers
+WORDS = ("text", "context", "transcript", "question", "answer")  # columns of what somebody says
+# texts that stand for an empty cell (but "nan" in a column of WORDS is a word)
 NOTHING = ("", "nan", "<na>")
+# in a column of NUMBERS these do too
 NO_NUMBER = (*NOTHING, "none", "null", "na", "n/a", "#n/a", "nat", "-", "–", "?")
 Rows = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The cells of a row of either kind, those that are empty left out."""
+    """A row is a passage or a question; cells that are empty have the defaults."""
 
     id: str = ""
     passage: str = ""
@@ -93,17 +93,22 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
     source, language = o.source.resolve(), language_of(o.language)
     folders = {"test": source}
     if not _find_tables(source):
-        folders = {f.name: f for f in sorted(source.glob("*/")) if not f.name.startswith(".")}
-    tables = {split: _find_tables(folder) for split, folder in folders.items()}
-    tables = {split: by_kind for split, by_kind in tables.items() if by_kind}
+        folders = {f.name: f for f in sorted(source.glob("*/")) if not is_hidden(f)}
+    tables: dict[str, dict[str, Path]] = {}  # split -> kind -> table
+    for split, folder in folders.items():
+        by_kind = _find_tables(folder)
+        if by_kind:
+            tables[split] = by_kind
     if not tables:
         raise InputError(
             f"{source} is no folder with a table called passages; put passages.csv and "
             "questions.csv there, or into split folders"
         )
-    files = sorted(
-        file for by_kind in tables.values() for table in by_kind.values() for file in _files(table)
-    )
+    files: list[Path] = []
+    for by_kind in tables.values():
+        for table in by_kind.values():
+            files += _files_of(table)
+    files.sort()
     made_from = {
         "corpus": source.name,
         "source": str(source),
@@ -132,10 +137,10 @@ def make_corpus(
     """Make a prepared corpus of rows in memory, such as those of a `datasets.Dataset` or a list of
     dicts; return the data report.
 
-    splits: name, such as "train" -> (rows of passages, rows of questions), with the columns that
-    the module names; relative paths are relative to the folder one is in. language: of rows that do
-    not say. Raises InputError for a row that is not a passage or a question, and a folder that is
-    not empty.
+    splits: name, such as "train" -> (rows of passages, rows of questions), with the columns of
+    `speechssl.data.table`; relative paths are relative to the working folder. language: that of
+    rows without one. Raises InputError for a row that is not a passage or a question, and an `out`
+    that is not empty.
     """
     out = Path(out)
     with stage(out, {"what": "corpus of rows in memory"}) as step:
@@ -155,8 +160,8 @@ def make_corpus(
 
 
 def _find_tables(folder: Path) -> dict[str, Path]:
-    """Find the tables of a split, by their kind; none where there are no passages. Raises
-    InputError where there are two of a kind."""
+    """Find the tables of a split by their kind, passages or questions; none where there is no table
+    of passages. Raises InputError where there are two of a kind."""
     tables: dict[str, Path] = {}
     for kind in KINDS:
         paths = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
@@ -170,7 +175,7 @@ def _find_tables(folder: Path) -> dict[str, Path]:
     return tables if "passages" in tables else {}
 
 
-def _files(table: Path) -> list[Path]:
+def _files_of(table: Path) -> list[Path]:
     return sorted(table.glob("*.arrow")) if table.is_dir() else [table]
 
 
@@ -183,7 +188,7 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
     elif table.is_dir():
         import pyarrow
 
-        for path in _files(table):
+        for path in _files_of(table):
             try:
                 with pyarrow.memory_map(str(path)) as file:
                     for batch in pyarrow.ipc.open_stream(file):
@@ -197,10 +202,10 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
-    """Read the rows of passages or of questions; stderr names columns that are not read. Raises
-    InputError where there can be none."""
+    """Read the rows of passages or of questions, and name the columns that are not read on stderr.
+    Raises InputError where all of the NEEDED columns are missing."""
     rows = list(read_table(table))
-    columns: dict[str, None] = {}  # in order
+    columns: dict[str, None] = {}  # the columns of all rows, in order
     for row in rows:
         columns |= dict.fromkeys(row)
     if not any(name in columns for name in NEEDED[kind]):
@@ -216,8 +221,8 @@ def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def _keep_encoded(rows: Any) -> Rows:
-    """Keep the recordings in rows of `datasets` as files or bytes, which are read here; it would
-    need torchcodec to."""
+    """Turn off the decoding of recordings in rows of `datasets`, which would need torchcodec: their
+    files or bytes are read here."""
     for name, feature in (getattr(rows, "features", None) or {}).items():
         if getattr(feature, "decode", False):
             rows = rows.cast_column(name, type(feature)(decode=False))
@@ -229,15 +234,14 @@ def _keep_encoded(rows: Any) -> Rows:
 
 @dataclass(frozen=True)
 class RecordMaker:
-    """Makes the records of one split. base: folder that relative paths of audio are relative to;
-    root: the folder that they may not lead out of."""
+    """Makes the records of one split."""
 
     split: str
     out: Path
-    language: str
-    base: Path
+    language: str  # of rows without one
+    base: Path  # relative paths of audio are relative to it
     report: PrepareReport
-    root: Path | None = None
+    root: Path | None = None  # relative paths must not lead out of it
 
     def make_records(self, rows: Mapping[Any, Rows], places: Mapping[Any, str]) -> SplitRecords:
         """Make the records of the rows of each kind. places: the names of the tables."""
@@ -283,8 +287,8 @@ class RecordMaker:
         return SplitRecords(list(passages.values()), list(questions.values()))
 
     def check_row(self, row: Row, content: str, place: str) -> str:
-        """Return the language of a row. Raises InputError for one without rules, and for a row
-        without content."""
+        """Return the language of a row. Raises InputError for a language other than en and zh, and
+        for a row without content."""
         if not content:
             raise InputError(f"{place} has neither audio nor text; give it one of them")
         try:
@@ -294,8 +298,9 @@ class RecordMaker:
         return row.language or self.language
 
     def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | None:
-        """Return path and seconds of a recording, which is written where it is no file; ("", 0)
-        where there is none, None where it cannot be used. Raises InputError for a missing file."""
+        """Return the path and the seconds of the recording in a cell, after writing it where it is
+        not a file; ("", 0) for an empty cell, None for a recording that cannot be used. Raises
+        InputError for a missing file."""
         if cell is None:
             return "", 0.0
         if isinstance(cell, Mapping) and not cell.get("bytes") and cell.get("path"):
@@ -330,47 +335,53 @@ class RecordMaker:
 
 
 def _name_audio(cell: Any) -> str:
-    """Return the name of a recording without its suffix, "" where it has none."""
+    """Return the name of the file in a cell without its suffix; "" where there is no file."""
     path = cell.get("path") if isinstance(cell, Mapping) else cell
     return Path(path).stem if isinstance(path, str | Path) else ""
 
 
 def read_row(cells: Mapping[str, Any], place: str) -> Row:
-    """Read a row. Raises InputError for a cell that is not of its column."""
+    """Read a row. Raises InputError for a cell that its column does not allow."""
     return convert(_clean(cells, place), Row, place, "correct the row", strict=False)
 
 
 def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the cells that are not empty (NaN is, which pandas has there): JSON in a text parsed,
-    and numbers as texts where texts belong (pandas makes 5.0 of 5 where a column has empty cells).
-
-    Raises InputError for a text that begins as JSON does and is none.
-    """
+    """Return the cells that are not empty, with JSON in texts parsed, and numbers as texts in
+    columns of texts. Raises InputError for a text that begins as JSON does and is not JSON."""
     values: dict[str, Any] = {}
     for name, value in cells.items():
-        value = value.item() if isinstance(value, np.generic) else value
-        if value is None or (isinstance(value, float) and math.isnan(value)):
+        if isinstance(value, np.generic):
+            value = value.item()
+        if _is_empty(name, value):
             continue
-        if isinstance(value, str):
-            empty = NO_NUMBER if name in NUMBERS else ("",) if name in WORDS else NOTHING
-            if value.strip().casefold() in empty:
-                continue
-            if name in ("words", "answers") and value.lstrip()[0] in "[{":
-                try:
-                    value = parse_json(value)
-                except ValueError as error:
-                    raise InputError(f"{place}: {name} is not whole JSON ({error})") from error
+        if name in ("words", "answers") and isinstance(value, str) and value.lstrip()[0] in "[{":
+            try:
+                value = parse_json(value)
+            except ValueError as error:
+                raise InputError(f"{place}: {name} is not whole JSON ({error})") from error
         elif isinstance(value, float) and value.is_integer():
-            value = int(value)
+            value = int(value)  # pandas makes 5.0 of 5 in a column with empty cells
         if isinstance(value, int | float) and name not in NUMBERS:
             value = str(value)
         values[name] = value
     return values
 
 
+def _is_empty(name: str, value: Any) -> bool:
+    """Return whether a cell of the column `name` is empty. pandas fills empty cells with NaN."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    if not isinstance(value, str):
+        return value is None
+    text = value.strip().casefold()
+    if name in NUMBERS:
+        return text in NO_NUMBER
+    return text == "" if name in WORDS else text in NOTHING
+
+
 def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
-    """Read the answers of a question: one in its own columns, a text, a list of texts or of
-    records, or a record of lists, as SQuAD has them at Hugging Face."""
+    """Read the answers of a question: columns of one answer, or a column `answers` with a text, a
+    list of texts or of records, or a record of lists, as SQuAD has at Hugging Face."""
     entries = row.answers
     if entries is None:
         answer = {"text": row.answer, "start": row.start, "end": row.end}
@@ -386,9 +397,9 @@ def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
     answers = []
     for entry in entries:
         values = _clean(entry if isinstance(entry, Mapping) else {"answer": entry}, place)
-        for name, other in (("text", "answer"), ("char_start", "answer_start")):
-            if other in values:
-                values[name] = values.pop(other)
+        for name, alias in (("text", "answer"), ("char_start", "answer_start")):
+            if alias in values:
+                values[name] = values.pop(alias)
         if values.keys() & {"text", "start", "end"}:
             answer = {"text": ""} | values
             where = f"{place}, answers"

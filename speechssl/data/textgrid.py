@@ -8,33 +8,40 @@ from pathlib import Path
 
 from speechssl.errors import InputError
 
-# a text, a comment, a number of an item, a free-standing number
 TOKEN = re.compile(
-    r'"((?:[^"]|"")*)"|!.*|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])'
+    r"""
+    "((?:[^"]|"")*)"  # a text, in which quotation marks are doubled: the first group
+    | !.*             # a comment
+    | \[\s*\d*\s*\]   # the number of an item, as in intervals [3]:
+    | (?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])  # a number: the second group
+    """,
+    re.VERBOSE,
 )
+# name of the tier, its intervals (text, start, end in seconds)
 Tier = tuple[str, list[tuple[str, float, float]]]
 
 
 def read_tiers(path: Path) -> list[Tier]:
-    """Read the names of the interval tiers of a TextGrid and their intervals (text, start, end in
-    seconds), in order.
+    """Read the interval tiers of a TextGrid, in order.
 
     TextGrids are those of Praat and the Montreal Forced Aligner, long or short, old or new, in
-    UTF-8 or UTF-16. Where more intervals follow than a tier counts they are read, where fewer do
-    the file was cut off. praatio 6.2 is not used: it reads one that is cut off as if it were whole,
-    takes -0.1 for 0.1, and refuses 5e-05 and intervals that overlap or have no length, which
-    aligners write. Raises InputError for a file that is no TextGrid, or not whole.
+    UTF-8 or UTF-16. A tier with more intervals than it counts is read; one with fewer was cut off.
+    praatio 6.2 is not used: it reads files that are cut off as if they were whole, takes -0.1 for
+    0.1, and refuses 5e-05 and intervals that overlap or have no length, which aligners write.
+    Raises InputError for a file that is no TextGrid, or not whole.
     """
     try:
         content = path.read_bytes()
-        wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        # texts and free-standing numbers, in order: all there is to either format
+        is_utf16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        # the long format writes "xmin = 0.5" where the short one writes "0.5": both have the same
+        # texts and numbers in the same order
         tokens: list[str | float] = []
-        for match in TOKEN.finditer(content.decode("utf-16" if wide else "utf-8-sig")):
-            if match[1] is not None:
-                tokens.append(match[1].replace('""', '"'))
-            elif match[2] is not None:
-                tokens.append(float(match[2]))
+        for match in TOKEN.finditer(content.decode("utf-16" if is_utf16 else "utf-8-sig")):
+            text, number = match.groups()
+            if text is not None:
+                tokens.append(text.replace('""', '"'))
+            elif number is not None:
+                tokens.append(float(number))
         return _parse_tiers(tokens)
     except (EOFError, LookupError, TypeError, ValueError) as error:
         raise InputError(
@@ -43,18 +50,24 @@ def read_tiers(path: Path) -> list[Tier]:
 
 
 def _parse_tiers(tokens: Sequence[str | float]) -> list[Tier]:
-    """Parse the tokens of a TextGrid. Raises EOFError where less follows than is counted,
-    LookupError, TypeError or ValueError for tokens of something else."""
+    """Parse the tokens of a TextGrid: "ooTextFile", "TextGrid", start, end, number of tiers, and of
+    every tier its kind, name, start, end, number of entries, and the entries.
+
+    Raises EOFError where fewer tiers or entries follow than are counted, LookupError, TypeError or
+    ValueError for other tokens.
+    """
     if tokens[0] not in ("ooTextFile", "ooTextFile short") or tokens[1] != "TextGrid":
         raise TypeError("another header")
     tiers: list[Tier] = []
-    found, place = 0, 5  # after the two times and the number of tiers
+    tier_count = 0  # with those of points, which are not returned
+    place = 5
     while place < len(tokens):
         kind, name = tokens[place : place + 2]
         _, _, size = map(float, tokens[place + 2 : place + 5])
+        # an interval is start, end and text; a point is time and text
         width = {"IntervalTier": 3, "TextTier": 2}[str(kind)]
         place += 5
-        end = place  # of the entries, which begin with a number
+        end = place  # of the entries, each of which begins with a number
         while end < len(tokens) and not isinstance(tokens[end], str):
             end += width
         last = min(end, len(tokens) - width + 1)
@@ -64,8 +77,8 @@ def _parse_tiers(tokens: Sequence[str | float]) -> list[Tier]:
         if width == 3:
             intervals = [(str(label), float(start), float(stop)) for start, stop, label in entries]
             tiers.append((str(name), intervals))
-        found += 1
+        tier_count += 1
         place = end
-    if found < float(tokens[4]):
-        raise EOFError(f"it counts {tokens[4]:g} tiers and {found} follow")
+    if tier_count < float(tokens[4]):
+        raise EOFError(f"it counts {tokens[4]:g} tiers and {tier_count} follow")
     return tiers

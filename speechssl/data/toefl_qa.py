@@ -1,15 +1,15 @@
 """Prepare TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378;
 Chung et al., arXiv 1711.05345).
 
-A text file a question, with the whole story in each: data/toefl-qa/README.md. The text of a passage
-has a sentence a line.
+Every question is a text file that repeats its whole story: data/toefl-qa/README.md. The story
+becomes a passage, whose text has a sentence a line.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from speechssl.data.prepare import PrepareReport, SplitRecords, prepare_corpus
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 
-CORPUS = "toefl-qa"  # as the verb and the report have it
+CORPUS = "toefl-qa"  # the name of the verb, and of the corpus in the report
 PUBLISHED = {
     "train": {"passages": 150, "questions": 717},
     "dev": {"passages": 24, "questions": 124},
@@ -30,20 +30,26 @@ PUBLISHED = {
 LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
 FILE = re.compile(r"tpo_(\d+)-(conversation|lecture)_(\d+)_(\d+)")
 LINE = re.compile(r"(SENTENCE|QUESTION|OPTION)\s+(.*)")
-OPTION = re.compile(r"(.*\S)\s+([01])")
+OPTION = re.compile(r"(.*\S)\s+([01])")  # "To return a book 1", with 1 behind the right option
+# "so , um" and "25 $ ." have a space before punctuation: "so, um", "25 $."; in "over .And" the
+# space was forgotten behind the mark: "over. And"
+SPACE_BEFORE_MARK = re.compile(r"\s+([.,;:?!]+)(?=\s|$|(?<=[.?!])[A-Za-z])")
+# "he 's" and "don 't" have a space before the apostrophe: "he's", "don't"
+SPACE_BEFORE_APOSTROPHE = re.compile(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)")
 
 
-class _Broken(Exception):
-    """A file is no question: why."""
+class _BrokenFile(Exception):
+    """The file is not a question; the message says why."""
 
 
 def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report.
 
-    source: the repository, a folder above it, its folder data/, a split's folder, or one file. A
-    broken file is set aside. Raises InputError where there is no such file, or none can be used.
+    o.source: the repository, a folder above it, its folder data/, the folder of a split, or one
+    file. Broken files are set aside. Raises InputError where there is no question, or none that can
+    be used.
     """
-    files = _find(o.source)
+    files = _find_files(o.source)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         return {split: _make_records(split, paths, report) for split, paths in files.items()}
@@ -53,11 +59,12 @@ def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
     return prepare_corpus(CORPUS, o, settings, read, PUBLISHED, about)
 
 
-def _find(source: Path) -> dict[str, list[Path]]:
-    """Find the files of every split that has some, in the order of their numbers: those in a folder
-    of its name, and as test those in another. Raises InputError where there are none."""
+def _find_files(source: Path) -> dict[str, list[Path]]:
+    """Find the files of every split that has some, in the order of their numbers. The split is the
+    name of the folder; files in a folder of another name are test. Raises InputError where there
+    are none."""
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
-    numbered = []
+    numbered = []  # the numbers in the name, by which files are sorted, and the file
     for path in paths:
         match = FILE.fullmatch(path.name)
         if match:
@@ -72,10 +79,8 @@ def _find(source: Path) -> dict[str, list[Path]]:
 
 
 def _read(path: Path) -> tuple[tuple[str, ...], Question]:
-    """Read the sentences of a story and the question, whose passage is the story (tpo_1-lecture_2).
-
-    Raises _Broken for a file that is cut off or otherwise not as it should be.
-    """
+    """Read the sentences of a story, and the question, whose passage is named after the story
+    (tpo_1-lecture_2). Raises _BrokenFile for a file that is cut off or has other lines."""
     by_kind: dict[str, list[str]] = {"SENTENCE": [], "QUESTION": [], "OPTION": []}
     content = path.read_bytes()
     try:
@@ -87,68 +92,77 @@ def _read(path: Path) -> tuple[tuple[str, ...], Question]:
         if match:
             by_kind[match[1]].append(match[2])
         elif line.strip() and line.split()[0] not in by_kind:
-            raise _Broken("a line is no SENTENCE, QUESTION or OPTION")
-    options, correct = list[str](), list[int]()
-    for text in by_kind["OPTION"]:
-        match = OPTION.fullmatch(text.strip())
+            raise _BrokenFile("a line is no SENTENCE, QUESTION or OPTION")
+    options: list[str] = []
+    correct: list[int] = []
+    for option in by_kind["OPTION"]:
+        match = OPTION.fullmatch(option.strip())
         if not match:
-            raise _Broken("an option has no words, or no 0 or 1 behind them")
+            raise _BrokenFile("an option has no words, or no 0 or 1 behind them")
         if match[2] == "1":
             correct.append(len(options))
         options.append(tidy(match[1]))
     if not by_kind["SENTENCE"] or len(by_kind["QUESTION"]) != 1 or len(options) != 4:
-        raise _Broken("it has not some sentences, one question and four options")
+        raise _BrokenFile("it needs sentences, one question and four options")
     sentences = tuple(map(tidy, filter(str.strip, by_kind["SENTENCE"])))
-    return sentences, Question(
-        path.name,
-        path.name.rpartition("_")[0],
+    question = Question(
+        id=path.name,
+        passage=path.name.rpartition("_")[0],
         text=tidy(by_kind["QUESTION"][0]),
         options=tuple(options),
         correct=tuple(correct),
     )
+    return sentences, question
 
 
 def tidy(text: str) -> str:
     """Join words with single spaces, and none before punctuation: "so , um , 25 $ ." becomes "so,
     um, 25 $."."""
-    joined = re.sub(r"\s+([.,;:?!]+)(?=\s|$|(?<=[.?!])[A-Za-z])", r"\1 ", " ".join(text.split()))
-    return " ".join(re.sub(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)", "'", joined).split())
+    joined = SPACE_BEFORE_MARK.sub(r"\1 ", " ".join(text.split()))
+    return " ".join(SPACE_BEFORE_APOSTROPHE.sub("'", joined).split())
 
 
 def _make_records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
-    """Make a passage of each story; of each version where its questions do not agree about it, so
-    that nothing is lost."""
-    names: dict[tuple[str, tuple[str, ...]], str] = {}  # (story, sentences) -> id of its passage
+    """Make a passage of each story. Where the files of a story have different sentences, each
+    version is a passage of its own, so that nothing is lost."""
+    passage_ids: dict[tuple[str, tuple[str, ...]], str] = {}  # (story, sentences) -> passage
     versions: Counter[str] = Counter()
     questions: dict[str, Question] = {}
     for path in paths:
         report.count(split, "questions")
         try:
             sentences, question = _read(path)
-        except _Broken as error:
+        except _BrokenFile as error:
             report.set_aside(split, "questions", path.name, str(error))
             continue
         story = question.passage
-        if (story, sentences) not in names:
+        if (story, sentences) not in passage_ids:
             versions[story] += 1
-            version = versions[story]
-            names[story, sentences] = story if version == 1 else f"{story}-version-{version}"
-        reason = "" if question.correct else "no option is marked as right"
-        if question.id in questions:
-            reason = "there is another file of this question"
-        elif not question.text:
-            reason = "the question has no words"
+            version = f"-version-{versions[story]}" if versions[story] > 1 else ""
+            passage_ids[story, sentences] = story + version
+        reason = _why_unusable(question, questions)
         if reason:
             report.set_aside(split, "questions", question.id, reason)
         else:
-            questions[question.id] = replace(question, passage=names[story, sentences])
+            questions[question.id] = replace(question, passage=passage_ids[story, sentences])
     passages = {
-        name: Passage(name, text="\n".join(sentences)) for (_, sentences), name in names.items()
+        name: Passage(name, text="\n".join(sentences))
+        for (_, sentences), name in passage_ids.items()
     }
     report.count(split, "passages", len(passages))
-    asked = Counter(q.passage for q in questions.values())
-    chosen = set(report.slice(split, passages, asked))
+    question_counts = Counter(q.passage for q in questions.values())
+    chosen = set(report.slice(split, passages, question_counts))
     return SplitRecords(
         [p for p in passages.values() if p.id in chosen],
         [q for q in questions.values() if q.passage in chosen],
     )
+
+
+def _why_unusable(question: Question, earlier: Mapping[str, Question]) -> str:
+    """Say why a question cannot be used; "" where it can. earlier: the questions that were read
+    before it, by id."""
+    if question.id in earlier:
+        return "there is another file of this question"
+    if not question.text:
+        return "the question has no words"
+    return "" if question.correct else "no option is marked as right"

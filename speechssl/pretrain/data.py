@@ -24,7 +24,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
 from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
-from speechssl.data.recordings import Recording, draw, hash_contents, recordings_of
+from speechssl.data.recordings import Recording, hash_contents, recordings_of, sample_recordings
 from speechssl.data.records import check_inside, corpus_card, data_hash, read_lines
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
@@ -87,15 +87,15 @@ def training_data(
     """Read the passages of a prepared corpus's training split, or the recordings of a manifest or
     folder.
 
-    recordings: only so many, drawn at random by the seed (`draw`): lists are in the order of
-    speakers. reference: read targets off the reference readings: train/reference.jsonl of a corpus,
-    NAME.reference.jsonl beside a manifest NAME.txt.
+    recordings: only so many, drawn at random by the seed (`sample_recordings`): lists are in the
+    order of speakers. reference: read targets off the reference readings: train/reference.jsonl of
+    a corpus, NAME.reference.jsonl beside a manifest NAME.txt.
     Raises InputError for a source that is none of these, or is empty.
     """
     is_corpus = any(source.glob("*/passages.jsonl"))
     listed = recordings_of(source, "train")
     if recordings is not None:
-        listed, _ = draw(listed, seed, count=recordings)
+        listed, _ = sample_recordings(listed, seed, count=recordings)
     if is_corpus:
         file, root = source / "train" / "reference.jsonl", source
     else:
@@ -201,7 +201,7 @@ def fit_targets(
     The card says how many recordings were drawn from how many. Recordings that cannot be used are
     listed and left out. Raises InputError where none is left.
     """
-    chosen, drawn = draw(recordings, seed, targets.share)
+    chosen, drawn = sample_recordings(recordings, seed, targets.share)
     card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
     with single_threaded(WORKERS) as pool:
         frames = stream_frames([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)

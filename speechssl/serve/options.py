@@ -11,7 +11,7 @@ from speechssl.options import DEVICE, Amount, Range, group, option
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of what may be asked."""
+    """The limits of recordings that visitors may upload."""
 
     seconds: Amount = option(300.0, "longest passage in seconds", name="max_seconds")
     megabytes: Amount = option(50.0, "largest upload in megabytes", name="max_megabytes")

@@ -1,7 +1,7 @@
-"""`speechssl serve`: a page on this machine on which recordings are asked questions, in noise too,
-and answers are played."""
+"""`speechssl serve` makes a page on this machine: it asks recordings questions, also in noise, and
+plays the answers."""
 
-# Annotations are not postponed: by them Gradio finds the handlers that want a Request.
+# There is no `from __future__ import annotations`, since Gradio reads the annotations of handlers.
 
 import os
 import signal
@@ -38,23 +38,24 @@ from speechssl.timing import RunLength
 from speechssl.units.picture import unit_blocks
 
 CLEAN = "clean"
-HOUR = 3600  # after which Gradio removes what was uploaded
+HOUR = 3600  # seconds, after which Gradio removes uploads
 
 
 # ---- recordings
 
 
 def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
-    """Read a recording: samples (N,) float32 at 16 kHz. part: passage or question.
+    """Read an uploaded recording: samples (N,) float32 at 16 kHz. part: passage or question.
 
-    Raises InputError for what is no audio, no speech, or too long; the message has the name of the
-    file, not its folder.
+    Raises InputError for a file that is no audio, is silent, or too long. The message names the
+    file without its folder, which is of no use to the visitor.
     """
-    most = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
+    longest = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
     try:
-        if (seconds := exact_duration(path)) > most:
+        seconds = exact_duration(path)
+        if seconds > longest:
             raise InputError(
-                f"{path} lasts {seconds:.0f} s, and the {part} may last {most:g} s; "
+                f"{path} lasts {seconds:.0f} s, and the {part} may last {longest:g} s; "
                 "give a part of it"
             )
         return read_recording(path)
@@ -64,13 +65,10 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
 
 
 def complete_condition(noise: str, snr_db: float) -> Condition:
-    """Make a condition as `evaluate qa` takes it of one that is written without its SNR in dB; one
-    without noise, or with an SNR, stays as it is.
-
-    Raises InputError as `parse_condition` does.
-    """
-    complete = "@" in noise or noise.startswith("rir=") or noise in (CLEAN, "reverb", "r")
-    return parse_condition(noise if complete else f"{noise}@{snr_db:g}")
+    """Parse a condition, such as "pink", at this SNR. One that states its SNR, or needs none, is
+    taken as it is. Raises InputError as `parse_condition` does."""
+    is_complete = "@" in noise or noise.startswith("rir=") or noise in (CLEAN, "reverb", "r")
+    return parse_condition(noise if is_complete else f"{noise}@{snr_db:g}")
 
 
 # ---- answers as HTML
@@ -79,12 +77,11 @@ def complete_condition(noise: str, snr_db: float) -> Condition:
 def render_answers(
     qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str = CLEAN, snr_db: float = 0.0
 ) -> str:
-    """Return HTML of the answers of all systems, of passage and question as the systems got them,
-    with units and words.
+    """Return HTML with the answers of all systems, and with passage and question as the systems got
+    them: in noise, with units and words.
 
     passage, question: (N,) float32 at 16 kHz; a question may be a text. Both recordings get the
-    noise, as in `evaluate qa`.
-    Raises InputError as `QA.answer` and `complete_condition` do.
+    noise, as in `evaluate qa`. Raises InputError as `QA.answer` and `complete_condition` do.
     """
     condition, distorter = complete_condition(noise, snr_db), Distorter()
     recordings = {"passage": distorter.apply(passage, condition, "passage")}
@@ -95,10 +92,10 @@ def render_answers(
     rows = []
     for name, colour in colours.items():
         answer = details[name].answer if name in details else None
-        clip = None
+        clip = None  # the samples of the answer
         if answer is not None and answer.end > answer.start:
-            ends = slice(round(answer.start * SAMPLE_RATE), round(answer.end * SAMPLE_RATE))
-            clip = recordings["passage"][ends]
+            first, last = round(answer.start * SAMPLE_RATE), round(answer.end * SAMPLE_RATE)
+            clip = recordings["passage"][first:last]
         rows.append((name, colour, answer, clip))
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("speechssl.serve", "."),
@@ -107,66 +104,76 @@ def render_answers(
     )
     environment.filters |= {"envelope": envelope, "outline": outline, "ticks": ticks}
     environment.filters["audio"] = lambda samples: data_uri(encode_audio(samples))
-    shown = [show_recording(qa, part, x, details, colours) for part, x in recordings.items()]
+    shown = []
+    for part, samples in recordings.items():
+        shown.append(describe_recording(qa, part, samples, details, colours))
     return environment.get_template("page.html").render(
         rows=rows, shown=shown, condition=condition.label, width=WIDTH
     )
 
 
-def show_recording(
+def describe_recording(
     qa: QA,
     part: str,
     samples: np.ndarray,
     details: Mapping[str, Detail],
     colours: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return a recording as the systems got it. part: passage or question; samples: (N,) of it;
-    details, colours: by system.
+    """Return a recording as the systems got it, for page.html. part: passage or question; samples:
+    (N,); details, colours: by system.
 
-    regions: system, colour, where the answer is; units: system, how many, blocks (x, width, colour,
-    what); transcripts: system, what stands between words, words with whether they are in the
-    answer.
+    The lists have a tuple for every system: regions (system, colour, place of the answer); units
+    (system, number of units, blocks (x, width, colour, text)); transcripts (system, separator,
+    words (text, whether in the answer)).
     """
     seconds = len(samples) / SAMPLE_RATE
-    shown: dict[str, Any] = {"part": part, "seconds": seconds, "samples": samples}
     regions, units, transcripts = [], [], []
     for system in qa.systems:
         if system.name not in details:
             continue
         name, detail = system.name, details[system.name]
-        start, end = np.inf, -np.inf  # no word lies in it
+        start, end = np.inf, -np.inf  # no word lies between them
         if part == "passage" and detail.answer.text != "":  # "": a reader of words found no answer
             start, end = detail.answer.start, detail.answer.end
             regions.append((name, colours[name], region(start, end, seconds)))
-        read: Any = getattr(detail, part)
-        if isinstance(read, RunLength):
+        encoded: Any = getattr(detail, part)  # the units or the words of the recording
+        if isinstance(encoded, RunLength):
             blocks = []
-            for unit, a, b, colour in unit_blocks(read, system.extractor.grid):  # type: ignore[attr-defined]
+            for unit, a, b, colour in unit_blocks(encoded, system.extractor.grid):  # type: ignore[attr-defined]
                 x, width = round(a * WIDTH / seconds, 2), round((b - a) * WIDTH / seconds, 2)
                 blocks.append((x, width, colour, f"unit {unit}, {a:.2f} to {b:.2f} s"))
-            units.append((name, f"{len(read)}, {len(read) / seconds:.1f} a second", blocks))
-        elif isinstance(read, Transcript):
-            words = [(word.text, start <= word.start and word.end <= end) for word in read.words]
-            transcripts.append((name, read.separator, words))
-    return shown | {"regions": regions, "units": units, "transcripts": transcripts}
+            units.append((name, f"{len(encoded)}, {len(encoded) / seconds:.1f} a second", blocks))
+        elif isinstance(encoded, Transcript):
+            words = [(w.text, start <= w.start and w.end <= end) for w in encoded.words]
+            transcripts.append((name, encoded.separator, words))
+    return {
+        "part": part,
+        "seconds": seconds,
+        "samples": samples,
+        "regions": regions,
+        "units": units,
+        "transcripts": transcripts,
+    }
 
 
 # ---- the page
 
 
 def serve(o: Serve) -> dict[str, Any]:
-    """Serve the page until the process is interrupted, and return what was served where.
+    """Serve the page until the process is interrupted. Returns the models, host and port.
 
-    Raises MissingExtra without Gradio, InputError for a port that cannot be had, for conditions and
-    as `QA` does.
+    Raises MissingExtra without Gradio, and InputError for a port that is in use, for conditions
+    that cannot be applied, and as `QA` does.
     """
     for condition in o.conditions:
         Distorter().check(complete_condition(condition, 0))
     check_port(o.host, o.port)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
+    # SIGTERM becomes KeyboardInterrupt, lest the folder of uploads stay behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
         direct = [os.environ.get("no_proxy"), "127.0.0.1", "localhost", o.host]
-        # Gradio reads them when it is imported, and asks its own server whether it is there
+        # Gradio reads these when it is imported; it asks its own server for a sign of life, which a
+        # proxy could not reach
         os.environ |= {
             "GRADIO_TEMP_DIR": folder,
             "GRADIO_ANALYTICS_ENABLED": "False",
@@ -174,7 +181,7 @@ def serve(o: Serve) -> dict[str, Any]:
         }
         gradio = import_gradio()
         page = build_page(load_models(o), o)
-        # other fonts are fetched
+        # the default fonts would be downloaded
         theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
         try:
             page.launch(
@@ -216,21 +223,20 @@ def ask(
     noise: str,
     snr_db: float,
 ) -> str:
-    """Return HTML of the answers, or of one sentence about what cannot be asked.
+    """Return HTML with the answers, or with one sentence that says why there are none.
 
-    passage, question: files. text: the question in writing, which comes before a recording.
+    passage, question: files. text: the question in writing, which replaces a recording.
     """
     try:
         if passage is None:
             raise InputError("there is no passage; drop a recording, or record one")
-        asked: np.ndarray | str = text.strip()
-        if not asked:
+        question_input: np.ndarray | str = text.strip()
+        if not question_input:
             if question is None:
                 raise InputError("there is no question; drop a recording, record one, or write it")
-            asked = read_upload(Path(question), "question", limits)
-        return render_answers(
-            qa, read_upload(Path(passage), "passage", limits), asked, noise, snr_db
-        )
+            question_input = read_upload(Path(question), "question", limits)
+        samples = read_upload(Path(passage), "passage", limits)
+        return render_answers(qa, samples, question_input, noise, snr_db)
     except InputError as error:
         sentence = str(error)[:1].upper() + str(error)[1:]
         return f'<p role="alert" style="color: #d32f2f">{escape(sentence)}</p>'
@@ -240,11 +246,11 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
     """Make the page, a gradio.Blocks."""
     import gradio
 
-    made_of = []
+    descriptions = []
     for name, qa in models.items():
         for description in dict.fromkeys(qa.about.values()):
-            alike = ", ".join(s for s, each in qa.about.items() if each == description)
-            made_of.append(f"**{name}, {alike}**: {description}")
+            systems = ", ".join(s for s, each in qa.about.items() if each == description)
+            descriptions.append(f"**{name}, {systems}**: {description}")
     rules = (
         f"A passage may last up to {o.limits.seconds:g} s and be as large as "
         f"{o.limits.megabytes:g} MB. Recordings go to the machine that serves this page and "
@@ -264,7 +270,7 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
         text = gradio.Textbox(label="Question in writing", info=note, elem_id="text")
         with gradio.Row():
             names = list(models)
-            chosen = gradio.Dropdown(names, value=names[0], label="Models", elem_id="models")
+            model = gradio.Dropdown(names, value=names[0], label="Models", elem_id="models")
             noise = gradio.Dropdown(
                 [CLEAN, *o.conditions],
                 value=CLEAN,
@@ -274,17 +280,17 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
             snr = gradio.Slider(-10, 30, value=5, step=1, label="SNR of noise in dB", elem_id="snr")
         button = gradio.Button("Answer", variant="primary", elem_id="answer")
         result = gradio.HTML(elem_id="result")
-        about = ["What the systems are made of, and trained on:", *made_of]
+        about = ["What the systems are made of, and trained on:", *descriptions]
         gradio.Markdown("\n\n".join(about), elem_id="about")
-        given = [chosen, *recordings, text, noise, snr]
+        inputs = [model, *recordings, text, noise, snr]
         button.click(
-            lambda name, *asked: ask(models[name], o.limits, *asked),
-            given,
+            lambda name, *values: ask(models[name], o.limits, *values),
+            inputs,
             result,
             api_visibility="private",
         )
-        # answers are of what was given before: they go when that changes
-        changes = [x.change for x in given]
+        # answers are removed when one of the inputs changes
+        changes = [component.change for component in inputs]
         gradio.on(changes, lambda: "", None, result, queue=False, api_visibility="private")
     return page.queue(default_concurrency_limit=1, max_size=16)
 
@@ -292,7 +298,7 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
 def check_port(host: str, port: int) -> None:
     """Raise InputError where nothing can listen there."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         socket.create_server((host, port), family=family).close()
     except OSError as error:
         raise InputError(
@@ -304,7 +310,7 @@ def import_gradio() -> Any:
     """Import Gradio. Raises MissingExtra where it is not installed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pydub misses ffmpeg, which nothing here needs
+            warnings.simplefilter("ignore")  # pydub warns of a missing ffmpeg, which is not needed
             import gradio
     except ModuleNotFoundError as error:
         raise MissingExtra("the page", "serve") from error

@@ -3,11 +3,11 @@ character, read by synthetic voices.
 
 **Text.** A passage states some relations of two or three people, among neutral sentences. Every
 question that has an answer also has two kinds of decoy: another person with the same relation, and
-another fact about the same person. So neither the
-name nor the relation alone finds the answer. What a language says, and how, is data:
-`english.yaml`, `mandarin.yaml`. The text is frozen with the models that were trained on it. A
-held-out corpus has another vocabulary (`english_held_out.yaml`, `mandarin_held_out.yaml`): no word
-of its names and values and none of its sentence patterns occurs in the ordinary one.
+another fact about the same person. So neither the name nor the relation alone finds the answer. The
+words and sentences of a language are data: `english.yaml`, `mandarin.yaml`. They are frozen with
+the models that were trained on them. A held-out corpus has another vocabulary
+(`english_held_out.yaml`, `mandarin_held_out.yaml`): no word of its names and values and none of its
+sentence patterns occurs in the ordinary one.
 
 **Speech.** A passage is read by one speaker sentence by sentence with short pauses; each of its
 questions by another speaker of the same split. In the test of espeak-ng passages, questions and the
@@ -24,7 +24,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -43,11 +43,13 @@ from speechssl.synth.synthesisers import Voice, speak, voices
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
 VOCABULARIES = {"en": "english.yaml", "zh": "mandarin.yaml"}
 HELD_OUT = {"en": "english_held_out.yaml", "zh": "mandarin_held_out.yaml"}
-# the hash percentiles a split owns
+# split -> percentiles of the hash of a value that belong to it: splits have no value in common
 SPLITS = {"train": range(70), "dev": range(70, 80), "test": range(80, 100)}
-PERSON = "person"  # the value type that also names the people of a passage
+PERSON = "person"  # the type of the values that name the people of a passage
 
-# a word is one relation, its letters the people it is stated for; each has an unstated pair
+# a layout has a word for every relation of a passage, with the people it is stated for as letters:
+# "ab a b" states the first relation of Ann and Bob, the second of Ann, the third of Bob; some pair
+# of a person and a relation is left out, for unanswerable questions
 LAYOUTS = (
     "ab a b", "ab ab a", "ab ab a b", "ab ab ab a", "ab ab ab a b", "ab ab a b a b",
     "ab bc ca", "abc ab c", "abc ab bc", "ab bc ca a", "abc abc a", "ab bc ca ab", "abc abc ab",
@@ -62,9 +64,9 @@ class TextQuestion:
 
     text: str  # spoken form, e.g. "where was anna holloway born"
     relation: str  # e.g. "birthplace"
-    answer: str | None  # exact substring of sentences[sentence]; None = the passage does not say
-    sentence: int  # index of the sentence holding the answer; -1 when None
-    start: int  # character offset of the answer in that sentence; -1 when None
+    answer: str | None  # exact substring of sentences[sentence]; None: the passage does not say it
+    sentence: int  # index of the sentence with the answer; -1 where there is none
+    start: int  # character offset of the answer in that sentence; -1 where there is none
     # four different values of one type, the right one among them; () when unanswerable
     options: tuple[str, ...]
     correct: int  # index into options; -1 when unanswerable
@@ -74,14 +76,14 @@ class TextQuestion:
 class TextPassage:
     """A passage is sentences in spoken form (no punctuation) and the questions about them."""
 
-    index: int  # which passage of its split
+    index: int  # number of the passage in its split
     sentences: tuple[str, ...]  # 5 to 12
     questions: tuple[TextQuestion, ...]
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation can be said of a person, with the ways to say it and to ask for it."""
+    """A relation is something to say of a person, with the ways to say it and to ask for it."""
 
     name: str  # e.g. "birthplace"
     value_type: str  # a key of Language.values, e.g. "place"
@@ -95,7 +97,7 @@ Pattern = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Language:
-    """A language is all the data that the generator needs of it."""
+    """A language is the vocabulary and the templates of the generator."""
 
     joiner: str  # between words: " " in English, "" in Mandarin
     values: Mapping[str, tuple[Pattern, ...]]  # value type -> its patterns, each equally likely
@@ -105,14 +107,13 @@ class Language:
 
 @dataclass(frozen=True)
 class _Fact:
-    """A fact is a relation of a person; `value`, `text` and `start` say nothing ("", "", -1) where
-    the passage does not state it."""
+    """A fact is a relation of a person. One that the passage does not state has no value."""
 
     person: str
     relation: Relation
     value: str = ""
     text: str = ""  # the sentence that states it
-    start: int = -1  # characters, of the value in the sentence
+    start: int = -1  # character offset of the value in that sentence
 
 
 def generate_passage(
@@ -127,18 +128,16 @@ def generate_passage(
     """Generate the passage number `index` of a split: the same one for the same arguments, on every
     machine and in any order.
 
-    `unanswerable` is the chance of each question to ask what the passage leaves out; neither it nor
+    unanswerable: the probability of a question that the passage does not answer. Neither it nor
     `questions` changes the sentences. No question comes twice before every phrasing of every pair
-    of person and relation has been used: six questions at the least, a dozen or more in most
-    passages.
+    of person and relation has been used: at least six questions, in most passages a dozen or more.
     """
     words = load_language(language, held_out)
     key = f"minisqa{'-held-out' * held_out}/{language}/{split}/{seed}/{index}"
-    facts, sentences = _draft(random.Random(key), words, split)
-    asked = _questions(
-        random.Random(f"{key}/questions"), words, split, facts, sentences, unanswerable
-    )
-    return TextPassage(index, sentences, tuple(itertools.islice(asked, questions)))
+    facts, sentences = _draw_sentences(random.Random(key), words, split)
+    rng = random.Random(f"{key}/questions")
+    endless = _draw_questions(rng, words, split, facts, sentences, unanswerable)
+    return TextPassage(index, sentences, tuple(itertools.islice(endless, questions)))
 
 
 @cache
@@ -159,7 +158,7 @@ def load_language(code: str, held_out: bool = False) -> Language:
 
 @cache
 def known_words(code: str) -> frozenset[str]:
-    """Collect all words that the ordinary corpus of a language has: of its values, facts, questions
+    """Collect all words of the ordinary corpus of a language: those of its values, facts, questions
     and fillers."""
     language = load_language(code)
     texts = list(language.fillers)
@@ -178,12 +177,9 @@ def words_of(text: str, joiner: str) -> list[str]:
 
 
 def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float]:
-    """Count the words, the different words and the answers that the ordinary corpus does not know,
-    in percent.
-
-    An answer counts if it has at least one such word. Words are characters where the language has
-    no spaces.
-    """
+    """Compute the percentages of words, of different words and of answers that the ordinary corpus
+    does not have. An answer counts if it has at least one such word; in a language without spaces a
+    word is a character."""
     joiner, known = load_language(code).joiner, known_words(code)
     words: list[str] = []
     answers: list[bool] = []
@@ -203,11 +199,10 @@ def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float
 
 
 def lexicon() -> list[tuple[str, str]]:
-    """Load English words and their translations among the Mandarin ones, written by hand; a word
-    may have several."""
-    pairs = (
-        pair.rpartition(" ") for pair in split_phrases(vocabulary(VOCABULARIES["zh"])["lexicon"])
-    )
+    """Load the pairs of an English word and its translation in the Mandarin vocabulary, written by
+    hand; a word may have several."""
+    phrases = split_phrases(vocabulary(VOCABULARIES["zh"])["lexicon"])
+    pairs = (phrase.rpartition(" ") for phrase in phrases)
     return [(english, chinese) for english, _, chinese in pairs]
 
 
@@ -220,15 +215,15 @@ def vocabulary(name: str) -> dict[str, Any]:
 
 
 def split_phrases(text: str) -> tuple[str, ...]:
-    """List words, or phrases with commas between."""
+    """Split a text at its commas, or at white space where it has none."""
     return tuple(text.split(", ") if "," in text else text.split())
 
 
 def split_of(value: str) -> str:
-    """Choose the split that owns a value: fixed by a hash of its text, about 70 / 10 / 20 for
-    train, dev and test."""
+    """Return the split to which a value belongs, by a hash of its text: about 70 % of the values
+    train, 10 % dev, 20 % test."""
     percentile = int(hashlib.sha256(value.encode()).hexdigest(), 16) % 100
-    return next(split for split, owned in SPLITS.items() if percentile in owned)
+    return next(split for split, percentiles in SPLITS.items() if percentile in percentiles)
 
 
 def occurrences(text: str, value: str, joiner: str) -> int:
@@ -236,21 +231,25 @@ def occurrences(text: str, value: str, joiner: str) -> int:
     return len(re.findall(rf"\b{re.escape(value)}\b", text)) if joiner else text.count(value)
 
 
-def _draft(rng: random.Random, words: Language, split: str) -> tuple[list[_Fact], tuple[str, ...]]:
-    """Draw facts (a layout filled with people, relations and values) and the shuffled sentences
-    that state them, drawn again until every value stands there exactly once."""
+def _draw_sentences(
+    rng: random.Random, words: Language, split: str
+) -> tuple[list[_Fact], tuple[str, ...]]:
+    """Draw facts and the shuffled sentences that state them, again until every value occurs exactly
+    once in the sentences."""
     while True:
-        layout, taken, facts = rng.choice(LAYOUTS).split(), set[str](), list[_Fact]()
-        people = {letter: _value(rng, words, split, PERSON, taken) for letter in "abc"}
-        # different relations; half the time the first ones share a value type, so the type decides
-        # nothing
+        layout = rng.choice(LAYOUTS).split()
+        names: set[str] = set()
+        people = {letter: _draw_value(rng, words, split, PERSON, names) for letter in "abc"}
+        # half of the time the first relations have the same type of value, so that the type alone
+        # does not tell the answer
         first, *rest = rng.sample(words.relations, len(words.relations))
         if rng.random() < 0.5:
             same = [relation for relation in rest if relation.value_type == first.value_type]
             rest = same + [relation for relation in rest if relation not in same]
+        facts: list[_Fact] = []
         for relation, letters in zip([first, *rest][: len(layout)], layout, strict=True):
             for letter in letters:
-                value = _value(rng, words, split, relation.value_type, taken)
+                value = _draw_value(rng, words, split, relation.value_type, names)
                 template = rng.choice(relation.facts)
                 start = len(template.partition("{value}")[0].format(name=people[letter]))
                 text = template.format(name=people[letter], value=value)
@@ -262,20 +261,24 @@ def _draft(rng: random.Random, words: Language, split: str) -> tuple[list[_Fact]
             return facts, tuple(sentences)
 
 
-def _value(
-    rng: random.Random, words: Language, split: str, value_type: str, taken: set[str]
+def _draw_value(
+    rng: random.Random, words: Language, split: str, value_type: str, names: set[str]
 ) -> str:
-    """Draw a value that belongs to the split; of people, one none of whose names is in `taken`,
-    which then holds them."""
+    """Draw a value that belongs to the split. A person gets a first and a last name that are not
+    among `names`, and they are added to these."""
     while True:
         parts = [rng.choice(slot) for slot in rng.choice(words.values[value_type])]
         value = words.joiner.join(parts)
-        if split_of(value) == split and not (value_type == PERSON and taken.intersection(parts)):
-            taken.update(parts if value_type == PERSON else ())
+        if split_of(value) != split:
+            continue
+        if value_type != PERSON:
+            return value
+        if not names.intersection(parts):
+            names.update(parts)
             return value
 
 
-def _questions(
+def _draw_questions(
     rng: random.Random,
     words: Language,
     split: str,
@@ -283,70 +286,75 @@ def _questions(
     sentences: tuple[str, ...],
     unanswerable: float,
 ) -> Iterator[TextQuestion]:
-    """Yield questions without end, each unanswerable with the given chance."""
+    """Yield questions without end, each unanswerable with this probability."""
     people, relations = [fact.person for fact in facts], [fact.relation for fact in facts]
-    # facts whose relation is stated of somebody else too and whose person has another fact
-    decoyed = []
+    # facts with both decoys: the relation is stated of somebody else too, and another of the person
+    with_decoys = []
     for fact in facts:
         if people.count(fact.person) > 1 and relations.count(fact.relation) > 1:
-            decoyed.append(fact)
-    # and the pairs of a person and a relation that both occur in the passage, but not together
-    together = list(zip(people, relations, strict=True))
-    left_out = []
+            with_decoys.append(fact)
+    # pairs of a person and a relation that both occur in the passage, but not together
+    stated = list(zip(people, relations, strict=True))
+    unstated = []
     for pair in itertools.product(dict.fromkeys(people), dict.fromkeys(relations)):
-        if pair not in together:
-            left_out.append(_Fact(*pair))
-    stated, unstated = _deck(rng, decoyed), _deck(rng, left_out)
+        if pair not in stated:
+            unstated.append(_Fact(*pair))
+    answerable_texts, unanswerable_texts = _phrase(rng, with_decoys), _phrase(rng, unstated)
     while True:
-        fact, text = next(unstated if rng.random() < unanswerable else stated)
-        if not fact.value:
+        is_unanswerable = rng.random() < unanswerable
+        fact, text = next(unanswerable_texts if is_unanswerable else answerable_texts)
+        if is_unanswerable:
             yield TextQuestion(text, fact.relation.name, None, -1, -1, (), -1)
-        else:
-            options = _options(rng, words, split, fact, facts)
-            sentence, correct = sentences.index(fact.text), options.index(fact.value)
-            answer = (fact.value, sentence, fact.start)
-            yield TextQuestion(text, fact.relation.name, *answer, options, correct)
+            continue
+        options = _draw_options(rng, words, split, fact, facts)
+        yield TextQuestion(
+            text,
+            relation=fact.relation.name,
+            answer=fact.value,
+            sentence=sentences.index(fact.text),
+            start=fact.start,
+            options=options,
+            correct=options.index(fact.value),
+        )
 
 
-def _deck(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]:
-    """Yield facts to ask for, each in a phrasing: all facts once, then all in another phrasing, and
-    so on without end."""
+def _phrase(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]:
+    """Yield facts with the text of a question for each: all facts in random order, then all in
+    another phrasing, and so on without end."""
     order = rng.sample(facts, len(facts))
-    phrasings = []
+    templates = []
     for fact in order:
-        phrasings.append(rng.sample(fact.relation.questions, len(fact.relation.questions)))
+        templates.append(rng.sample(fact.relation.questions, len(fact.relation.questions)))
     for turn in itertools.count():
-        for fact, ways in zip(order, phrasings, strict=True):
-            yield fact, ways[turn % len(ways)].format(name=fact.person)
+        for fact, phrasings in zip(order, templates, strict=True):
+            yield fact, phrasings[turn % len(phrasings)].format(name=fact.person)
 
 
-def _options(
+def _draw_options(
     rng: random.Random, words: Language, split: str, fact: _Fact, facts: list[_Fact]
 ) -> tuple[str, ...]:
-    """Draw four values of one type, shuffled: the right one, then those the passage gives others,
-    then new ones."""
-    kind = fact.relation.value_type
-    near: list[str] = []
-    far: list[str] = []
-    for other in facts:
-        if other.relation.value_type == kind and other.value != fact.value:
-            (near if other.relation == fact.relation else far).append(other.value)
-    others = near + far
-    options = [fact.value, *others][:4]
+    """Draw four shuffled values of one type: the right one, then others of the passage (those of
+    the same relation first), then new ones."""
+    value_type = fact.relation.value_type
+    others = [f for f in facts if f.relation.value_type == value_type and f.value != fact.value]
+    others.sort(key=lambda other: other.relation != fact.relation)  # stable: the same one first
+    options = [fact.value, *(other.value for other in others)][:4]
     while len(options) < 4:
-        options += {_value(rng, words, split, kind, set())}.difference(options)
+        value = _draw_value(rng, words, split, value_type, set())
+        if value not in options:
+            options.append(value)
     return tuple(rng.sample(options, 4))
 
 
-# of the generator; part of the card, so that corpora of different generators are never mixed up
+# version of the generator, for the card: corpora of different versions are never mixed up
 VERSION = 3
 PAUSE = 0.25  # seconds between sentences
 ESPEAK = "espeak-ng"
 
 
 def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
-    """List the voices of a split; those of a synthesiser other than espeak-ng are few, and the same
-    in every split.
+    """List the voices of a split. Synthesisers other than espeak-ng have few, the same in every
+    split.
 
     Raises InputError for a synthesiser that does not speak the language.
     """
@@ -359,40 +367,42 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
         return voices(synthesiser)
     content = vocabulary("speakers.yaml")
     variants = split_phrases(content["variants"][split])
-    cycles = [cycle(content[name]) for name in ("rates", "pitches", "ranges")]
-    found = []
-    for variant, rate, pitch, spread in zip(variants, *cycles, strict=False):
+    prosody = [cycle(content[name]) for name in ("rates", "pitches", "ranges")]
+    of_split = []
+    for variant, rate, pitch, pitch_range in zip(variants, *prosody, strict=False):
         name = f"{language}-{variant.lower()}"
-        found.append(Voice(name, LANGUAGES[language], variant, rate, pitch, spread))
-    return tuple(found)
+        of_split.append(Voice(name, LANGUAGES[language], variant, rate, pitch, pitch_range))
+    return tuple(of_split)
 
 
 def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
-    """Choose the reader of a passage, and the voice of each of its questions, which is another one
-    where there are two.
+    """Choose the reader of a passage and the askers of its questions, who are other voices where
+    there is more than one.
 
-    In the test of espeak-ng every voice reads as many passages (within one) and asks as many
-    questions; over as many passages as there are voices times others, every pair of passage voice
-    and asker comes equally often. Elsewhere voices are drawn.
+    In the test of espeak-ng every voice reads equally many passages (within one) and asks equally
+    many questions, and over voices x (voices - 1) passages every pair of reader and asker comes
+    equally often. Elsewhere voices are drawn at random.
     """
     language, seed, questions = o.language, o.seed, o.questions
     voices = speakers(language, split, o.synthesiser)
-    place = first = 0  # first: how many of the others are through
+    reader = first_asker = 0  # numbers in the order of voices, and among the other voices
     key = f"speakers {language} {split} {index} {seed}"
     if split == "test" and o.synthesiser == ESPEAK:
-        turn, place = divmod(index, len(voices))
-        first = turn * questions
+        # one order for all passages: readers take turns, and askers go on where they stopped
+        turn, reader = divmod(index, len(voices))
+        first_asker = turn * questions
         key = f"speakers {language} {split} {seed}"
     order = random.Random(key).sample(voices, k=len(voices))
-    others = [*order[place + 1 :], *order[:place]] or order
-    return [order[place], *(others[(first + number) % len(others)] for number in range(questions))]
+    others = [*order[reader + 1 :], *order[:reader]] or order
+    askers = [others[(first_asker + number) % len(others)] for number in range(questions)]
+    return [order[reader], *askers]
 
 
 @dataclass(frozen=True)
 class SpokenSentences:
-    """Sentences are read by one voice: samples at 16 kHz, and marks in seconds."""
+    """Spoken sentences are read by one voice."""
 
-    samples: np.ndarray
+    samples: np.ndarray  # (N,) at 16 kHz
     words: tuple[Span, ...]
     phones: tuple[Span, ...]
     characters: tuple[int, ...]  # offset of every word in the joined text
@@ -416,7 +426,7 @@ def passage_of(o: MiniSqa, split: str, index: int) -> TextPassage:
 
 
 def made_by(o: MiniSqa) -> str:
-    """Write the command that makes this corpus again."""
+    """Return the command that makes this corpus again."""
     train, dev, test = passages_of(o).values()
     words = [f"speechssl prepare minisqa OUT --language {o.language} --passages {train}"]
     words += [f"--dev-passages {dev} --test-passages {test} --questions {o.questions}"]
@@ -433,7 +443,7 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
     differ each time. Raises InputError when `o.out` holds a corpus of other options, and for an
     unknown language or synthesiser.
     """
-    speakers(o.language, "train", o.synthesiser)  # raises before anything is made
+    speakers(o.language, "train", o.synthesiser)  # raises InputError before anything is written
     passages = passages_of(o)
     settings: dict[str, Any] = {
         "language": o.language,
@@ -465,7 +475,8 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
 
 
 def _write_split(o: MiniSqa, split: str, count: int) -> None:
-    """Speak a split, and write its manifests last."""
+    """Speak a split in parts, one a passage, and write its manifests last. Parts that a killed run
+    left are not spoken again."""
     folder, parts = o.out / split, o.out / split / "parts"
     if not (folder / "questions.jsonl").is_file():
         files = [parts / f"{i:06d}.json" for i in range(count)]
@@ -496,7 +507,7 @@ def _card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
-    """Speak one passage with its questions; the record file is written last and marks it as
+    """Speak one passage with its questions. The file of its records is written last and marks it as
     done."""
     text = passage_of(o, split, index)
     reader, *askers = assign_voices(o, split, index)
@@ -542,47 +553,50 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
 def _time_answer(
     question: TextQuestion, text: TextPassage, reading: SpokenSentences, joiner: str
 ) -> tuple[Answer, ...]:
-    """Return the answer with its times, from the beginning of its first word to the end of its
-    last; piper gives none."""
+    """Return the answer with the time from its first to its last word; of piper, which gives no
+    times of words, without one."""
     if question.answer is None:
         return ()
     before = text.sentences[: question.sentence]
-    start = sum(len(s) + len(joiner) for s in before) + question.start
-    end = start + len(question.answer)
-    words = zip(reading.words, reading.characters, strict=True)
-    inside = [w for w, c in words if start < c + len(w.text) and c < end]
-    begin = round(inside[0].start, 5) if inside else None
-    stop = round(inside[-1].end, 5) if inside else None
-    return (Answer(question.answer, begin, stop, start),)
+    first = sum(len(s) + len(joiner) for s in before) + question.start
+    last = first + len(question.answer)
+    inside = []
+    for word, offset in zip(reading.words, reading.characters, strict=True):
+        if first < offset + len(word.text) and offset < last:
+            inside.append(word)
+    answer = Answer(question.answer, char_start=first)
+    if inside:
+        answer = replace(answer, start=round(inside[0].start, 5), end=round(inside[-1].end, 5))
+    return (answer,)
 
 
 def _read_again(
     o: MiniSqa, name: str, text: TextPassage, reader: Voice, reading: SpokenSentences
 ) -> dict[str, Any]:
-    """Read a passage in espeak-ng's own voice at this voice's rate, which is nobody's in the
-    corpus: what a perfect voice converter would give. anchors: [seconds in the passage, seconds in
-    this reading]."""
+    """Read a passage again in the voice "reference", which nobody has in the corpus, at the rate of
+    its reader. The anchors of the record are [seconds in the passage, seconds in this reading]."""
     voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
     neutral = _read(text.sentences, voice, "" if o.language == "zh" else " ")
     audio = f"train/reference/{name}.flac"
     write_flac(o.out / audio, neutral.samples)
-    ours, theirs = reading.phones, neutral.phones
-    if [p.text for p in ours] != [p.text for p in theirs]:
-        ours, theirs = reading.words, neutral.words
+    spans, neutral_spans = reading.phones, neutral.phones
+    if [p.text for p in spans] != [p.text for p in neutral_spans]:
+        spans, neutral_spans = reading.words, neutral.words
     anchors = [[0.0, 0.0]]
-    for a, b in zip(ours, theirs, strict=True):
-        anchors.append([round(a.start, 5), round(b.start, 5)])
+    for span, neutral_span in zip(spans, neutral_spans, strict=True):
+        anchors.append([round(span.start, 5), round(neutral_span.start, 5)])
     anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
     return {"id": name, "audio": audio, "anchors": anchors}
 
 
 def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:
-    """Read the sentences one after another, PAUSE seconds apart."""
+    """Read the sentences one after another, with PAUSE seconds behind each."""
     pieces: list[np.ndarray] = []
     words: list[Span] = []
     phones: list[Span] = []
     characters: list[int] = []
-    position, offset = 0, 0  # samples, characters
+    position = 0  # of the sentence, in samples
+    offset = 0  # of the sentence, in characters
     for sentence in sentences:
         spoken = speak(sentence, voice)
         for spans, marks in ((words, spoken.words), (phones, spoken.phones)):
@@ -602,8 +616,8 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentence
 def speak_pairs(
     language: str, split: str, count: int
 ) -> Iterator[tuple[SpokenSentences, SpokenSentences]]:
-    """Speak `count` different questions, each spoken by two voices of the split, for the same-text
-    distance."""
+    """Speak `count` different questions, each by two voices of the split: pairs for the distance of
+    units of the same text."""
     for index in range(count):
         question = generate_passage(language, split, index, 0).questions[0]
         voices = random.Random(f"pair {language} {split} {index} 0").sample(

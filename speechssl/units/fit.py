@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.data.recordings import Recording, draw, hash_contents, recordings_of
+from speechssl.data.recordings import Recording, hash_contents, recordings_of, sample_recordings
 from speechssl.data.records import data_hash
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.hama import PHONES, load_hama, phone_symbols
@@ -67,9 +67,9 @@ def phone_codebook() -> Codebook:
 def draw_recordings(
     source: Path, count: int | None, split: str, seed: int, share: float | None = None
 ) -> tuple[list[Recording], dict[str, Any]]:
-    """Sample the passages of a prepared corpus or the recordings of another source, as `draw` does.
-    Return them, and the entries of the card about them."""
-    recordings, sizes = draw(recordings_of(source, split), seed, share, count)
+    """Sample the passages of a prepared corpus or the recordings of another source, as
+    `sample_recordings` does. Return them, and the entries of the card about them."""
+    recordings, sizes = sample_recordings(recordings_of(source, split), seed, share, count)
     is_corpus = any(source.glob("*/passages.jsonl"))
     data = data_hash(source, split) if is_corpus else hash_contents(recordings)
     return recordings, {"data": data} | sizes

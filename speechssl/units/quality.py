@@ -24,7 +24,7 @@ from tqdm import tqdm
 from speechssl.artifacts import write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
-from speechssl.data.files import detect_delimiter, number_of, read_csv, read_header
+from speechssl.data.files import detect_delimiter, parse_number, read_csv, read_header
 from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.encoder import single_threaded
@@ -247,7 +247,7 @@ def parse_distortion(text: str, o: Evaluate) -> Distortion:
     """Read a condition of `evaluate qa`, or stretch@TIMES. Raises InputError for one that cannot be
     applied here."""
     if text.startswith(STRETCH):
-        rate = number_of(text.removeprefix(STRETCH))
+        rate = parse_number(text.removeprefix(STRETCH))
         if rate is None or not 0.25 <= rate <= 4:
             raise InputError(f"{text} is no time-stretch; write stretch@1.2, from 0.25 to 4")
         stretched = {"condition": f"stretch {rate:g}", "snr_db": None}

@@ -5,7 +5,7 @@ import pytest
 
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Condition, Distorter, FrozenDistorter, freeze, parse_condition
-from speechssl.augment.noise import read_recording
+from speechssl.augment.noise import read_cached
 from speechssl.errors import InputError
 
 from ..files import refused
@@ -176,7 +176,7 @@ def test_what_was_not_frozen_or_has_changed_is_refused(manifest, texts, tmp_path
         write_flac(tmp_path / "street" / f"{i}.flac", changed)
     manifest.write_text(manifest.read_text("utf-8").replace('"seed": 4', '"seed": 5'), "utf-8")
     frozen = FrozenDistorter(manifest)
-    read_recording.cache_clear()
+    read_cached.cache_clear()
     for text in (texts[-4], "pink@10", "held-out@5", "r", "reverb@0.4"):
         condition = parse_condition(text)
         message = "frozen with another noise for the utterance u1"

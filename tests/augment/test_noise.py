@@ -8,7 +8,7 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
-from speechssl.augment.sounds import DEV, HELD_OUT, LEVEL, SEEN, draw_clip
+from speechssl.augment.sounds import CLIP_RMS, DEV, HELD_OUT, SEEN, generate_clip
 from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
 
@@ -43,7 +43,7 @@ def test_noise_that_cannot_be_had_is_one_sentence(tmp_path, kind):
     ("kind", "slope"), [("pink", -3.01), *((f"coloured:{s}", s) for s in (-6.0, 0.0, 6.0))]
 )
 def test_generated_noise_has_its_slope_and_power(kind, slope):
-    noise = NoiseBank.open(kind, seed=1).sample("u1", 60 * SAMPLE_RATE)
+    noise = NoiseBank.open(kind, seed=1).draw("u1", 60 * SAMPLE_RATE).noise
     frequency, density = signal.welch(noise, SAMPLE_RATE, "blackmanharris", 4096)
     band = (frequency > 100) & (frequency < 7000)
     fitted, _ = np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)
@@ -56,7 +56,7 @@ def test_babble_mixes_every_talker_at_one_level(tmp_path, count):
     time = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     for i in range(count):
         write_flac(tmp_path / f"{i}.flac", 0.9 * 3.0**-i * np.sin(2 * np.pi * 100 * (i + 1) * time))
-    babble = NoiseBank.open("babble", sorted(tmp_path.iterdir())).sample("u1", SAMPLE_RATE)
+    babble = NoiseBank.open("babble", sorted(tmp_path.iterdir())).draw("u1", SAMPLE_RATE).noise
     spectrum = np.abs(np.fft.rfft(babble))
     heights = spectrum[100 : 100 * count + 1 : 100]
     assert (heights > 1000 * np.median(spectrum)).all()  # none is left out
@@ -82,9 +82,9 @@ def test_every_family_makes_a_sound_and_no_two_alike(family):
 @pytest.mark.parametrize("name", SETS)
 def test_clips_have_a_level_and_do_not_clip(name):
     for number in range(12):
-        made = draw_clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
+        made = generate_clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
         assert made.dtype == np.int16 and made.shape == (2 * SAMPLE_RATE,)
-        assert np.sqrt(np.mean((made / 32768) ** 2)) == pytest.approx(LEVEL, rel=0.1)
+        assert np.sqrt(np.mean((made / 32768) ** 2)) == pytest.approx(CLIP_RMS, rel=0.1)
         assert np.abs(made.astype(int)).max() < 32767
 
 

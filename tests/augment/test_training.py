@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, to_int16, write_flac
 from speechssl.augment import training
-from speechssl.augment.sounds import draw_clips
+from speechssl.augment.sounds import generate_clips
 from speechssl.augment.training import Library, decode_recordings, parse_distortions
 from speechssl.errors import InputError
 
@@ -66,7 +66,7 @@ def every_kind(tmp_path_factory):
         write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
     folders = {"voices": folder, "street": folder}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "draw_clips", lambda seed: draw_clips(seed, 4, 1.0))
+        patch.setattr(training, "generate_clips", lambda seed: generate_clips(seed, 4, 1.0))
         return parse_distortions("m+g+r+p+b+c+s+street", folders, probability=(1, 1), double=0.3)
 
 

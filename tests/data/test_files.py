@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data.files import read_csv, safe_name
 from speechssl.data.prepare import join, write_joined
-from speechssl.data.recordings import draw, list_recordings, source_card
+from speechssl.data.recordings import list_recordings, sample_recordings, source_card
 from speechssl.data.records import data_hash
 
 from ..files import refused, untouched
@@ -175,13 +175,13 @@ def test_a_table_with_a_column_of_audio_is_a_manifest(between, tmp_path):
     ],
 )
 def test_how_many_recordings_are_drawn(total, options, drawn):
-    chosen, card = draw(range(total), 3, **options)
+    chosen, card = sample_recordings(range(total), 3, **options)
     assert card == {"recordings": drawn, "drawn_from": total}
     assert (len(set(chosen)), chosen) == (drawn, sorted(chosen))
-    assert draw(range(total), 3, **options)[0] == chosen
+    assert sample_recordings(range(total), 3, **options)[0] == chosen
     if drawn < total:  # from all over the list
         assert max(chosen) > drawn
-        assert draw(range(total), 4, **options)[0] != chosen
+        assert sample_recordings(range(total), 4, **options)[0] != chosen
 
 
 # ---- quotation marks in tables: those that quote a cell, and those that are text

@@ -527,7 +527,7 @@ def test_every_real_time_of_dev_is_paired_with_a_text(shared):
     for r in parquet_rows(shared("nmsqa", "dev.parquet")):
         if r.times:
             name = r.times[0].segment
-            length = round((max(t.within[1] for t in r.times) + 1) * SAMPLE_RATE)
+            length = round((max(t.in_segment[1] for t in r.times) + 1) * SAMPLE_RATE)
             layout = nmsqa.PassageLayout((name,), Joined((length,), (SAMPLE_RATE,), length))
             answers = nmsqa.spoken_answers(r, layout, lambda done: counts.update([done[0]]))
             rates += [len(a.text) / (a.end - a.start) for a in answers if a.start is not None]

@@ -17,7 +17,7 @@ from speechssl.data.fluent_speech_commands import prepare_fluent_speech_commands
 from speechssl.data.fsdd import prepare_fsdd
 from speechssl.data.iemocap import COUNTS as IEMOCAP_COUNTS
 from speechssl.data.iemocap import prepare_iemocap
-from speechssl.data.libri2mix import PARTS, prepare_libri2mix, subsample
+from speechssl.data.libri2mix import FOLDERS, prepare_libri2mix, subsample
 from speechssl.data.librispeech import PHONES, prepare_librispeech, read_lexicons
 from speechssl.data.options import (
     AudioSnips,
@@ -470,7 +470,7 @@ def libri2mix(tmp_path, monkeypatch):
     for split, names in MIXES.items():
         for name in names:
             for kind in ("mix_clean", "s1", "s2"):
-                write(tmp_path / f"Libri2Mix/wav16k/min/{PARTS[split]}/{kind}/{name}.wav")
+                write(tmp_path / f"Libri2Mix/wav16k/min/{FOLDERS[split]}/{kind}/{name}.wav")
     return tmp_path / "Libri2Mix"
 
 
@@ -545,7 +545,7 @@ GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
     [
         ("source", "clean_testset_wav/p257_003.wav", None, "p257_003.wav is missing"),
         ("librispeech", "train-clean-100/103/9/103-9.trans.txt", "a", "trans.txt:1"),
-        ("commands", NOISE, None, "0 background recordings and not 1"),
+        ("commands", NOISE, None, "0 background recordings, not the published 1"),
         ("quesst14", GROUND_TRUTH, None, "quesst14_eval.rttm"),
         ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .*`transcription`"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt"),
