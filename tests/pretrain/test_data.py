@@ -15,9 +15,9 @@ from speechssl.augment.training import parse_distortions
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.pretrain import data as room
 from speechssl.pretrain.data import (
-    ALIKE,
-    APART,
+    LENGTH_RATIO,
     NO_LABEL,
+    WIDEST_LENGTH_RATIO,
     Cropper,
     LabelledAudio,
     TrainingRecording,
@@ -192,9 +192,9 @@ def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, f
         assert shortest <= bucket.frames <= frames
         if bucket.frames < frames:
             assert bucket.frames == own.min()
-            assert own.max() <= APART * own.min()
+            assert own.max() <= WIDEST_LENGTH_RATIO * own.min()
             # it grew to fill a batch
-            assert own.max() <= ALIKE * own.min() or len(own) <= bucket.crops
+            assert own.max() <= LENGTH_RATIO * own.min() or len(own) <= bucket.crops
     if (counts >= frames).any():
         assert found[-1].recordings.tolist() == np.flatnonzero(counts >= frames).tolist()
         assert (found[-1].frames, found[-1].crops) == (frames, crops)
