@@ -90,17 +90,19 @@ def encode_recordings(
     missing: list[tuple[Recording, list[Job]]] = []
     for recording in recordings:
         name = recording.name
-        todo = [j for j in jobs if name in j.recordings and name not in encoded[j.name].features]
-        if todo:
-            missing.append((recording, todo))
+        jobs_left = [
+            j for j in jobs if name in j.recordings and name not in encoded[j.name].features
+        ]
+        if jobs_left:
+            missing.append((recording, jobs_left))
 
-    def encode(recording: Recording, todo: Sequence[Job]) -> list[Any]:
+    def encode(recording: Recording, jobs_left: Sequence[Job]) -> list[Any]:
         """Return the features of a recording, or the error, for each of these systems."""
         samples: Any = None
-        if any(job.needs_audio for job in todo):
+        if any(job.needs_audio for job in jobs_left):
             samples = _read(recording, condition, distorter)
         outputs = []
-        for job in todo:
+        for job in jobs_left:
             if job.needs_audio and isinstance(samples, Exception):
                 outputs.append(samples)
                 continue
@@ -113,8 +115,8 @@ def encode_recordings(
     with single_threaded(workers) as pool:
         results = pool.map(lambda pair: encode(*pair), missing)
         bar = tqdm(results, what, len(missing), unit="file", disable=not missing)
-        for (recording, todo), outputs in zip(missing, bar, strict=True):
-            for job, features in zip(todo, outputs, strict=True):
+        for (recording, jobs_left), outputs in zip(missing, bar, strict=True):
+            for job, features in zip(jobs_left, outputs, strict=True):
                 if isinstance(features, Exception):
                     encoded[job.name].failed[recording.name] = str(features)
                     continue

@@ -17,7 +17,13 @@ from speechssl.data.files import load_json
 from speechssl.data.records import TOLERANCE, Corpus, data_hash, guess_unit, load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.options import Predictions
-from speechssl.eval.predict import parse_predictions, prediction_path, read_card, write_items
+from speechssl.eval.predict import (
+    Rows,
+    parse_predictions,
+    prediction_path,
+    read_card,
+    write_items,
+)
 from speechssl.eval.score import (
     METRICS,
     measure_scores,
@@ -75,11 +81,7 @@ def import_predictions(o: Predictions) -> str:
         "counts": counts,
         "failed": {},
     }
-    rows = []
-    for question in corpus.answerable:
-        row: dict[str, Any] = {"id": question.id, "passage": question.passage, "confidence": None}
-        row |= {"answered": question.id in answers, "text": None, "start": None, "end": None}
-        rows.append(row | answers.get(question.id, {}))
+    rows = _make_rows(corpus, answers)
     write_items(path, rows, card)
     predictions = parse_predictions(rows, card)
     scores = score_questions(predictions, corpus)
@@ -90,15 +92,29 @@ def import_predictions(o: Predictions) -> str:
     append_rows(o.out / "results.jsonl", results, any_card=True)
     lines = question_lines(scores, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
+    summary = f"{o.name}: {_summarise(answers, counts)}"
+    return f"{summary}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
+
+
+def _make_rows(corpus: Corpus, answers: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """Make the rows of predictions, one for each answerable question."""
+    rows = []
+    for question in corpus.answerable:
+        row: dict[str, Any] = {"id": question.id, "passage": question.passage, "confidence": None}
+        row |= {"answered": question.id in answers, "text": None, "start": None, "end": None}
+        rows.append(row | answers.get(question.id, {}))
+    return rows
+
+
+def _summarise(answers: Mapping[str, Mapping[str, Any]], counts: Mapping[str, int]) -> str:
+    """Describe how many questions were answered, and in which forms."""
     with_times = sum(answer["start"] is not None for answer in answers.values())
     with_text = sum(answer["text"] is not None for answer in answers.values())
-    forms = f"of the answers {with_times:,} have times and {with_text:,} text"
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    summary = (
-        f"{o.name}: {parts}; scores are over all {len(corpus.answerable):,} questions, of which "
-        f"all but the answered count 0; {forms}"
+    return (
+        f"{parts}; scores are over all {sum(counts.values()):,} questions, of which all but the "
+        f"answered count 0; of the answers {with_times:,} have times and {with_text:,} text"
     )
-    return f"{summary}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
 
 
 def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str, Any]]:

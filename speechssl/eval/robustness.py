@@ -63,12 +63,7 @@ def run_robustness(o: Robustness) -> str:
     trained where this is possible.
     """
     encoders = parse_named(o.encoders, "--encoders")
-    data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
-    for task, where in data.items():
-        if task not in TASKS:
-            raise InputError(f"there is no task {task!r}; choose from {', '.join(TASKS)}")
-        if not where.exists():
-            raise InputError(f"the data {where} of the task {task} does not exist; check the path")
+    data = _find_data(o)
     settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
     distorter = Distorter(o.seed, o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
     check_conditions(settings, distorter)
@@ -99,6 +94,23 @@ def run_robustness(o: Robustness) -> str:
     grid = read_grid(tasks, settings, out, o.seed)
     # any_card: rows of a head that was trained again replace those of the old one
     append_rows(out / "results.jsonl", make_rows(grid, tasks, distorter), any_card=True)
+    return _write_tables(o, grid, data)
+
+
+def _find_data(o: Robustness) -> dict[str, Path]:
+    """Return the data of every task. Raises InputError for an unknown task or a missing path."""
+    data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
+    for task, where in data.items():
+        if task not in TASKS:
+            raise InputError(f"there is no task {task!r}; choose from {', '.join(TASKS)}")
+        if not where.exists():
+            raise InputError(f"the data {where} of the task {task} does not exist; check the path")
+    return data
+
+
+def _write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
+    """Write degradation.json and tables.md, and return the tables."""
+    out = results_folder(o)
     values = degradation(grid)
     synthetic_tasks = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(synthetic_tasks)}." if synthetic_tasks else ""

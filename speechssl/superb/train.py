@@ -463,11 +463,7 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
         head: Any = models["head"]
         shares = head.featurizer.shares.tolist()
         trained = trained_parameters(models)  # before `Tuning.save` merges some
-        weights = {name: x.cpu().contiguous() for name, x in head.state_dict().items()}
-        path = run.folder / HEADS[which]
-        with replacing(path) as temporary:
-            save_file(weights, temporary)
-        hashes[which] = hash_files([path])
+        hashes[which] = _write_weights(head, run.folder / HEADS[which])
         if "upstream" in models:
             upstreams[which] = "encoder" if attempt is best else "encoder-default"
             # where both heads are the same one, its encoder is saved once
@@ -494,6 +490,14 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
         "sweep": sweep,
         "seconds": round(sum(a.seconds for a in attempts), 1),
     }
+
+
+def _write_weights(head: nn.Module, path: Path) -> str:
+    """Write the weights of a head, and return their hash."""
+    weights = {name: weight.cpu().contiguous() for name, weight in head.state_dict().items()}
+    with replacing(path) as temporary:
+        save_file(weights, temporary)
+    return hash_files([path])
 
 
 def load_head(

@@ -334,7 +334,7 @@ def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
 def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_path, dies_in):
     root, out = mini_corpus(), tmp_path / "out"
     for call in (1, 2):  # of the audio, and of the targets
-        with dies_in(room, "_save", call):
+        with dies_in(room, "_save_array", call):
             targets(root, out)
     targets(root, out)
     with untouched(out.parent):
