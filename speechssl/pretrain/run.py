@@ -90,12 +90,13 @@ def pretrain_hubert(o: Hubert) -> None:
 
 
 def pretrain_wav2vec2(o: Wav2Vec2) -> None:
-    """Train a wav2vec 2.0, as `pretrain_hubert`."""
+    """Train a wav2vec 2.0. Errors are those of `pretrain_hubert`."""
     _train_wav2vec2(apply_size(o))
 
 
 def continue_pretraining(o: Continue) -> None:
-    """Train a HuBERT or wav2vec 2.0 further, each with its own loss, as `pretrain_hubert`."""
+    """Train a HuBERT or wav2vec 2.0 further, each with its own loss. Errors are those of
+    `pretrain_hubert`."""
     complete = apply_size(o)
     if isinstance(load_checkpoint(o.start).model, HubertModel):
         _train_hubert(complete)
@@ -172,6 +173,7 @@ def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
 
 
 def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
+    """Load or make the model to train, with its heads."""
     if isinstance(o, Wav2Vec2) and o.start is None:
         normalise = PRESETS["wav2vec2"][o.size]["normalise"]
         encoder = Wav2Vec2Model(wav2vec2_config(o.size))
@@ -196,6 +198,8 @@ def wav2vec2_config(size: str) -> Wav2Vec2Config:
 
 
 def _architecture(kind: str, size: str) -> dict[str, Any]:
+    """Return the values of transformers' config of an architecture; small is that of
+    `small_config`."""
     values: dict[str, Any] = PRESETS[kind][size]["architecture"]
     if size != "small":
         return values

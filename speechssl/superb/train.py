@@ -429,8 +429,8 @@ def train_heads(
             one_rate_runs += [run.at_rate(rate) for rate in rates]
         attempts = train_runs(one_rate_runs, workers)
         for run, step, made_from in unfinished:
-            of_run = [a for folder, a in attempts.items() if folder.parent == run.folder]
-            step.finish(made_from | save_heads(run, of_run))
+            run_attempts = [a for folder, a in attempts.items() if folder.parent == run.folder]
+            step.finish(made_from | save_heads(run, run_attempts))
             for folder in run.folder.glob("lr-*"):
                 shutil.rmtree(folder)
     return [load_head(run.folder, run.task, encoder) for run in runs]
