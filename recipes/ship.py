@@ -7,6 +7,10 @@ plain int8 files.
     python recipes/ship.py scores OUT EXP... NAME=EXP
         puts what `speechssl evaluate qa` found in EXP... into the cards; NAME: who speaks there, if
         it is another synthesiser than in the others
+    python recipes/ship.py vocabulary READER CORPUS OUT
+        a reader of text with as many tokens as ship, to be trained further
+    python recipes/ship.py text-qa READER OUT RECIPE
+        a reader of text in the place of that of the set OUT
 
 The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT
 were made for it: their cards get the hash of the rounded weights as `encoder`, and keep that of the
@@ -26,9 +30,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.artifacts import MADE_FROM, hash_files, read_json, replacing, write_json
 from speechssl.checkpoints import dequantise, quantise
-from speechssl.data.records import load_corpus
+from speechssl.data.records import QUESTIONS, load_corpus
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.results import read_rows
@@ -51,9 +55,19 @@ MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the uni
 }
 ENTRIES = ("value", "low", "high", "n", "drawn", "groups")  # of a score in a card
 CONTAINS = "all-MiniLM-L6-v2, Apache-2.0"  # the text encoder that the readers began as
-LICENCE = "Apache-2.0"  # of all that ships, as of the package
+LICENCE = "Apache-2.0"  # of what ships, as of the package
+SHARE_ALIKE = "CC BY-SA 4.0"  # of a reader that was trained on SQuAD's texts, as of these
 READERS = ("dual", "text-qa", "speechbert")
 TEXTS = ("text-qa", "ngram")  # parts that know words alone
+
+
+def ship_text_qa(reader: Path, out: Path, recipe: str) -> None:
+    """Put a reader of text, as it is, in the place of that of a set."""
+    shutil.rmtree(out / "text-qa")
+    leave = shutil.ignore_patterns("checkpoints*", MADE_FROM)
+    shutil.copytree(reader, out / "text-qa", ignore=leave)
+    update(out, "text-qa", recipe=recipe, scores={})
+    add_licences(out)
 
 
 def card_of(out: Path, part: str) -> Path:
@@ -95,6 +109,8 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
     update(out, "speechbert", features=features | {"encoder": rounded}, made_for=made_for)
 
     cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
+    for questions in models.glob(f"*/{QUESTIONS}"):
+        shutil.copyfile(questions, out / questions.parent.name / QUESTIONS)
     # some name the recipe that trained them; units keep what was measured of them alone
     for part in MEASURED_BY:
         card = read_json(card_of(out, part))
@@ -178,7 +194,9 @@ def add_licences(out: Path) -> None:
         sources = sources + ([CONTAINS] if part in READERS else [])
         if part in READERS:
             card = {"licences": {"trained_on": trained_on(card), "contains": [CONTAINS]}} | card
-        write_json(path, card | {"license": LICENCE, "attribution": list(dict.fromkeys(sources))})
+        of_squad = part == "text-qa" and any(SHARE_ALIKE in source for source in sources)
+        licence = SHARE_ALIKE if of_squad else LICENCE
+        write_json(path, card | {"license": licence, "attribution": list(dict.fromkeys(sources))})
 
 
 def trained_on(card: dict) -> list[str]:
@@ -212,5 +230,7 @@ if __name__ == "__main__":
         add_scores(Path(sys.argv[2]), sys.argv[3:])
     elif sys.argv[1] == "vocabulary":
         cut_vocabulary(*map(Path, sys.argv[2:5]))
+    elif sys.argv[1] == "text-qa":
+        ship_text_qa(*map(Path, sys.argv[2:4]), recipe=sys.argv[4])
     else:
         ship(*map(Path, sys.argv[1:5]), recipe=sys.argv[5])

@@ -51,11 +51,10 @@ Audio = Path | str | np.ndarray
 T = TypeVar("T")
 
 FOR_PEOPLE = (
-    "These models know synthesised speech alone. For recordings of people name a recogniser "
-    "(--recogniser openai/whisper-base) and a reader of real questions (--reader {}, or that of "
-    "recipes/real_questions)."
+    "These models have heard synthesised speech alone. For recordings of people name a recogniser "
+    "(--recogniser openai/whisper-base){}."
 )
-READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
+READER = {"en": "", "zh": " and a reader of Mandarin (--reader deepset/xlm-roberta-base-squad2)"}
 
 
 def encode_recording(encode: Callable[[np.ndarray], T], audio: Audio) -> T:
@@ -365,7 +364,7 @@ def _choose_systems(
     voices need where the models do not know them."""
     if systems is None and recogniser is None:
         if "(speech by" in describe_training(folder / "encoder"):
-            tqdm.write(FOR_PEOPLE.format(READERS[language]), file=sys.stderr)
+            tqdm.write(FOR_PEOPLE.format(READER[language]), file=sys.stderr)
         return default_systems(folder)
     if systems is None:
         names = ["dual"] if (folder / "dual").is_dir() else []

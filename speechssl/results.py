@@ -45,6 +45,7 @@ UNITS_FROM = (
 )
 SEEN = {
     "trained": "Trained on this very split",
+    "questions": "Trained on questions of this split, as their texts show",
     "chosen": "Checkpoint or settings chosen on this split",
 }
 

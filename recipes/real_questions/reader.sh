@@ -27,7 +27,8 @@ articles() {
 text_reader() {
   speechssl prepare minisqa "$EXP/minisqa" --config "$CONFIG" --stage minisqa
   $LAUNCH speechssl train text-qa "$EXP/minisqa" "$EXP/text-qa-1" --config "$CONFIG" --stage text-qa-1
-  [ -f "$EXP/questions/card.json" ] || python recipes/units/mix.py "$EXP/questions" "$EXP/corpus" "$EXP/minisqa" --distorted 0
+  [ -f "$EXP/questions/card.json" ] || python recipes/units/mix.py "$EXP/questions" "$EXP/corpus" "$EXP/minisqa" --distorted 0 \
+    --licence "CC BY-SA 4.0 (texts of SQuAD 1.1); Apache-2.0 (text of speechssl's generator)"
   [ -f "$EXP/text-qa-2/card.json" ] || python recipes/ship.py vocabulary "$EXP/text-qa-1" "$EXP/questions" "$EXP/text-qa-2"
   $LAUNCH speechssl train text-qa "$EXP/questions" "$EXP/text-qa" --start "$EXP/text-qa-2" --config "$CONFIG" --stage text-qa
 }

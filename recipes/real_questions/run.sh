@@ -38,10 +38,3 @@ if stage 3 "articles that it did not see, written (all) and spoken (some), by a 
   python recipes/real_questions/losses.py "$EXP/spoken" "$EXP/test"
   speechssl report "$EXP/spoken" "$EXP/test"
 fi
-
-if stage 4 "the reader is put where \`speechssl answer\` looks for it"; then
-  folder=$(python -c 'from speechssl.checkpoints import models_root; print(models_root() / "speechssl/real-questions")')
-  if [ -z "$(setting install)" ]; then echo "not installed: $CONFIG does not ask for it"
-  elif [ -e "$folder" ]; then echo "$folder is there already"
-  else python recipes/real_questions/install.py "$EXP/text-qa" "$folder"; fi
-fi

@@ -100,7 +100,7 @@ def train_text_qa(o: TrainTextQa) -> None:
             if shifted:
                 card["shift"] = shifted
             card |= results | reader_facts(o, made_from, o.qa.text_encoder)
-            save_trained(o.out, model, layout, card)
+            save_trained(o.out, model, layout, card, data.questions, o.start)
     print(f"{o.out}: text QA{describe_run(o.out)}")
 
 

@@ -23,9 +23,9 @@ class AnswerQuestions:
     long passage dual@5 or cascade-ctc@5 reads only the 5 windows that share most with the
     question.
 
-    Without --systems they are dual and cascade-ctc, as far as --models has them. The models that
-    ship know synthesised speech alone: for recordings of people give --recogniser and --reader,
-    whose cascade then comes first.
+    Without --systems: dual and cascade-ctc, whichever of them --models has. The models that ship
+    have heard synthesised speech alone: for recordings of people give --recogniser, whose cascade
+    then comes first. Its reader is the one that ships, which knows real questions, or --reader.
 
     The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every
     window of the passage and "no answer". It is no probability of being right: in a short passage,
@@ -35,6 +35,8 @@ class AnswerQuestions:
       speechssl answer --passage lecture.mp3 --question question.wav --clip answer.wav
       speechssl answer --passage lecture.mp3 \\
         --question "When was the university founded?" "Who founded it?" --json
+      speechssl answer --passage lecture.mp3 --question "Who founded it?" \\
+        --recogniser openai/whisper-base
       speechssl answer --passage lecture.mp3 --question "Who founded it?" \\
         --recogniser openai/whisper-base --reader deepset/minilm-uncased-squad2 --null-threshold 0
     """

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
+import numpy as np
 from msgspec import Meta
 
 from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
@@ -34,6 +36,7 @@ R = TypeVar("R", "Passage", "Question")
 INVENTED = "an invented miniature"
 # fields that are written only where they are not empty
 RARE = ("transcript", "synthetic", "option_audio")
+QUESTIONS = "questions.npy"  # beside a reader: hashes of the questions that it was trained on
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
@@ -281,6 +284,13 @@ def training_data(card: Mapping[str, Any]) -> set[str]:
         if isinstance(manifests, dict):
             found.add(manifests.get(options.get("split", "train")))
     return {value for value in found if isinstance(value, str)}
+
+
+def hash_questions(questions: Iterable[Question]) -> np.ndarray:
+    """Hash the texts of questions, by which they are known in every corpus that has them: uint32,
+    sorted, each once; letters and digits count, in lower case."""
+    texts = ("".join(filter(str.isalnum, question.text.casefold())) for question in questions)
+    return np.unique(np.array([zlib.crc32(t.encode()) for t in texts if t], np.uint32))
 
 
 def corpus_card(root: Path | str) -> dict[str, Any]:

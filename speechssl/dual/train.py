@@ -9,7 +9,7 @@ while training goes on, and sweeps choose by their scores.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,14 @@ from transformers import PreTrainedModel
 from speechssl.artifacts import CARD, MADE_FROM, read_json, stage, write_json
 from speechssl.checkpoints import hash_of_weights
 from speechssl.data.records import (
+    QUESTIONS,
     Corpus,
     Question,
     corpus_card,
     data_facts,
     data_hash,
     first_passages,
+    hash_questions,
     load_corpus,
 )
 from speechssl.dual.data import (
@@ -104,7 +106,7 @@ def train_dual(o: TrainDual) -> None:
                 "left_out": len(left_out),
             }
             save_pieces(o.out, pieces)
-            save_trained(o.out, model, layout, card)
+            save_trained(o.out, model, layout, card, data.questions, o.start)
     print(
         f"{o.out}: DUAL reader, assignment {o.assignment}{describe_run(o.out)}; next: `speechssl "
         f"evaluate qa {o.corpus} OUT --encoder ENCODER --codebook CODEBOOK --dual {o.out}`"
@@ -271,9 +273,22 @@ def check_positions(encoder: PreTrainedModel, layout: Layout, name: str) -> None
         )
 
 
-def save_trained(out: Path, model: Any, layout: Layout, card: dict[str, Any]) -> None:
-    """Save a reader with its card."""
+def save_trained(
+    out: Path,
+    model: Any,
+    layout: Layout,
+    card: dict[str, Any],
+    questions: Iterable[Question] = (),
+    start: Path | None = None,
+) -> None:
+    """Save a reader with its card, and the hashes of the questions that it and the reader that it
+    started from were trained on."""
     merge_lora(model.encoder)
+    hashes = hash_questions(questions)
+    if start and (start / QUESTIONS).is_file():
+        hashes = np.union1d(hashes, np.load(start / QUESTIONS))
+    if len(hashes):
+        write_by_main(np.save, out / QUESTIONS, hashes)
     write_by_main(save_reader, out, model, layout, card)
 
 

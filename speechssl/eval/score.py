@@ -16,15 +16,18 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 from speechssl.artifacts import read_json
 from speechssl.augment import Condition
 from speechssl.data.records import (
+    QUESTIONS,
     Corpus,
     Passage,
     Question,
     corpus_card,
+    hash_questions,
     passage_units,
     training_data,
     voices_of,
@@ -234,13 +237,15 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
 
 
-def find_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
-    """Find whether a system was trained or chosen on the data with this hash: a key of
-    `results.SEEN`; "" where nothing is known.
+def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> str:
+    """Find whether a system was trained or chosen on a corpus: a key of `results.SEEN`; "" where
+    nothing is known.
 
-    parts: folders of models; the cards of the system's models in them name their data.
+    data: hash of the split. parts: folders of models; the cards of the system's models in them name
+    their data, and `QUESTIONS` beside a card has the hashes of a reader's questions.
     """
     hashes = _strings(system.card)
+    questions = hash_questions(corpus.questions)
     seen = ""
     for folder in parts:
         for pattern in ("card.json", "*.card.json", "*/card.json"):
@@ -252,7 +257,18 @@ def find_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
                     return "trained"
                 if card.get("eval_data") == data:
                     seen = "chosen"
+                if _has_questions(path.parent / QUESTIONS, questions):
+                    return "questions"
     return seen
+
+
+def _has_questions(file: Path, questions: np.ndarray) -> bool:
+    """Return whether a file of hashes has at least one in a hundred of these questions; fewer short
+    ones may have the same words by chance."""
+    if not file.is_file():
+        return False
+    known = int(np.isin(questions, np.load(file)).sum())
+    return known > 0 and known >= len(questions) / 100
 
 
 def _strings(value: Any) -> set[str]:

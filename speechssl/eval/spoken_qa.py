@@ -132,7 +132,9 @@ def evaluate_task(
     check_names(all_systems, setup.out)
     split = task.corpus.root / task.corpus.split
     data = data_hash(task.corpus.root, task.corpus.split)
-    seen = {system.name: find_seen(data, system, setup.parts) for system in all_systems}
+    seen = {}
+    for system in all_systems:
+        seen[system.name] = find_seen(data, task.corpus, system, setup.parts)
     for name, how in seen.items():
         if how:
             about = f"{SEEN[how].lower()}, {split}; it may score less on other data"

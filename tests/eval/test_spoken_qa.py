@@ -4,8 +4,9 @@ killed run goes on."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 
 from speechssl.artifacts import write_json
@@ -13,11 +14,12 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import QUESTIONS, data_hash, hash_questions, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions, Qa
 from speechssl.eval.predict import read_card, read_predictions, write_items
+from speechssl.eval.score import find_seen
 from speechssl.eval.spoken_qa import Setup, evaluate, run_evaluation
 from speechssl.report.build import write_report
 from speechssl.report.options import Report
@@ -270,6 +272,23 @@ def test_what_was_trained_on_the_very_split_is_named(
     assert capsys.readouterr().err.count("it may score less") == bool(seen)
     assert {(r.system, r.seen) for r in rows} == {("cascade-ctc", seen), ("dual", "")}
     assert sentence in results_table(rows)
+
+
+@pytest.mark.parametrize(
+    ("texts", "seen"), [(["WHAT did she see", "Who?"], "questions"), (["Who?"], "")]
+)
+def test_a_reader_that_was_trained_on_these_questions_in_another_corpus_is_named(
+    corpus, tmp_path, texts, seen
+):
+    data = load_corpus(corpus, "test")
+    first = replace(data.questions[0], text="What did she see?")
+    data = replace(data, questions=(first, *data.questions[1:]))
+    folder = tmp_path / "models/text-qa"
+    write_json(folder / "card.json", {"weights": "0123", "data": "x"})
+    asked = [replace(first, id=f"other-{i}", text=text) for i, text in enumerate(texts)]
+    np.save(folder / QUESTIONS, hash_questions(asked))
+    system = Engine(name="text", asr="0123")
+    assert find_seen("y", data, system, [tmp_path / "models"]) == seen
 
 
 # ---- answers of other systems are scored as ours, and refused where they are not of the questions

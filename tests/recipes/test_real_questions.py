@@ -110,3 +110,21 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample():
     assert found.value == pytest.approx(np.polyval(line, 2.0))
     assert found.drawn == pytest.approx(np.polyval(lines, 2.0))
     assert found.groups == 10
+
+
+def test_spoken_squad_keeps_the_questions_that_were_held_out_and_gains_their_text(tmp_path):
+    def articles(*paragraphs):
+        made = [
+            {"context": c, "qas": [{"id": i, "answers": []} for i in ids]} for c, ids in paragraphs
+        ]
+        return {"data": [{"title": "boats", "paragraphs": made}]}
+
+    source, out = tmp_path / "source", tmp_path / "out"
+    heard = articles(("a read boat", "ab"), ("to cats", "cd"))
+    write_json(source / "spoken_test-v1.1.json", heard)
+    write_json(tmp_path / "dev.json", articles(("Two cats.", "d")))
+    script("spoken_squad/held_out.py").main(source, out, [tmp_path / "dev.json"])
+    kept = read_json(out / "spoken_test-v1.1.json")["data"][0]["paragraphs"]
+    assert [[q["id"] for q in p["qas"]] for p in kept] == [[], ["d"]]
+    texts = read_json(out / "dev-v1.1.json")["data"][0]["paragraphs"]
+    assert [p["context"] for p in texts] == ["a read boat", "Two cats."]
