@@ -386,7 +386,7 @@ class RetrievalTask(spoken_qa.Task):
     def score(self, system: Retriever, predictions: Mapping[str, Any]) -> spoken_qa.Scored:
         scored, transcripts = score_ranks(predictions["rows"]), predictions["transcripts"]
         lines = question_lines(scored, self.corpus, transcripts, METRICS)
-        return scored, lines, transcripts
+        return spoken_qa.Scored(scored, lines, transcripts)
 
 
 @dataclass(frozen=True)

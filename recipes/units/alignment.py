@@ -46,14 +46,14 @@ if __name__ == "__main__":
     for recording in training_data(options.list).recordings:
         if (
             recording.anchors is not None
-            and recording.audio.parent.parent != recording.path.parent.parent
+            and recording.target_audio.parent.parent != recording.path.parent.parent
         ):
             folders[recording.path.parent].append(recording)
     for folder, recordings in folders.items():
         own, targets = [], []
         for recording in recordings[: options.recordings]:
             own.append(clusters(recording.path))
-            reference = clusters(recording.audio)
+            reference = clusters(recording.target_audio)
             targets.append(
                 reference[recording.align_frames(features.grid, len(own[-1]), len(reference))]
             )

@@ -48,14 +48,14 @@ CLEAN = parse_condition("clean")
 
 def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
     """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
-    systems, a corpus or conditions that there are not."""
+    systems, a corpus or conditions that do not exist."""
     with hold_output(o.out):
         conditions = [parse_condition(c) for c in o.conditions]
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-        loaded = load_choice_systems(o.models, o.systems, o.bf16, data.language)
+        systems = load_choice_systems(o.models, o.systems, o.bf16, data.language)
         folder = model_folder(o.models)
         setup = make_setup(o, name_models(folder), folder)
-        append_results(o.out, choose(loaded, data, conditions, setup))
+        append_results(o.out, choose(systems, data, conditions, setup))
         published = published_tables([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
         print("\n\n".join([table_of_rows(o, conditions), *(table.text for table in published)]))
         return list_rows(o.out)
@@ -67,21 +67,22 @@ def choose(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """Evaluate multiple choice as `evaluate` does spans."""
+    """Evaluate multiple choice, and return the rows. Raises InputError for a corpus without it."""
     if not corpus.choices:
         raise InputError(
             f"{corpus.root / corpus.split} has no question with options and a right one; give a "
             "multiple-choice corpus"
         )
     check_conditions(conditions, setup.distorter)
-    reading = [s for s in systems if _reads(s)]
-    spoken = [s for s in systems if not _reads(s)]
-    rounds = [(CLEAN, reading), *((condition, spoken) for condition in conditions)]
+    # systems without audio are evaluated once, in clean speech
+    with_audio = [s for s in systems if not _is_without_audio(s)]
+    rounds = [(CLEAN, [s for s in systems if _is_without_audio(s)])]
+    rounds += [(condition, with_audio) for condition in conditions]
     return evaluate_task(MultipleChoice(corpus), rounds, setup)
 
 
 class MultipleChoice(Task):
-    """Systems choose between the options of a question, all of which they hear."""
+    """Systems choose between the options of a question, all of which are spoken."""
 
     name = "choice"
     metrics = ("set_accuracy", "accuracy")
@@ -92,26 +93,26 @@ class MultipleChoice(Task):
 
     def list_recordings(self) -> list[Recording]:
         corpus = self.corpus
-        passages = {q.passage for q in corpus.choices}
-        heard = [p for p in corpus.passages.values() if p.id in passages]
-        recordings = [*find_recordings(corpus, heard), *find_recordings(corpus, corpus.choices)]
+        passage_ids = {q.passage for q in corpus.choices}
+        passages = [p for p in corpus.passages.values() if p.id in passage_ids]
+        recordings = [*find_recordings(corpus, passages), *find_recordings(corpus, corpus.choices)]
         for question in corpus.choices:
             paths: Sequence[Path | InputError] = [corpus.root / a for a in question.option_audio]
             if not paths:
-                why = (
+                reason = (
                     f"the options of {question.id} are text only; prepare the corpus with --speak, "
                     "or take systems that read (text)"
                 )
-                paths = [InputError(why)] * len(question.option_ids)
+                paths = [InputError(reason)] * len(question.option_ids)
             recordings += map(Recording, question.option_ids, paths)
         return recordings
 
     def choose_recordings(self, system: ChoiceSystem) -> Collection[str]:
-        return [] if _reads(system) else {r.name for r in self.list_recordings()}
+        return [] if _is_without_audio(system) else {r.name for r in self.list_recordings()}
 
     def predict(self, system: ChoiceSystem, features: Mapping[str, Any], where: str) -> Rows:
-        """Make rows with the chosen options and the log-probabilities of all; chosen is None for
-        chance."""
+        """Make rows with the chosen options and the log-probabilities of all options. For chance,
+        whose score is exact, chosen is None."""
         scores: dict[str, np.ndarray] = {}
         if not isinstance(system, Baseline):
             scores = self._score_options(system, features, where)
@@ -124,26 +125,28 @@ class MultipleChoice(Task):
             elif system.name == "longest-option":
                 row |= {"answered": True, "chosen": longest_options(question)}
             elif question.id in scores:
-                found = scores[question.id]
+                log_probs = scores[question.id]
                 row["answered"] = True
-                row["chosen"] = list(choose_options(found, len(question.correct)))
-                row["scores"] = [round(float(x), 5) for x in found]
+                row["chosen"] = list(choose_options(log_probs, len(question.correct)))
+                row["scores"] = [round(float(x), 5) for x in log_probs]
             rows.append(row)
         return rows
 
     def _score_options(
         self, system: Any, features: Mapping[str, Any], where: str
     ) -> dict[str, np.ndarray]:
-        """Return the log-probabilities of the options, by question; none of what was not encoded in
-        all its parts."""
-        corpus, asked = self.corpus, list(self.corpus.choices)
+        """Return the log-probabilities of the options, by question. A question is left out where
+        its passage, itself or an option could not be encoded."""
+        corpus, questions = self.corpus, list(self.corpus.choices)
         if not isinstance(system, WrittenChoice):
-            asked = [q for q in asked if features.keys() >= {q.id, q.passage, *q.option_ids}]
+            questions = [
+                q for q in questions if features.keys() >= {q.id, q.passage, *q.option_ids}
+            ]
         scores: list[np.ndarray] = []
-        starts = range(0, len(asked), BATCH)
+        starts = range(0, len(questions), BATCH)
         bar = tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts)
         for start in bar:
-            batch = asked[start : start + BATCH]
+            batch = questions[start : start + BATCH]
             if isinstance(system, WrittenChoice):
                 scores += system.score_written([(q, corpus.passages[q.passage]) for q in batch])
             else:
@@ -152,20 +155,20 @@ class MultipleChoice(Task):
                     options = tuple(features[i] for i in q.option_ids)
                     encoded.append(EncodedQuestion(features[q.id], options, features[q.passage]))
                 scores += system.score_all(encoded)
-        return {q.id: found for q, found in zip(asked, scores, strict=True)}
+        return dict(zip((q.id for q in questions), scores, strict=True))
 
     def score(self, system: ChoiceSystem, predictions: Mapping[str, Any]) -> Scored:
         corpus, transcripts = self.corpus, predictions["transcripts"]
         chosen = {row["id"]: row["chosen"] for row in predictions["rows"]}
-        scored = [score_choice(question, chosen[question.id]) for question in corpus.choices]
-        if isinstance(system, WrittenChoice):  # its transcript is what it reads
+        scores = [score_choice(question, chosen[question.id]) for question in corpus.choices]
+        if isinstance(system, WrittenChoice):  # the text it reads stands for the transcript
             transcripts = {}
             for question in corpus.choices:
                 passage = corpus.passages[question.passage]
                 transcripts[passage.id] = choose_text(passage, system.source)
-        return scored, choice_lines(scored, corpus, transcripts), transcripts
+        return Scored(scores, choice_lines(scores, corpus, transcripts), transcripts)
 
 
-def _reads(system: ChoiceSystem) -> bool:
-    """Return whether a system needs no recording."""
+def _is_without_audio(system: ChoiceSystem) -> bool:
+    """Return whether a system reads text or is a baseline."""
     return isinstance(system, (Baseline, WrittenChoice))

@@ -1,11 +1,11 @@
 """Compare systems on the same questions: `read_results`, then `compare`, then `paired_tests`.
 
-All scores of a corpus are drawn together, by the voice of the passage and that of the asker, or by
-passage (`stats.choose_units`): differences of systems and of conditions are paired, and so is the
-word error rate that a score is set against, which is drawn by the passage's voice alone. p-values
-are two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and then
-adjusted by Holm over all tests of a comparison. Where a cascade falls below a system without a
-transcript is found in `crossings`; `report/comparison.py` writes all of it.
+The bootstrap draws all scores of a corpus together, by the voices of passage and asker, or by
+passage (`stats.choose_units`): differences between systems and between conditions are paired. The
+word error rates beside the scores are drawn with them, by the passage's voice alone. p-values are
+two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and adjusted by
+Holm over all tests of a comparison. `crossings` finds where a cascade falls below a system without
+a transcript; `report/comparison.py` writes the page.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from speechssl.stats import (
 )
 from speechssl.text import error_metric
 
-# without a name the first that a corpus has
+# where no metric is named, the first of these that a corpus has is compared
 METRICS: tuple[str, ...] = get_args(Metric)
 WER = "wer"
 PASSAGE = "passage"
-# systems that read the reference, with errors and without
-SIMULATED, REFERENCE = "cascade-simulated", "text"
+SIMULATED = "cascade-simulated"  # systems that read the reference text with simulated errors
+REFERENCE = "text"  # the system that reads the reference text
 Where = tuple[str, float | None]  # condition and its SNR in dB
 CLEAN: Where = ("clean", None)
 
@@ -50,38 +50,41 @@ CLEAN: Where = ("clean", None)
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores are those of one system under one condition on one corpus. lines: by question."""
+    """One system under one condition on one corpus has these scores."""
 
     system: str
     condition: Where
-    lines: Mapping[str, Mapping[str, Any]]
+    lines: Mapping[str, Mapping[str, Any]]  # by question
     card: Mapping[str, Any]
     path: Path
 
     @property
     def corpus(self) -> str:
+        """Return the name of the corpus with its split."""
         return f"{self.card['corpus']} {self.card['split']}"
 
     @property
     def folder(self) -> Path:
+        """Return the folder of the evaluation."""
         return self.path.parents[2].resolve()
 
     def values(self, metric: str) -> dict[str, float]:
+        """Return the values of a metric by question, as far as they are known."""
         lines = {i: line for i, line in self.lines.items() if line.get(metric) is not None}
         return {i: float(line[metric]) for i, line in lines.items()}
 
     @property
-    def recognises(self) -> bool:
-        """Tell whether it has a transcript whose errors are known."""
+    def has_transcripts(self) -> bool:
+        """Return whether the system has transcripts whose errors are known."""
         return any(line.get("passage_words") for line in self.lines.values())
 
 
 def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
-    """Read the scores below folders that `evaluate` wrote to. systems: only these; none: all.
+    """Read the scores below folders that `evaluate` wrote to. systems: only these; (): all.
 
-    Where several folders have a system for the same condition of a corpus, its models stand beside
-    it, or the folders where the models do not tell them apart.
-    Raises InputError where there are no scores, or they are damaged.
+    Where several folders have the same system under the same condition of a corpus, the names of
+    its models are added to its name (`_name_twins`). Raises InputError where there are no scores,
+    or they are damaged.
     """
     scores: list[Scores] = []
     for folder in {folder.resolve(): folder for folder in folders}.values():
@@ -93,27 +96,33 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
                 f"wrote to{': ' if below else ''}{' '.join(below)}"
             )
         scores += map(_read_scores, paths)
-    found = list(dict.fromkeys(s.system for s in scores))
+    known = list(dict.fromkeys(s.system for s in scores))
     for system in systems:
-        if system not in found:
+        if system not in known:
             raise InputError(
-                f"there are no scores of the system {system!r}; choose from {', '.join(found)}"
+                f"there are no scores of the system {system!r}; choose from {', '.join(known)}"
             )
-    scores = [s for s in scores if not systems or s.system in systems]
+    return _name_twins([s for s in scores if not systems or s.system in systems])
+
+
+def _name_twins(scores: Sequence[Scores]) -> list[Scores]:
+    """Add to the names of systems that several folders have the names of their models, or the
+    shortest ends of the folders' paths that differ where the models have the same name."""
     counts = Counter((s.corpus, s.system, s.condition) for s in scores)
     twins = {(corpus, system) for (corpus, system, _), n in counts.items() if n > 1}
     models = {s.folder: s.card.get("encoder", "") for s in scores if (s.corpus, s.system) in twins}
     names = models
     if "" in models.values() or len({*models.values()}) < len(models):
-        parts = 1  # as many of the last parts as tell the folders apart
+        parts = 1
         while len({folder.parts[-parts:] for folder in models}) < len(models):
             parts += 1
         names = {folder: str(Path(*folder.parts[-parts:])) for folder in models}
     named = []
     for s in scores:
+        name = s.system
         if (s.corpus, s.system) in twins:
-            s = replace(s, system=system_label(s.system, names[s.folder]))
-        named.append(s)
+            name = system_label(s.system, names[s.folder])
+        named.append(replace(s, system=name))
     return named
 
 
@@ -125,6 +134,7 @@ def _read_scores(path: Path) -> Scores:
 
 
 def reads_reference(system: str) -> bool:
+    """Return whether a system reads the reference text, with simulated errors or without."""
     return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} (", f"{REFERENCE}+"))
 
 
@@ -133,17 +143,15 @@ def reads_reference(system: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Systems are compared on one corpus. estimates: of the metric and of WER, drawn together, by
-    system, condition and metric; drawn: what the bootstrap draws; aside: systems without the
-    metric.
-    """
+    """Systems are compared on one corpus."""
 
     corpus: str
     metric: str
     scores: tuple[Scores, ...]
+    # of the metric and of WER, drawn together, by system, condition and metric
     estimates: Mapping[tuple[str, Where, str], Estimate]
-    drawn: BootstrapUnits
-    aside: tuple[str, ...] = ()
+    drawn: BootstrapUnits  # the units that the bootstrap draws
+    aside: tuple[str, ...] = ()  # systems without the metric
 
     @property
     def systems(self) -> list[str]:
@@ -161,34 +169,33 @@ class Compared:
 
     @property
     def synthetic(self) -> str:
-        """Return what tables say where a synthesiser spoke some of the corpus."""
+        """Return the sentence of tables where some of the corpus was synthesised, else ""."""
         return synthetic_sentence(self.card.get("synthetic") or "")
 
     @property
     def seen(self) -> str:
-        """Return what tables say where systems were trained on what they are compared on."""
+        """Return the sentence of tables where systems were trained on this data, else ""."""
         return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
 
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
+        """Return an estimate, or None. metric: WER, or "" for the metric that is compared."""
         return self.estimates.get((system, condition, metric or self.metric))
 
     @property
     def errors(self) -> str:
-        """Return what errors over the units of its language are called: WER, or CER where all of it
-        is Chinese."""
+        """Return the name of the error rate: WER, or CER where the whole corpus is Chinese."""
         names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
         return names.pop().upper() if len(names) == 1 else "WER"
 
     @property
     def textless(self) -> list[str]:
         """List the systems without a transcript."""
-        reading = {s.system for s in self.scores if s.recognises}
-        return [s for s in self.systems if s not in reading]
+        with_transcripts = {s.system for s in self.scores if s.has_transcripts}
+        return [s for s in self.systems if s not in with_transcripts]
 
     @property
     def recognisers(self) -> list[str]:
-        """List the cascades with a recogniser: not those that read the reference, with simulated
-        errors or without."""
+        """List the cascades with a recogniser; those that read the reference have none."""
         return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
 
 
@@ -199,21 +206,21 @@ def compare(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> list[Compared]:
-    """Draw what belongs together, corpus by corpus. metric: one of METRICS; None: of each corpus
-    the first that it has.
+    """Compare the systems, corpus by corpus. metric: one of METRICS; None: the first that a corpus
+    has.
 
     common: compare on the questions that all systems of a corpus have.
-    Raises InputError for systems of one corpus that were scored on other data or other questions,
-    and where nothing has the metric.
+    Raises InputError for systems of one corpus that were scored on different data or questions, and
+    where no result has the metric.
     """
     by_corpus: dict[str, list[Scores]] = {}
     for scores in results:
         by_corpus.setdefault(scores.corpus, []).append(scores)
     compared = []
-    for of_corpus in by_corpus.values():
+    for corpus_scores in by_corpus.values():
         for name in [metric] if metric else METRICS:
-            if any(s.values(name) for s in of_corpus):
-                compared.append(_compare_corpus(of_corpus, name, common, seed, resamples))
+            if any(s.values(name) for s in corpus_scores):
+                compared.append(_compare_corpus(corpus_scores, name, common, seed, resamples))
                 break
     if not compared:
         raise InputError(
@@ -226,13 +233,13 @@ def _compare_corpus(
     results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int
 ) -> Compared:
     """Compare on one corpus. Raises InputError for scores that cannot be paired."""
-    having = [s for s in results if s.values(metric)]
-    shared = _shared_questions(having, metric, common)
+    measured = [s for s in results if s.values(metric)]
+    shared = _shared_questions(measured, metric, common)
     restricted = []
-    for scores in having:
+    for scores in measured:
         lines = {i: line for i, line in scores.lines.items() if i in shared}
         restricted.append(replace(scores, lines=lines))
-    # what is drawn together: the metric, and WER where there is one
+    # the metric, and WER where there is one, are drawn together
     cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
     for scores in restricted:
         items = []
@@ -241,15 +248,17 @@ def _compare_corpus(
             items.append(ItemScore(i, line["passage"], float(line[metric]), 1.0, *voices))
         cells[scores.system, scores.condition, metric] = items
     for scores in restricted:
-        if scores.recognises:
+        if scores.has_transcripts:
             cells[scores.system, scores.condition, WER] = _word_errors(scores)
 
     def order(scores: Scores) -> tuple[bool, bool, float, str]:
-        """Systems without a transcript, cascades, the reference text, and simulated errors from few
-        to many."""
-        name, simulated = scores.system, scores.system.startswith(SIMULATED)
-        rate = re.search(r"@([0-9.]+)", name) if simulated else None
-        return scores.recognises, reads_reference(name), float(rate[1]) if rate else 0.0, name
+        """Sort systems without a transcript first, then cascades, the reference text, and simulated
+        errors from few to many."""
+        name, error_rate = scores.system, 0.0
+        match = re.search(r"@([0-9.]+)", name)  # as in cascade-simulated@30
+        if match and name.startswith(SIMULATED):
+            error_rate = float(match[1])
+        return scores.has_transcripts, reads_reference(name), error_rate, name
 
     _, units = common_units(cells, PASSAGE)
     return Compared(
@@ -258,45 +267,47 @@ def _compare_corpus(
         scores=tuple(sorted(restricted, key=order)),
         estimates=resample_cells(cells, seed, resamples, PASSAGE),
         drawn=units,
-        aside=tuple(dict.fromkeys(s.system for s in results if s not in having)),
+        aside=tuple(dict.fromkeys(s.system for s in results if s not in measured)),
     )
 
 
 def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
-    """Return the questions that all have. Raises InputError where they are of other data or noise,
-    or (without common) of other questions."""
+    """Return the questions that all results have. Raises InputError for results on different data
+    or noise, or (without common) on different questions."""
     first = results[0]
     questions = set(first.values(metric))
     shared = questions.intersection(*(scores.values(metric) for scores in results))
-    over: dict[Where, Any] = {}  # what the SNR of every condition is over
+    snr_overs: dict[Where, Any] = {}  # by condition
     for other in results:
         snr_over = other.card.get("snr_over")
         may_differ = common and shared
-        why = ""
+        fault = ""
         if other.card["data"] != first.card["data"]:
-            why = f"on different manifests of {first.corpus}; evaluate both on one"
-        elif over.setdefault(other.condition, snr_over) != snr_over:
-            why = "with SNRs over different parts of the signal; evaluate both with one --snr-over"
+            fault = f"on different manifests of {first.corpus}; evaluate both on one"
+        elif snr_overs.setdefault(other.condition, snr_over) != snr_over:
+            fault = (
+                "with SNRs over different parts of the signal; evaluate both with one --snr-over"
+            )
         elif other.values(metric).keys() != questions and not may_differ:
-            why = (
+            fault = (
                 f"on different questions ({len(shared)} in common); leave one out (--systems), or "
                 "compare on those in common (--common)"
             )
-        if why:
-            raise InputError(f"{first.path} and {other.path} were scored {why}")
+        if fault:
+            raise InputError(f"{first.path} and {other.path} were scored {fault}")
     return shared
 
 
 def _word_errors(scores: Scores) -> list[ItemScore]:
-    """Count the word errors of questions. A passage is transcribed once and asked about several
-    times: its errors and words count at the first of its questions."""
-    seen: set[str] = set()
+    """Count the word errors of questions. A passage is transcribed once and may have several
+    questions: its errors and words count at the first of them."""
+    counted: set[str] = set()
     items = []
     for i, line in scores.lines.items():
         passage, errors, words = line["passage"], 0.0, 0.0
-        if passage not in seen:
+        if passage not in counted:
             errors, words = line["passage_errors"] or 0, line["passage_words"] or 0
-        seen.add(passage)
+        counted.add(passage)
         items.append(ItemScore(i, passage, float(errors), float(words), line.get("voice", "")))
     return items
 
@@ -306,23 +317,22 @@ def _word_errors(scores: Scores) -> list[ItemScore]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A paired test says by how many points a system is better in one condition. p_holm: adjusted
-    over the family, of so many tests."""
+    """A paired test compares two systems in one condition."""
 
     first: str
     second: str
     condition: Where
-    difference: Estimate
-    p_holm: float = 1.0
-    family: int = 1
+    difference: Estimate  # points by which the first is better
+    p_holm: float = 1.0  # p-value, adjusted over the family
+    family: int = 1  # number of tests that are adjusted together
 
 
 def paired_tests(
     compared: Sequence[Compared], pairs: Sequence[tuple[str, str]] = ()
 ) -> list[list[PairedTest]]:
-    """Make the tests of every corpus, adjusted together. pairs: of systems; none: every system
-    without a transcript against every other, or all pairs where that gives none. Raises InputError
-    for a pair that no corpus has.
+    """Make the tests of every corpus, adjusted together. pairs: of systems; (): every system
+    without a transcript against every other system, or all pairs where that gives none. Raises
+    InputError for a pair that no corpus has.
     """
     by_corpus: list[list[PairedTest]] = []
     for c in compared:
@@ -334,21 +344,21 @@ def paired_tests(
         tests = []
         for first, second in pairs or one_textless or every_pair:
             for condition in c.conditions:
-                one, other = c.get(first, condition), c.get(second, condition)
-                if one and other:
-                    difference = combine_estimates(lambda x, y: 100 * (x - y), one, other)
+                score, other = c.get(first, condition), c.get(second, condition)
+                if score and other:
+                    difference = combine_estimates(lambda x, y: 100 * (x - y), score, other)
                     tests.append(PairedTest(first, second, condition, difference))
         by_corpus.append(tests)
-    every = [t for tests in by_corpus for t in tests]
+    all_tests = [t for tests in by_corpus for t in tests]
     for pair in pairs:
-        if pair not in {(t.first, t.second) for t in every}:
+        if pair not in {(t.first, t.second) for t in all_tests}:
             systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
             raise InputError(
                 f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "
                 f"are {systems}"
             )
-    # in the order in which they go in, corpus after corpus
-    adjusted = iter(holm([t.difference.p_value for t in every]))
+    adjusted = iter(holm([t.difference.p_value for t in all_tests]))  # in the order of the tests
+    family = len(all_tests)
     return [
-        [replace(t, p_holm=next(adjusted), family=len(every)) for t in tests] for tests in by_corpus
+        [replace(t, p_holm=next(adjusted), family=family) for t in tests] for tests in by_corpus
     ]

@@ -1,6 +1,7 @@
-"""Conditions of the robustness grid and of SUPERB: seen in training by their encoders, or not; and
-their mixtures, frozen before the first encoder runs, so that what is random about one depends on
-the seed, the condition and the utterance alone.
+"""The robustness grid and SUPERB have conditions that encoders have seen in training, and others.
+
+Mixtures are frozen before the first encoder runs: their random numbers depend on the seed, the
+condition and the utterance alone.
 """
 
 from __future__ import annotations
@@ -27,15 +28,14 @@ from speechssl.results import condition_name
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting is a condition and what the encoders know of it. group: clean, seen (in training)
-    or unseen."""
+    """A setting is a condition and its group."""
 
-    group: str
+    group: str  # clean, seen (in the training of the encoders) or unseen
     condition: Condition
 
     @property
     def name(self) -> str:
-        """Return the name in `results.jsonl`, where the SNR is apart: "clean", "seen-m+g+r"."""
+        """Return the name in `results.jsonl`, without the SNR: "clean", "seen-m+g+r"."""
         return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
 
     @property
@@ -64,22 +64,22 @@ def list_settings(
 
 
 def _with_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
-    """Return the condition of a text, or one at every SNR where the text lacks it."""
+    """Return the condition of a text, or one condition at every SNR where the text has none."""
     try:
         return [parse_condition(text)]
     except InputError:
         last_step = text.rpartition("+")[2]
-        has_number = re.search(r"@[^/@]+$", last_step)  # then that is wrong
+        has_number = re.search(r"@[^/@]+$", last_step)  # such as "@5", which then is the mistake
         if has_number or not snrs:
             raise
         return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
 
 
 def trained_noises(where: str | Path) -> frozenset[str]:
-    """Read from the card of an encoder which noises it was trained on; none where it has no card of
-    ours.
+    """Read from the card of an encoder the noises that it was trained on; none where it has no
+    card of ours.
 
-    where: the encoder or the folder of models that it lies in, as `load_encoder` takes it.
+    where: the encoder or the folder of its models, as `load_encoder` takes it.
     """
     for folder in (Path(where), SHIPPED / where):
         for path in (folder / "encoder/card.json", folder / "card.json"):
@@ -89,15 +89,15 @@ def trained_noises(where: str | Path) -> frozenset[str]:
 
 
 def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
-    """Return what the options of a training call the noises in it."""
+    """Return the names of the noises in the options of a training."""
     distort = options.get("distort")
     kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
     return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
 
 
 def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
-    """Raise InputError where noise is called unseen that an encoder was trained on. noises: those
-    that its card names."""
+    """Raise InputError where a noise of the group unseen was in the training of an encoder. noises:
+    those of the training."""
     for setting in settings:
         steps = setting.condition.steps or (setting.condition,)
         seen = noises & {name for step in steps for name in step.short.split("+")}
@@ -109,60 +109,57 @@ def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Settin
 
 
 def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
-    """Raise InputError for conditions of one name and for noise that cannot be had; call it before
-    a long run.
-
-    conditions: or settings.
-    """
-    labels = Counter(one.label for one in conditions)
-    for one in conditions:
-        if labels[one.label] > 1:
+    """Raise InputError, before a long run, for two conditions of the same name and for noise that
+    does not exist. conditions: `Condition` or `Setting`."""
+    labels = Counter(condition.label for condition in conditions)
+    for condition_or_setting in conditions:
+        label = condition_or_setting.label
+        if labels[label] > 1:
             raise InputError(
-                f"two conditions have the name {one.label!r}; rename a noise file, or evaluate "
+                f"two conditions have the name {label!r}; rename a noise file, or evaluate "
                 "them separately into two folders"
             )
-        condition = getattr(one, "condition", one)
+        condition = getattr(condition_or_setting, "condition", condition_or_setting)
         if condition.name != "clean":
             distorter.check(condition)
 
 
-# ---- recordings, and what noise knows them by
+# ---- names of recordings, which decide their noise
 
 
 class Item(NamedTuple):
-    """An item is one test recording. id: what the random part of a distortion depends on."""
+    """An item is one test recording."""
 
     id: str
     path: Path
 
 
 def normalise_paths(items: Iterable[Item]) -> list[Item]:
-    """Make paths absolute: two tasks may write that of one recording in two ways."""
+    """Make paths absolute, because two tasks may write the path of a recording in two ways."""
     return [Item(name, Path(os.path.abspath(path))) for name, path in items]
 
 
 def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, str]:
-    """Name recordings for noise: by id; `<task>/<id>` where the tasks give one id to different
-    recordings.
+    """Return the names by which frozen noise identifies recordings: their ids, or `<task>/<id>`
+    where different recordings have the same id.
 
-    tasks: their names and items. The paths of the keys are absolute.
+    tasks: names and items. The items of the result have absolute paths.
     """
-    owners: dict[Item, str] = {}
+    owners: dict[Item, str] = {}  # of the tasks with a recording the first in the alphabet
     for task, items in tasks:
         for item in normalise_paths(items):
             owners[item] = min(owners.get(item, task), task)
     paths: dict[str, set[Path]] = {}
     for item in owners:
         paths.setdefault(item.id, set()).add(item.path)
-    return {
-        item: item.id if len(paths[item.id]) == 1 else f"{task}/{item.id}"
-        for item, task in owners.items()
-    }
+    names = {}
+    for item, task in owners.items():
+        names[item] = item.id if len(paths[item.id]) == 1 else f"{task}/{item.id}"
+    return names
 
 
 def file_size(path: Path) -> int:
-    """Return the size in bytes; -1 for a file that is not there, which is reported when it is to be
-    encoded."""
+    """Return the size in bytes; -1 for a missing file, which is reported when it is encoded."""
     return path.stat().st_size if path.is_file() else -1
 
 
@@ -170,11 +167,11 @@ def file_size(path: Path) -> int:
 
 
 class FrozenMixtures(FrozenDistorter):
-    """Mixtures are made as a manifest says, by the names of recordings."""
+    """A manifest decides the mixture of every recording, by its name."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
-        """Return what decides the mixtures of these utterances alone: a manifest that has grown
-        leaves earlier results as they are."""
+        """Return a hash of the mixtures of these utterances alone, so that a manifest may grow
+        without changing earlier results."""
         rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
         return hash_json([hash_json(row) if row else "" for row in rows])
 
@@ -186,19 +183,19 @@ def freeze_mixtures(
     path: Path,
     workers: int = 2,
 ) -> FrozenMixtures:
-    """Write the manifest where it is not there or was made from other inputs. recordings: by the
-    name that noise knows them by.
+    """Write the manifest where it is missing or was made from other inputs. recordings: by the
+    names of `name_utterances`.
 
-    Recordings that cannot be read are left out, and reported when they are to be encoded. Raises
-    InputError for noise that cannot be had, for noise that has changed since it was frozen, and
-    where no recording can be read.
+    Recordings that cannot be read are left out, and reported when they are encoded. Raises
+    InputError for noise that does not exist or has changed since it was frozen, and where no
+    recording can be read.
     """
     card = path.with_suffix(".card.json")
     files = [[name, file_size(file)] for name, file in recordings.items()]
     noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
     if not (path.is_file() and card.is_file() and read_json(card)["made_from"] == made_from):
-        card.unlink(missing_ok=True)  # of another manifest
+        card.unlink(missing_ok=True)  # it belongs to another manifest
         freeze(conditions, measure_lengths(recordings, workers), distorter, path)
         facts = {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path])}
         write_json(card, facts | {"seed": distorter.seed})
@@ -209,8 +206,8 @@ def freeze_mixtures(
 
 
 def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:
-    """Measure the samples at 16 kHz of every recording that can be read. Raises InputError where
-    none can."""
+    """Count the samples at 16 kHz of every recording that can be read. Raises InputError where no
+    recording can be read."""
 
     def measure(file: Path) -> int | Exception:
         try:
@@ -219,7 +216,7 @@ def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, i
             return error
 
     lengths: dict[str, int] = {}
-    why: Any = "there are none"
+    reason: Any = "there are none"
     with ThreadPoolExecutor(workers) as pool:
         measured = pool.map(measure, recordings.values())
         bar = tqdm(measured, "freezing noise", len(recordings), unit="file")
@@ -227,7 +224,9 @@ def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, i
             if isinstance(length, int):
                 lengths[name] = length
             else:
-                why = length
+                reason = length
     if not lengths:
-        raise InputError(f"none of the {len(recordings)} recordings can be read ({why}); fix them")
+        raise InputError(
+            f"none of the {len(recordings)} recordings can be read ({reason}); fix them"
+        )
     return lengths

@@ -1,33 +1,33 @@
-"""What noise costs an encoder, and how much of what it costs the baseline another encoder saves.
+"""Noise costs an encoder points, and another encoder may save some of what it costs the baseline.
 
 Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1
-where more is better and -1 where less is (error rates). Everything below is in points, which are
-percent, or in percent of something.
+where more is better and -1 where less is better (error rates). All values are in points, which are
+percent of a score, or in percent of the baseline's loss.
 
     loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))
-               points that c costs e against its own clean speech
+               points that e loses under c against its own clean speech
     gain       o (s(e, t, c) - s(b, t, c))
                points by which e is better than b
     removed    100 (1 - L(e, t, c) / L(b, t, c))
-               of b's loss, e against its own clean speech
+               percent of b's loss, e against its own clean speech
     recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))
-               of b's loss, both against b's clean speech
+               percent of b's loss, both against b's clean speech
 
-`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot:
-it is 100 where e in noise is as good as b in clean speech, and 0 where it is as good as b in noise.
-They agree where both are equally good in clean speech. Averages over tasks and conditions give
-every one of them the same weight, and are over all tasks: leaving out those in which the baseline
-loses little on test would make the shares too great. Where it loses nothing in one of them, the
-averaged shares are not defined, and the task is named.
+An encoder that is bad in clean speech too easily has a high `removed`, but not a high `recovered`:
+this is 100 where e in noise is as good as b in clean speech, and 0 where it is as good as b in
+noise. They agree where both are equally good in clean speech. Averages over tasks and conditions
+give all of them the same weight, and are over all tasks: leaving out those in which the baseline
+loses little on test would make the shares too large. Where the baseline loses nothing in a task,
+the averaged shares are not defined, and the task is named.
 
-Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a
-condition over its own in clean speech.
+The relative robustness of DUAL and of a cascade is 100 s(c) / s(clean): FF1 of a system under a
+condition over its own FF1 in clean speech.
 
-Intervals are 95 % paired cluster bootstraps (`stats.resample_cells`), p-values two-sided, and
+Intervals are 95 % paired cluster bootstraps (`stats.resample_cells`); p-values are two-sided, and
 adjusted by Holm over the cells of a table. Every task draws voices where `stats.choose_units`
-allows it, and tasks that share a voice (by its name) draw it together; others are drawn each by
-itself. The unit error compares an encoder with itself, so that one whose units never change loses
-nothing: units stand in no average.
+allows it; tasks that share a voice (by its name) draw it together, other tasks draw independently.
+The unit error compares an encoder with itself, so that an encoder whose units never change loses
+nothing: units are in no average.
 """
 
 from __future__ import annotations
@@ -78,21 +78,21 @@ def draw_together(
     """Estimate the score of every cell. The items of a task are drawn together for all its cells;
     tasks that share a voice draw it together.
 
-    tasks: the cells of each with their items; units: of each the next larger unit than the item.
+    tasks: the cells of each with their items; units: the next larger unit than the item of each.
     """
-    drawn = {}
+    bootstrap_units = {}
     for task, cells in tasks.items():
-        _, drawn[task] = common_units(cells, units[task])
-    together = find_shared_groups(drawn)
+        _, bootstrap_units[task] = common_units(cells, units[task])
+    shared_groups = find_shared_groups(bootstrap_units)
     scores: dict[K, Estimate] = {}
     for task, cells in tasks.items():
-        scores |= resample_cells(cells, seed, resamples, units[task], together[task])
+        scores |= resample_cells(cells, seed, resamples, units[task], shared_groups[task])
     return scores
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A grid holds the scores of encoders in tasks under conditions. The first encoder is the
+    """A grid has the scores of encoders in tasks under conditions. The first encoder is the
     baseline."""
 
     items: Mapping[Cell, Sequence[ItemScore]]
@@ -143,7 +143,7 @@ class Grid:
         return (task, encoder, self.clean) in self.items
 
     def drawn(self, tasks: Sequence[Task]) -> str:
-        """Return what intervals of these tasks draw, as a sentence."""
+        """Return a sentence about the units that the intervals of these tasks draw."""
         names = [name for name, _ in tasks]
         intervals = []
         for (task, _, _), e in self.scores.items():
@@ -165,15 +165,15 @@ class Grid:
     def removed(self, task: Task, encoder: str, setting: Setting) -> Estimate:
         """Return the percent of the baseline's loss that the encoder does not lose, each against
         its own clean speech; NaN where the baseline loses nothing."""
-        lost = self.loss(task, encoder, setting)
-        return _share_removed(lost, self.loss(task, self.baseline, setting))
+        loss = self.loss(task, encoder, setting)
+        return _share_removed(loss, self.loss(task, self.baseline, setting))
 
     def recovered(self, task: Task, encoder: str, setting: Setting) -> Estimate:
         """Return the percent of the baseline's loss that the encoder does not lose, both against
-        the baseline's clean speech; NaN as of `removed`."""
+        the baseline's clean speech; NaN where the baseline loses nothing."""
         clean = self.scores[task, self.baseline, self.clean]
-        lost = _points(task, clean, self.scores[task, encoder, setting])
-        return _share_removed(lost, self.loss(task, self.baseline, setting))
+        loss = _points(task, clean, self.scores[task, encoder, setting])
+        return _share_removed(loss, self.loss(task, self.baseline, setting))
 
 
 def _points(task: Task, first: Estimate, second: Estimate) -> Estimate:
@@ -182,26 +182,26 @@ def _points(task: Task, first: Estimate, second: Estimate) -> Estimate:
     return combine_estimates(lambda a, b: 100 * sign * (a - b), first, second)
 
 
-def _share_removed(lost: Estimate, lost_by_baseline: Estimate) -> Estimate:
-    """Return how much less is lost, in percent of what the baseline loses."""
-    return combine_estimates(lambda a, b: 100 * (1 - a / b), lost, lost_by_baseline)
+def _share_removed(loss: Estimate, baseline_loss: Estimate) -> Estimate:
+    """Return the difference of two losses in percent of the baseline's."""
+    return combine_estimates(lambda a, b: 100 * (1 - a / b), loss, baseline_loss)
 
 
-# ---- what goes into degradation.json: values with intervals, in points or percent
+# ---- contents of degradation.json: values with intervals, in points or percent
 
 
 def degradation(grid: Grid) -> dict[str, Any]:
     """Measure losses averaged over tasks, clean speech, and DUAL beside the cascade.
 
-    Averages are of the encoders that did all averaged tasks; there are none where the baseline did
-    not.
+    Only encoders with scores of all averaged tasks have averages; nobody has where the baseline has
+    not all scores.
     """
     complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
     if not grid.averaged or complete[:1] != [grid.baseline]:
         complete = []
 
     def level(setting: Setting) -> tuple[str, bool, float]:
-        """Return what conditions share that are averaged: a group and an SNR."""
+        """Return the group and the SNR; conditions that share both are averaged."""
         return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
 
     noisy = sorted(grid.settings[1:], key=level)
@@ -219,8 +219,8 @@ def degradation(grid: Grid) -> dict[str, Any]:
 
 
 def describe_value(estimate: Estimate) -> dict[str, float | None] | None:
-    """Write value and interval as JSON has them, ends of None where one group has none; None for
-    what is not defined."""
+    """Return value and interval as JSON values; None for an undefined value. Ends are None where a
+    group has no interval."""
     if not np.isfinite(estimate.value):
         return None
     low, high = estimate.interval.ends
@@ -228,25 +228,23 @@ def describe_value(estimate: Estimate) -> dict[str, float | None] | None:
 
 
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
-    """Return means over the tasks and these conditions, which are of one group and SNR.
-
-    unhurt: the tasks in which the baseline loses nothing, so that mean shares are not defined.
-    """
-    every = [(t, s) for t in grid.averaged for s in settings]
-    unhurt = dict.fromkeys(t for t, s in every if grid.loss(t, grid.baseline, s).value <= 0)
-    lost = mean_estimate([grid.loss(t, encoder, s) for t, s in every])
+    """Return means over the tasks and these conditions, which have the same group and SNR."""
+    pairs = [(t, s) for t in grid.averaged for s in settings]
+    # tasks in which the baseline loses nothing, so that mean shares are not defined
+    unhurt = dict.fromkeys(t for t, s in pairs if grid.loss(t, grid.baseline, s).value <= 0)
+    loss = mean_estimate([grid.loss(t, encoder, s) for t, s in pairs])
     values: dict[str, Any] = {
         "encoder": encoder,
         "group": settings[0].group,
         "snr_db": settings[0].snr_db,
         "unhurt": [" ".join(task) for task in unhurt],
-        "loss": describe_value(lost),
+        "loss": describe_value(loss),
         "removed": None,
         "recovered": None,
     }
     if encoder != grid.baseline and not unhurt:
         for name, measure in (("removed", grid.removed), ("recovered", grid.recovered)):
-            shares = [measure(t, encoder, s) for t, s in every]
+            shares = [measure(t, encoder, s) for t, s in pairs]
             values[name] = describe_value(mean_estimate(shares))
     return values
 
@@ -265,7 +263,8 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
 
 def against_cascade(grid: Grid) -> list[dict[str, Any]]:
     """Measure the relative robustness of DUAL beside the cascades of the same encoder: in every
-    condition, and averaged over the SNRs of one noise, which spares the choice of an SNR.
+    condition, and averaged over the SNRs of a noise, so that no SNR needs to be chosen.
+
     difference: DUAL's minus the cascade's, in points. Questions are drawn together for both systems
     and all conditions.
     """
@@ -283,19 +282,19 @@ def _compare_pair(grid: Grid, encoder: str, dual: Task, cascade: Task) -> list[d
     """Compare DUAL with a cascade in every noise: at every SNR, and in the mean over them."""
     cells = {(t, s): grid.items[t, encoder, s] for t in (dual, cascade) for s in grid.settings}
     scores = resample_cells(cells, grid.seed, grid.resamples, grid.units[dual])
-    kept = {}  # percent of a system's own clean FF1
+    relative = {}  # percent of a system's own clean FF1
     for task, setting in cells:
-        both = scores[task, setting], scores[task, grid.clean]
-        kept[task, setting] = combine_estimates(lambda a, b: 100 * a / b, *both)
+        noisy, clean = scores[task, setting], scores[task, grid.clean]
+        relative[task, setting] = combine_estimates(lambda a, b: 100 * a / b, noisy, clean)
     lines = []
-    for name, of_noise in groupby(grid.settings[1:], key=lambda s: s.name):
-        settings = list(of_noise)
+    for name, noise_settings in groupby(grid.settings[1:], key=lambda s: s.name):
+        settings = list(noise_settings)
         rows: list[tuple[float | None, list[Setting]]] = [(s.snr_db, [s]) for s in settings]
         if len(settings) > 1:
             rows.append((None, settings))  # the mean over the SNRs
-        for snr, over in rows:
-            first = mean_estimate([kept[dual, s] for s in over])
-            second = mean_estimate([kept[cascade, s] for s in over])
+        for snr, averaged in rows:
+            first = mean_estimate([relative[dual, s] for s in averaged])
+            second = mean_estimate([relative[cascade, s] for s in averaged])
             lines.append(
                 {
                     "encoder": encoder,
@@ -318,8 +317,8 @@ def _compare_pair(grid: Grid, encoder: str, dual: Task, cascade: Task) -> list[d
 
 
 def choose_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
-    """Choose the columns: clean, and every group at the SNR that lies nearest to `at` (dB); a group
-    without SNRs as it is."""
+    """Choose the columns: clean speech, and every group at the SNR nearest to `at` (dB), or all of
+    a group that has no SNRs."""
     columns = {"clean": [grid.clean]}
     for group in dict.fromkeys(s.group for s in grid.settings[1:]):
         best = nearest_snr((s for s in grid.settings[1:] if s.group == group), at)
@@ -331,24 +330,24 @@ def score_tables(grid: Grid, at: float) -> list[Table]:
     """Make a table of all tasks, in clean, seen and unseen noise, and for each task one of all
     conditions."""
     columns = choose_columns(grid, at)
-    explained = []
+    explanations = []
     for name, settings in columns.items():
         if settings != [grid.clean]:
             noises = [s.name.removeprefix(f"{s.group}-") for s in settings]
             mean_of = "mean of " if len(noises) > 1 else ""
-            explained.append(f"{name}: {mean_of}{', '.join(noises)}")
-    title = f"Clean, seen and unseen: {'; '.join(explained)}"
+            explanations.append(f"{name}: {mean_of}{', '.join(noises)}")
+    title = f"Clean, seen and unseen: {'; '.join(explanations)}"
     tables = [_score_table(title, grid, grid.tasks, columns)]
-    every = {s.label: [s] for s in grid.settings}
+    all_columns = {s.label: [s] for s in grid.settings}
     for task in grid.tasks:
-        tables.append(_score_table(", ".join(task), grid, [task], every))
+        tables.append(_score_table(", ".join(task), grid, [task], all_columns))
     return tables
 
 
 def _score_table(
     title: str, grid: Grid, tasks: Sequence[Task], columns: Mapping[str, Sequence[Setting]]
 ) -> Table:
-    """Make a table: a row an encoder in a task, with intervals and stars."""
+    """Make a table with a row for each encoder in each task, with intervals and stars."""
     lines = [(t, e) for t in tasks for e in grid.encoders if grid.has(t, e)]
     tests: dict[tuple[Task, str, str], float] = {}
     for task, encoder in lines:
@@ -376,26 +375,29 @@ def _score_table(
     return Table(title, (first, *columns), tuple(rows), note)
 
 
-# ---- tables of what noise costs
+# ---- tables of losses
 
 
 def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
-    """Make tables of what `degradation` gives: averages over tasks, clean speech, DUAL beside the
-    cascade; none without rows."""
+    """Make the tables of `degradation`: averages over tasks, clean speech, DUAL beside the cascade;
+    tables without rows are left out."""
     tables = [_loss_table(values), _clean_table(values), _cascade_table(values)]
     return [table for table in tables if table.rows]
 
 
 def _loss_table(values: Mapping[str, Any]) -> Table:
-    of_baseline = [a for a in values["averages"] if a["encoder"] == values["baseline"]]
-    base = {(a["group"], a["snr_db"]): a["loss"] for a in of_baseline}
+    """Make the table of losses averaged over tasks."""
+    baseline_losses = {}
+    for a in values["averages"]:
+        if a["encoder"] == values["baseline"]:
+            baseline_losses[a["group"], a["snr_db"]] = a["loss"]
     rows = []
     for a in values["averages"]:
         if a["encoder"] != values["baseline"]:
-            place = a["group"], a["snr_db"]
-            intervals = [base[place], a["loss"], a["removed"], a["recovered"]]
+            noise = a["group"], a["snr_db"]
+            intervals = [baseline_losses[noise], a["loss"], a["removed"], a["recovered"]]
             texts = (interval_text(n, missing="-") for n in intervals)
-            rows.append((a["encoder"], condition_name(*place), *texts))
+            rows.append((a["encoder"], condition_name(*noise), *texts))
     note = (
         "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
         f"speech; recovered: both against the baseline's clean speech. {values['drawn']}"
@@ -412,6 +414,7 @@ def _loss_table(values: Mapping[str, Any]) -> Table:
 
 
 def _clean_table(values: Mapping[str, Any]) -> Table:
+    """Make the table of gains in clean speech."""
     rows = []
     for x in values["clean"]:
         mean, worst = (interval_text(x[name], "+", "-") for name in ("gain", "worst"))
@@ -424,7 +427,7 @@ def _clean_table(values: Mapping[str, Any]) -> Table:
 
 
 def _cascade_table(values: Mapping[str, Any]) -> Table:
-    """Make a table: a line a pair in one condition."""
+    """Make the table with a row for each pair of DUAL and a cascade in each condition."""
     rows = []
     for x in values["dual_against_cascade"]:
         where = condition_name(x["condition"], x["snr_db"])

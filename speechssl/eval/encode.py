@@ -1,8 +1,8 @@
 """Step 1 of an evaluation, encode: recordings under one condition -> features of every system.
 
-All systems get the same samples. Features lie in a store, a line a recording, until what is made of
-them is written, so that a killed run goes on with the next recording. A recording that one system
-cannot encode is no loss to the others.
+All systems get the same samples. Features lie in a store, a line for each recording, until the
+predictions are written, so that a killed run goes on with the next recording. A recording that one
+system cannot encode is still encoded by the others.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ from speechssl.errors import InputError
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording of an evaluation. name: unique; what is random about its distortion depends on
-    it. path: of the file, or why there is none. record: the passage or question, if it is one."""
+    """A recording of an evaluation has a file or the reason why it has none."""
 
-    name: str
+    name: str  # unique; decides the random numbers of the distortion
     path: Path | InputError
-    record: Any = None
+    record: Any = None  # the passage or question, if it is one
 
 
 class Distorts(Protocol):
-    """A distorter changes samples (N,) under a condition: `Distorter` or `FrozenDistorter`."""
+    """A distorter is a `Distorter` or a `FrozenDistorter`."""
 
-    def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray: ...
+    def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
+        """Distort samples (N,) under a condition."""
 
 
 @dataclass
 class Encoded:
-    """Encoded features are what one system made of the recordings. failed: why there are no
-    features of one."""
+    """One system has these features of the recordings, by their names."""
 
     features: dict[str, Any] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # the errors of the other recordings
 
     def check(self, label: str) -> None:
         """Raise InputError where all recordings failed."""
@@ -61,15 +60,13 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Job:
-    """A system encodes some recordings, named by `recordings`.
-
-    encode: record and samples (N,), float32 at 16 kHz (None where it needs no audio) -> features;
-    several threads call it at once. Raises InputError or ValueError for what cannot be encoded.
-    """
+    """A job is a system that encodes some of the recordings."""
 
     name: str
+    # Record and samples (N,), float32 at 16 kHz (None where it needs no audio) -> features. Several
+    # threads call it at once. It raises InputError or ValueError where it cannot encode.
     encode: Callable[[Any, Any], Any]
-    recordings: Collection[str]
+    recordings: Collection[str]  # names
     needs_audio: bool = True
     store: FeatureStore | None = None
 
@@ -84,41 +81,42 @@ def encode_recordings(
 ) -> dict[str, Encoded]:
     """Encode every recording with every system that needs it; return the features by system.
 
-    what: for the progress bar. What cannot be read or is silent, and what a system cannot encode,
-    is the recording's failure. Raises InputError for noise that cannot be had.
+    what: title of the progress bar. A recording fails where it cannot be read or is silent, and for
+    a system that cannot encode it. Raises InputError for noise that does not exist.
     """
     from speechssl.encoders.encoder import single_threaded
 
     encoded = {job.name: Encoded(dict(job.store.features) if job.store else {}) for job in jobs}
-    lacking: list[tuple[Recording, list[Job]]] = []
+    missing: list[tuple[Recording, list[Job]]] = []
     for recording in recordings:
         name = recording.name
-        by = [j for j in jobs if name in j.recordings and name not in encoded[j.name].features]
-        if by:
-            lacking.append((recording, by))
+        jobs_left = [
+            j for j in jobs if name in j.recordings and name not in encoded[j.name].features
+        ]
+        if jobs_left:
+            missing.append((recording, jobs_left))
 
-    def encode(one: tuple[Recording, list[Job]]) -> list[Any]:
-        """Return the features of a recording, or the error, by the systems that lack it."""
-        recording, by = one
+    def encode(recording: Recording, jobs_left: Sequence[Job]) -> list[Any]:
+        """Return the features of a recording, or the error, for each of these systems."""
         samples: Any = None
-        if any(job.needs_audio for job in by):
+        if any(job.needs_audio for job in jobs_left):
             samples = _read(recording, condition, distorter)
         outputs = []
-        for job in by:
+        for job in jobs_left:
             if job.needs_audio and isinstance(samples, Exception):
                 outputs.append(samples)
                 continue
             try:
-                heard = samples if job.needs_audio else None
-                outputs.append(job.encode(recording.record, heard))
+                outputs.append(job.encode(recording.record, samples if job.needs_audio else None))
             except (InputError, ValueError) as error:
                 outputs.append(error)
         return outputs
 
     with single_threaded(workers) as pool:
-        bar = tqdm(pool.map(encode, lacking), what, len(lacking), unit="file", disable=not lacking)
-        for (recording, by), outputs in zip(lacking, bar, strict=True):
-            for job, features in zip(by, outputs, strict=True):
+        results = pool.map(lambda pair: encode(*pair), missing)
+        bar = tqdm(results, what, len(missing), unit="file", disable=not missing)
+        for (recording, jobs_left), outputs in zip(missing, bar, strict=True):
+            for job, features in zip(jobs_left, outputs, strict=True):
                 if isinstance(features, Exception):
                     encoded[job.name].failed[recording.name] = str(features)
                     continue
@@ -129,8 +127,8 @@ def encode_recordings(
 
 
 def _read(recording: Recording, condition: Condition, distorter: Distorts) -> Any:
-    """Return distorted samples (N,), or the error of what cannot be read. Raises InputError for
-    noise that cannot be had."""
+    """Return distorted samples (N,), or the error where the recording cannot be read or is silent.
+    Raises InputError for noise that does not exist."""
     if isinstance(recording.path, InputError):
         return recording.path
     try:
@@ -147,38 +145,39 @@ def _read(recording: Recording, condition: Condition, distorter: Distorts) -> An
 
 
 class FeatureStore:
-    """A store is a file of JSON lines: what the features are made from, then recordings with
-    features.
+    """A store is a file of JSON lines: first the hash of the inputs, then recordings with features.
 
-    features: of recordings that an interrupted run encoded; none where the file was made from
-    something else. A last line that a kill cut short is encoded again. Not for several processes:
-    the output folder is locked.
+    `features` has the recordings that an interrupted run encoded; none where the file was made from
+    other inputs. A last line that a kill cut short is encoded again. Only one process may use a
+    store: the output folder is locked.
     """
 
     def __init__(self, path: Path, made_from: str) -> None:
         self.path, self.made_from = path, made_from
         self.features: dict[str, Any] = {}
-        self._whole = 0  # bytes of the lines that are kept
+        self._complete_bytes = 0  # length of the complete lines
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         if not lines or lines[0] != _line(made_from):
             return
         for line in lines:
             if line.endswith(b"\n"):
-                if self._whole:
+                if self._complete_bytes:
                     name, features = json.loads(line)
                     self.features[name] = from_json(features)
-                self._whole += len(line)
+                self._complete_bytes += len(line)
 
     def add(self, recording: str, features: Any) -> None:
+        """Append the features of a recording."""
         content = _line([recording, to_json(features)])
-        if not self._whole:
+        if not self._complete_bytes:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             content = _line(self.made_from) + content
-        with name_refused_file(self.path), self.path.open("r+b" if self._whole else "wb") as file:
-            file.seek(self._whole)
+        mode = "r+b" if self._complete_bytes else "wb"
+        with name_refused_file(self.path), self.path.open(mode) as file:
+            file.seek(self._complete_bytes)
             file.truncate()
             file.write(content)
-        self._whole += len(content)
+        self._complete_bytes += len(content)
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -199,7 +198,8 @@ def to_json(value: Any) -> Any:
         return [to_json(part) for part in value]
     if isinstance(value, dict):
         return {"dict": [[to_json(key), to_json(part)] for key, part in value.items()]}
-    if names := _fields(type(value)):
+    names = _fields(type(value))
+    if names:
         parts = [to_json(getattr(value, name)) for name in names]
         return {"class": [type(value).__module__, type(value).__qualname__], "fields": parts}
     if isinstance(value, tuple):
@@ -208,7 +208,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Read what `to_json` wrote. Raises ValueError for a class that holds no features."""
+    """Read the JSON of `to_json`. Raises ValueError for a class that holds no features."""
     if isinstance(value, list):
         return [from_json(part) for part in value]
     if not isinstance(value, dict):
@@ -229,7 +229,7 @@ def from_json(value: Any) -> Any:
 
 
 def _fields(kind: Any) -> Sequence[str]:
-    """Name the fields of a dataclass or named tuple; of other classes there are none."""
+    """Return the names of the fields of a dataclass or named tuple; () for other classes."""
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
     return getattr(kind, "_fields", ())

@@ -64,49 +64,45 @@ from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
-# learning rates of a classification head, of which the best on dev is kept
-HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
+# learning rates of a classification head; the best on dev is kept
+HEAD_LEARNING_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 RECOGNISER = CtcOptions(
     TrainingOptions(800, 4e-3, 100, **vars(PLAIN)), passages=200, crop_seconds=4.0, lstm_width=192
 )
 CLASSIFICATION = ("ks", "ic", "sid", "style")
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
-WITH_MODELS = ("units", "dual", "speechbert", *CASCADES)  # an encoder alone is not enough
+WITH_MODELS = ("units", "dual", "speechbert", *CASCADES)  # tasks that need a folder of models
 TASKS = (*CLASSIFICATION, "asr", *WITH_MODELS)
 
 
 class GridTask(ABC):
-    """A task is what is evaluated, such as a head with its encoder, on its test recordings.
-
-    metric: acc and ff1 (more is better), wer and unit_error (less is). unit: what the groups of its
-    scores are called: "recording", "passage". card: all that its scores depend on, beside the
-    condition.
-    """
+    """A task scores a model, such as a head with its encoder, on its test recordings."""
 
     name: str
-    metric: str
-    unit: str
-    card: Mapping[str, Any]
+    metric: str  # acc and ff1 (more is better), wer and unit_error (less is better)
+    unit: str  # name of the groups of its scores: "recording", "passage"
+    card: Mapping[str, Any]  # everything that decides its scores, beside the condition
     items: Sequence[Item]
 
     @property
     def label(self) -> str:
+        """Return the name of its folder of scores."""
         return f"{self.name}-{self.metric}"
 
     @abstractmethod
     def encode(self, record: Any, samples: Any) -> Any:
-        """Encode samples (N,), float32 at 16 kHz, of which nothing else is known. Several threads
-        call it at once. Raises ValueError for fewer samples than one frame of the encoder."""
+        """Encode samples (N,), float32 at 16 kHz; record: None. Several threads call it at once.
+        Raises ValueError for fewer samples than one frame of the encoder."""
 
     @abstractmethod
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        """Score features by the id of the item. An item without any counts as wrong (for wer: every
-        word is missing)."""
+        """Score features by the id of the item. An item without features counts as wrong (for wer:
+        every word is missing)."""
 
 
 def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
-    """Return `o.recordings` of the items, drawn by the seed and their ids, in the order in which
-    they stand; None: all."""
+    """Draw `o.recordings` of the items by the seed and their ids, and return them in their order;
+    None: all."""
     if o.recordings is None or o.recordings >= len(items):
         return list(items)
     order = sorted(range(len(items)), key=lambda i: hash_json([o.seed, items[i].id]))
@@ -117,8 +113,8 @@ def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
 
 
 class HeadTask(GridTask):
-    """A head classifies recordings of a labelled set. An item is right when all its slots are (IC:
-    three)."""
+    """A head classifies recordings of a labelled set. An item is right when all its slots are right
+    (IC: three)."""
 
     metric = METRIC
     unit = RECORDING
@@ -150,31 +146,31 @@ class HeadTask(GridTask):
         return labels
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        voices = unknown_speakers(self.data, self.utterances)
+        speakers = unknown_speakers(self.data, self.utterances)
         scored = []
-        for u, who in zip(self.utterances, voices, strict=True):
+        for u, names in zip(self.utterances, speakers, strict=True):
             right = float(features.get(u.id) == dict(u.labels))
-            scored.append(ItemScore(u.id, u.id, right, 1.0, "".join(who)))
+            scored.append(ItemScore(u.id, u.id, right, 1.0, "".join(names)))
         return scored
 
 
 def train_classifier(
     data: LabelledSet, encoder: SpeechEncoder, out: Path, o: Robustness
 ) -> TrainedHead:
-    """Train (once) and save a head in `out`, by the learning rate that is best on clean speech of
-    dev; every rate gets all steps, but ends where dev improves no more.
+    """Train (once) and save a head in `out`, at the learning rate that is best on clean speech of
+    dev; training at a rate ends early where dev improves no more.
 
-    The hidden states of the set are kept in `out`-features. Raises InputError as `cache_states` and
-    `train_heads`.
+    The hidden states of the set are kept in `out`-features. Raises InputError where `cache_states`
+    or `train_heads` does.
     """
     folder = out.with_name(f"{out.name}-features") / "train-dev"
     if not (out / "card.json").is_file():
         recordings = list_split_recordings(data, TRAINING)
         cache_states(encoder, recordings, folder, pooled=True, workers=o.workers)
     task = Classification(data.task, data, encoder.grid)
-    settings = HeadSettings(HEAD_RATES[0], o.head_steps, 32, 100, patience=8)
+    settings = HeadSettings(HEAD_LEARNING_RATES[0], o.head_steps, 32, 100, patience=8)
     loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
-    run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_RATES)
+    run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_LEARNING_RATES)
     (head,) = train_heads([run], encoder_card(encoder))
     return head
 
@@ -183,10 +179,10 @@ def train_classifier(
 
 
 class RecognitionTask(GridTask):
-    """A recogniser, decoded greedily, hears the questions of a spoken-QA corpus.
+    """A recogniser transcribes the questions of a spoken-QA corpus by greedy decoding.
 
-    folder: as `train ctc` wrote it. Raises InputError where the split has no questions or the
-    encoder is not the recogniser's.
+    folder: that of `train ctc`. Raises InputError where the split has no questions or the encoder
+    is not the recogniser's.
     """
 
     name = "asr"
@@ -198,7 +194,7 @@ class RecognitionTask(GridTask):
         if not self.questions:
             raise InputError(f"{corpus / o.split} has no questions to recognise")
         self.recogniser = CtcRecogniser.load(folder, encoder)
-        self.trained = known_voices(corpus)
+        self.training_voices = known_voices(corpus)
         self.items = draw_items([Item(q.id, corpus / q.audio) for q in self.questions], o)
         self.card = {
             "task": "asr",
@@ -209,17 +205,17 @@ class RecognitionTask(GridTask):
         }
 
     def encode(self, record: Any, samples: Any) -> str:
-        # "" below a frame
+        # "" for less than one frame
         return greedy_decode(self.recogniser.log_probs(samples), self.recogniser.vocabulary)
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        heard = [features.get(q.id, "") for q in self.questions]
+        transcripts = [features.get(q.id, "") for q in self.questions]
         texts = [q.text for q in self.questions]
-        errors = word_error_rate(texts, heard, self.questions[0].language)
+        errors = word_error_rate(texts, transcripts, self.questions[0].language)
         scored = []
-        for q, wrong, words in zip(self.questions, errors.errors, errors.words, strict=True):
-            voice = unknown_voice(q.speaker, self.trained)
-            scored.append(ItemScore(q.id, q.passage, float(wrong), float(words), voice))
+        for q, edits, words in zip(self.questions, errors.errors, errors.words, strict=True):
+            voice = unknown_voice(q.speaker, self.training_voices)
+            scored.append(ItemScore(q.id, q.passage, float(edits), float(words), voice))
         return scored
 
 
@@ -227,14 +223,14 @@ class RecognitionTask(GridTask):
 
 
 class UnitsTask(GridTask):
-    """The task measures how far the units of distorted speech are from those of clean speech, of
-    the same encoder and codebook.
+    """The task compares the units of distorted speech with those of clean speech, of the same
+    encoder and codebook.
 
-    A recording adds the edits between the run-length units of the two, over the units of clean
-    speech (arXiv 2209.15483): clean speech has no error by definition, and a recording that could
-    not be encoded has every unit missing.
+    The unit error is the number of edits between the run-length units of both, over the number of
+    units of clean speech (arXiv 2209.15483). Clean speech has no error by definition; in a
+    recording that could not be encoded every unit is missing.
     source: a corpus, a manifest, a folder or a file; its units of clean speech are extracted into
-    `out`, where they stay.
+    `out` and kept there.
     """
 
     name = "units"
@@ -243,12 +239,12 @@ class UnitsTask(GridTask):
 
     def __init__(self, extractor: UnitExtractor, source: Path, out: Path, o: Robustness) -> None:
         split = o.split if any(source.glob("*/passages.jsonl")) else None
-        every = {r.id: r for r in list_recordings(source, split)}
-        chosen = draw_items([Item(r.id, r.path) for r in every.values()], o)
+        recordings = {r.id: r for r in list_recordings(source, split)}
+        chosen = draw_items([Item(r.id, r.path) for r in recordings.values()], o)
         facts = {"drawn": [o.recordings, o.seed]} | source_card(source, split, None)
         extracted = extract_corpus(
             ShardMaker(extractor, out, SHARD),
-            [every[item.id] for item in chosen],
+            [recordings[item.id] for item in chosen],
             LocalEngine(o.workers),
             facts,
         )
@@ -278,8 +274,8 @@ class UnitsTask(GridTask):
 
 
 class AnswersTask(GridTask):
-    """A system answers questions: FF1 of those whose answers have times. A question scores 0 where
-    it or its passage could not be encoded."""
+    """A system answers questions, and FF1 scores those whose answers have times. A question scores
+    0 where it or its passage could not be encoded."""
 
     metric = "ff1"
     unit = "passage"
@@ -305,13 +301,13 @@ class AnswersTask(GridTask):
         scored = []
         for s in score_questions(parse_predictions(rows, {"task": "qa"}), self.corpus):
             if s.ff1 is not None:
-                who = voices[s.passage], voices[s.id]
-                scored.append(ItemScore(s.id, s.passage, s.ff1, 1.0, *who))
+                voice, asker = voices[s.passage], voices[s.id]
+                scored.append(ItemScore(s.id, s.passage, s.ff1, 1.0, voice, asker))
         return scored
 
 
 class TranscriptsTask(AnswersTask):
-    """A cascade transcribes the passages that are asked about and have a text: word error rate."""
+    """A cascade transcribes the passages that have questions and a text; WER scores them."""
 
     metric = "wer"
 
@@ -320,8 +316,8 @@ class TranscriptsTask(AnswersTask):
         passages = passages_with_questions(corpus)
         self.passages = [p for p in passages if p.text]
         self.items = [Item(p.id, corpus.path(p)) for p in self.passages]
-        words_of = ("asr", "asr_weights", "decoding", "ngram")
-        recogniser = {name: x for name, x in system.card.items() if name in words_of}
+        decisive = ("asr", "asr_weights", "decoding", "ngram")
+        recogniser = {name: x for name, x in system.card.items() if name in decisive}
         data = data_hash(corpus.root, corpus.split)
         self.card = recogniser | {"data": data, "passages": len(passages)}
 
@@ -329,13 +325,13 @@ class TranscriptsTask(AnswersTask):
         errors = word_errors(self.passages, {name: x.text for name, x in features.items()})
         voices = voices_of(self.corpus)
         scored = []
-        for p, wrong, words in zip(self.passages, errors.errors, errors.words, strict=True):
-            scored.append(ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]))
+        for p, edits, words in zip(self.passages, errors.errors, errors.words, strict=True):
+            scored.append(ItemScore(p.id, p.id, float(edits), float(words), voices[p.id]))
         return scored
 
 
 def make_qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
-    """Make the tasks that a system of spoken question answering is scored by: its answers, and of a
+    """Make the tasks that score a system of spoken question answering: its answers, and for a
     cascade its transcripts. Raises InputError where no question has an answer with times."""
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(
@@ -353,22 +349,21 @@ def make_qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
 
 @dataclass(frozen=True)
 class TestedEncoder:
-    """A tested encoder may come with readers and heads. models: its folder of models (`systems`),
-    None for an encoder alone."""
+    """A tested encoder may come with readers and heads."""
 
     name: str
     encoder: SharedEncoder
-    models: Path | None
+    models: Path | None  # its folder of models (`systems`); None for an encoder alone
 
 
 def load_tested(
     name: str, where: str, tasks: Collection[str], settings: Collection[Setting]
 ) -> TestedEncoder:
-    """Load an encoder under test. where: a folder of models or the name of a shipped one, else what
-    `load_encoder` takes.
+    """Load an encoder under test. where: a folder of models or the name of a shipped one, or any
+    encoder that `load_encoder` loads.
 
-    Raises InputError as these do, where one of the tasks needs a folder of models and the encoder
-    comes alone, and for unseen noise that it was trained on.
+    Raises InputError where it cannot be loaded, where a task needs a folder of models and the
+    encoder comes alone, and for unseen noise that it was trained on.
     """
     check_unseen(name, trained_noises(where), settings)
     for folder in (Path(where), SHIPPED / where):
@@ -386,9 +381,9 @@ def load_tested(
 def make_tasks(
     name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness
 ) -> list[GridTask]:
-    """Make what a task of TASKS is scored by. data: its data; out: the folder of its head.
+    """Make the scored tasks of a name in TASKS. data: its data; out: the folder of its head.
 
-    Raises InputError for data that are not those of the task, or lack the split.
+    Raises InputError for the data of another task, and for data without the split.
     """
     encoder: Any = tested.encoder
     if name in CLASSIFICATION:
@@ -405,7 +400,7 @@ def make_tasks(
         head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
         fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
         return [RecognitionTask(out, data, encoder, o)]
-    assert tested.models  # `load_tested` sees to it
+    assert tested.models  # checked by `load_tested`
     if name == "units":
         extractor = extractor_of(encoder, load_codebook(tested.models / "units.safetensors"))
         folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")

@@ -1,4 +1,4 @@
-"""Answers of a system that is not ours are scored as those of our own."""
+"""Score the answers of any other system in the same way as those of our own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ from speechssl.data.records import (
 )
 from speechssl.errors import InputError
 from speechssl.eval.options import Predictions
-from speechssl.eval.predict import parse_predictions, prediction_path, read_card, write_items
+from speechssl.eval.predict import (
+    Rows,
+    parse_predictions,
+    prediction_path,
+    read_card,
+    write_items,
+)
 from speechssl.eval.score import (
     METRICS,
     measure_scores,
@@ -37,11 +43,11 @@ from speechssl.results import Row, append_rows, list_rows, read_rows, results_ta
 from speechssl.schema import convert
 from speechssl.text import answer_tokens
 
-IMPORTED = "imported"  # in the card of a system that is not ours
+IMPORTED = "imported"  # key in the card of a system that is not ours
 
 
 def evaluate_predictions(o: Predictions) -> list[dict[str, Any]]:
-    """Score the answers, print the table, and return the rows of `o.out`. Raises InputError as
+    """Score the answers, print the table, and return the rows of `o.out`. Raises InputError where
     `import_predictions` does."""
     with hold_output(o.out):
         print(import_predictions(o))
@@ -52,13 +58,13 @@ def import_predictions(o: Predictions) -> str:
     """Score the predictions of another system, append the rows, and return the table of everything
     in `o.out`/results.jsonl.
 
-    The file is JSON with one value a question: a text (SQuAD's format), a pair [start, end] in
-    seconds, or an object with `text`, `start` and `end`, any of them left out; null or "" is no
-    answer. A .jsonl is VoiceBench's (arXiv 2410.17196), whose main.py writes a line a question with
-    its text, `prompt`, and its answer, `response`. Scores are over all questions that have an
-    answer: those with no answer given and those that are not in the file are counted apart, and
-    count 0. Raises InputError for a file that does not hold predictions, or one of a question that
-    the split does not ask, and for the name of a system of ours that lies in `o.out`.
+    The file is JSON with one value for each question: a text (SQuAD's format), a pair [start, end]
+    in seconds, or an object with some of `text`, `start` and `end`; null or "" is no answer. A
+    .jsonl is VoiceBench's (arXiv 2410.17196), whose main.py writes a line a question with its text,
+    `prompt`, and its answer, `response`. Scores are over all answerable questions. Those with no
+    answer given and those that are not in the file are counted separately, and score 0. Raises
+    InputError for a file that holds no predictions or a question that is not in the split, and for
+    the name of a system of ours that is in `o.out`.
     """
     corpus, condition = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     given = _read_voicebench(o.file, corpus) if o.file.suffix == ".jsonl" else load_json(o.file)
@@ -71,11 +77,11 @@ def import_predictions(o: Predictions) -> str:
                 f"{other} holds answers of a system of `evaluate`; give another --name than "
                 f"{o.name}, or another folder"
             )
-    found = sum(q.id in given for q in corpus.answerable)
+    in_file = sum(q.id in given for q in corpus.answerable)
     counts = {
         "answered": len(answers),
-        "with no answer given": found - len(answers),
-        "not in the file": len(corpus.answerable) - found,
+        "with no answer given": in_file - len(answers),
+        "not in the file": len(corpus.answerable) - in_file,
     }
     file_hash = hash_files([o.file])
     card = {
@@ -87,30 +93,40 @@ def import_predictions(o: Predictions) -> str:
         "counts": counts,
         "failed": {},
     }
+    rows = _make_rows(corpus, answers)
+    write_items(path, rows, card)
+    predictions = parse_predictions(rows, card)
+    scores = score_questions(predictions, corpus)
+    results = []
+    for metric, value in measure_scores(scores, METRICS, {}, corpus, o.seed).items():
+        cell = ("qa", o.name, "", condition.short, condition.snr_db, metric)
+        results.append(Row.from_interval(value, *cell, o.seed, file_hash))
+    append_rows(o.out / "results.jsonl", results, any_card=True)
+    lines = question_lines(scores, corpus, {})
+    write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
+    summary = f"{o.name}: {_summarise(answers, counts)}"
+    return f"{summary}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
+
+
+def _make_rows(corpus: Corpus, answers: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """Make the rows of predictions, one for each answerable question."""
     rows = []
     for question in corpus.answerable:
         row: dict[str, Any] = {"id": question.id, "passage": question.passage, "confidence": None}
         row |= {"answered": question.id in answers, "text": None, "start": None, "end": None}
         rows.append(row | answers.get(question.id, {}))
-    write_items(path, rows, card)
-    predictions = parse_predictions(rows, card)
-    scored = score_questions(predictions, corpus)
-    results = []
-    for metric, value in measure_scores(scored, METRICS, {}, corpus, o.seed).items():
-        cell = ("qa", o.name, "", condition.short, condition.snr_db, metric)
-        results.append(Row.from_interval(value, *cell, o.seed, file_hash))
-    append_rows(o.out / "results.jsonl", results, any_card=True)
-    lines = question_lines(scored, corpus, {})
-    write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
-    timed = sum(answer["start"] is not None for answer in answers.values())
-    worded = sum(answer["text"] is not None for answer in answers.values())
-    forms = f"of the answers {timed:,} have times and {worded:,} text"
+    return rows
+
+
+def _summarise(answers: Mapping[str, Mapping[str, Any]], counts: Mapping[str, int]) -> str:
+    """Describe how many questions were answered, and in which forms."""
+    with_times = sum(answer["start"] is not None for answer in answers.values())
+    with_text = sum(answer["text"] is not None for answer in answers.values())
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    said = (
-        f"{o.name}: {parts}; scores are over all {len(corpus.answerable):,} questions, of which "
-        f"all but the answered count 0; {forms}"
+    return (
+        f"{parts}; scores are over all {sum(counts.values()):,} questions, of which all but the "
+        f"answered count 0; of the answers {with_times:,} have times and {with_text:,} text"
     )
-    return f"{said}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
 
 
 @dataclass(frozen=True)
@@ -151,7 +167,7 @@ def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
 
 
 def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str, Any]]:
-    """Return text, start and end of every question that has an answer and is answered."""
+    """Return text, start and end for every answerable question that is answered."""
     if not isinstance(given, dict) or not given:
         raise InputError(
             f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's "
@@ -178,7 +194,7 @@ def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str
 
 
 class Answer(msgspec.Struct, forbid_unknown_fields=True):
-    """An answer as others write it, times in seconds."""
+    """An answer of another system has a text, times in seconds, or both."""
 
     text: str | None = None
     start: float | None = None
@@ -186,7 +202,8 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _parse_answer(value: Any) -> dict[str, Any]:
-    """Return text, start and end. Raises ValidationError or ValueError for what is no answer."""
+    """Return text, start and end. Raises ValidationError or ValueError for a value that is no
+    answer."""
     if isinstance(value, str):
         value = {"text": value}
     elif isinstance(value, list):
@@ -201,9 +218,10 @@ def _parse_answer(value: Any) -> dict[str, Any]:
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:
-    """Say on stderr how many answers end after their recordings, and in which unit they would not.
+    """Warn on stderr of answers that end after their recordings, and name the unit in which they
+    would not.
 
-    Raises InputError where that is most of them: they are no seconds.
+    Raises InputError where more than half of them do, which shows that they are not seconds.
     """
     seconds = {q.id: corpus.passages[q.passage].seconds for q in corpus.questions}
     ends = {}

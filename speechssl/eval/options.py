@@ -1,4 +1,4 @@
-"""`speechssl evaluate`: its options."""
+"""This module holds the options of `speechssl evaluate`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ROWS = (
 )
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
 CONDITION = "condition, as in `evaluate qa`"
-NOT_GIVEN: Any = None
-# of spoken QA, multiple choice and retrieval; `compare` takes the first that was measured
+NOT_GIVEN: Any = None  # of a required option that is optional here
+# metrics of spoken QA, multiple choice and retrieval; `compare` takes the first that was measured
 Metric = Literal["ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10"]
-TEST = "test"  # the split whose grid lies in OUT itself
+TEST = "test"  # the grid of this split lies in OUT itself, those of others in OUT/SPLIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Qa(Conditions):
 
     Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc and cascade-ctc-NAME
     (which decode with their n-gram, see `train ngram`), cascade-ctc-greedy (without it; rows of a
-    head that has none are called so, too), cascade-MODEL (of Hugging Face), speechbert,
+    head without an n-gram have this name too), cascade-MODEL (of Hugging Face), speechbert,
     speechbert-aligned (words segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's
     own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %,
@@ -71,8 +71,7 @@ class Qa(Conditions):
     For recordings of many windows: dual@5, cascade-ctc@5 and the like read only the 5 windows that
     share most with the question. With --reader, a question-answering model of Hugging Face reads
     the words; text-qa/ in --models may be one, too.
-    Cascades read a question that has no recording as it is written; other systems cannot be asked
-    it.
+    Cascades read the text of a question that has no recording; other systems cannot answer it.
     Without a folder of models, --encoder, --codebook and --dual name the parts of DUAL.
     Results are identified by a hash of the models: one model under two names is one row, with the
     name given last.
@@ -114,7 +113,7 @@ class Qa(Conditions):
     reading: ReaderOptions = group(ReaderOptions(), "reader of words")
 
     def __post_init__(self) -> None:
-        """Raise InputError for some of the parts, and for parts beside --models."""
+        """Raise InputError for parts without the others, and for parts beside --models."""
         given = [p for p in (self.parts.encoder, self.parts.codebook, self.parts.dual) if p]
         if given and (len(given) < 3 or self.models != type(self).models):
             raise InputError(
@@ -128,10 +127,10 @@ class Choice(Conditions):
     """evaluate multiple-choice systems under conditions, beside chance and the longest option
 
     Systems: units, speechbert, cascade-ctc, cascade-ctc-greedy (without its n-gram),
-    cascade-MODEL (of Hugging Face), text (the reference), cascade-given
-    (transcripts that come with the corpus), chance (exact), longest-option. Those that use no audio
-    are evaluated once, in the condition clean. Systems are given the number of right options, as
-    the question states it. Conditions are those of `evaluate qa`.
+    cascade-MODEL (of Hugging Face), text (the reference), cascade-given (transcripts that come with
+    the corpus), chance (exact), longest-option. Those that use no audio are evaluated once, in the
+    condition clean. Systems are given the number of right options, as the question states it.
+    Conditions are those of `evaluate qa`.
 
       speechssl evaluate choice corpus exp/choice --systems chance longest-option
       speechssl evaluate choice corpus exp/choice --models exp/models \\
@@ -140,8 +139,8 @@ class Choice(Conditions):
 
     models: str = option(
         "people-en",
-        "model folder with choice-units/, choice-speechbert/, choice-text/; "
-        "people-en has none of them",
+        "model folder with choice-units/, choice-speechbert/, choice-text/; people-en has none of "
+        "them",
     )
     systems: tuple[str, ...] = option(
         ("text", "chance", "longest-option"), "systems, from those above", least=1
@@ -173,7 +172,7 @@ class Predictions:
     seed: Whole = option(0, "seed of the bootstrap")
 
     def __post_init__(self) -> None:
-        """Raise InputError for a name that cannot be a folder's."""
+        """Raise InputError for a name that no folder can have."""
         if Path(self.name).name != self.name:
             raise InputError(
                 f"{self.name!r} cannot be the name of a system; give a --name without slashes"
@@ -187,16 +186,15 @@ class Robustness:
 
     An encoder is a folder, hub id or shipped name, or for the tasks units, dual, speechbert and
     cascade-* a folder of models: encoder/ with units.safetensors, dual/, speechbert/, ctc/,
-    text-qa/. The first is the baseline. Missing heads are trained
-    on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set, as of
-    `prepare fsdd`), asr,
-    dual, speechbert, cascade-ctc, cascade-ctc-greedy (a prepared corpus), units (any recordings).
+    text-qa/. The first is the baseline. Missing heads are trained on clean speech, in OUT/heads.
+    Tasks with their data: ks, ic, sid, style (a set, such as that of `prepare fsdd`), asr, dual,
+    speechbert, cascade-ctc, cascade-ctc-greedy (a prepared corpus), units (any recordings).
     Mixtures are frozen in OUT/noise.jsonl first: every system gets the same input. Writes
-    OUT/results.jsonl, degradation.json and tables.md;
-    `speechssl report OUT` draws them. A killed run resumes. To choose settings, evaluate on --split
-    dev with the noise dev, which is used neither in training nor in the test. Results on other
-    splits than test are in OUT/SPLIT, heads always in OUT/heads:
-    they are trained on train, with the learning rate that is best on clean speech of dev.
+    OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A killed
+    run resumes. To choose settings, evaluate on --split dev with the noise dev, which is used
+    neither in training nor in the test. Results on other splits than test are in OUT/SPLIT, heads
+    always in OUT/heads: they are trained on train, with the learning rate that is best on clean
+    speech of dev.
 
       speechssl evaluate robustness exp/robust --encoders shipped=people-en mine=exp/mine \\
         --tasks ks=tasks/ks units=recordings/ \\
@@ -238,6 +236,6 @@ class Robustness:
     workers: Count = option(2, "number of threads")
 
     def __post_init__(self) -> None:
-        """Raise InputError for no noise."""
+        """Raise InputError where no noise is named."""
         if not (self.noise.seen or self.noise.unseen):
             raise InputError("the grid has no noise; name a condition with --seen or --unseen")

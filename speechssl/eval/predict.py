@@ -1,9 +1,8 @@
-"""Step 2 of an evaluation, predict: features -> what a system answers, a row a question.
+"""Step 2 of an evaluation, predict: features -> the answers of a system, a row for each question.
 
-`predictions/<system>/<condition>.parquet` holds the rows of a system under a condition, and in the
-metadata of its schema the card: what made them. A file is whole or absent; it is made again where
-what decides it has changed, and where recordings failed, which may have been mended.
-`pandas.read_parquet` reads it.
+`predictions/<system>/<condition>.parquet` has the rows of a system under a condition, and in the
+metadata of its schema their card. A file is whole or absent. It is made again where its inputs have
+changed, and where recordings failed, which may have been mended. `pandas.read_parquet` reads it.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
     from speechssl.systems import System
 
 BATCH = 64  # questions that are answered together
-CARD = b"speechssl"  # in the metadata of the schema
+CARD = b"speechssl"  # key of the card in the metadata of the schema
 Rows = list[dict[str, Any]]
 
 
-# ---- files: a row an item, and a card
+# ---- files: a row for each item, and a card
 
 
 def write_items(path: Path, rows: Rows, card: Mapping[str, Any]) -> None:
-    """Write rows, which have the same columns, and the card that says what made them."""
+    """Write rows, which have the same columns, and their card, which names their inputs."""
     table = pa.Table.from_pylist(rows)
     text = json.dumps(card, sort_keys=True, ensure_ascii=False)
     with replacing(path) as temporary:
@@ -44,7 +43,7 @@ def write_items(path: Path, rows: Rows, card: Mapping[str, Any]) -> None:
 
 
 def read_items(path: Path) -> tuple[Rows, dict[str, Any]]:
-    """Read rows and card. Raises InputError for a file that is missing or damaged."""
+    """Read the rows and the card. Raises InputError for a file that is missing or damaged."""
     try:
         with pq.ParquetFile(path) as file:
             card = json.loads(file.schema_arrow.metadata[CARD])
@@ -56,13 +55,12 @@ def read_items(path: Path) -> tuple[Rows, dict[str, Any]]:
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Read the card alone. Raises InputError as `read_items` does."""
+    """Read the card alone. Raises InputError for a file that is missing or damaged."""
     return read_items(path)[1]
 
 
 def is_current(path: Path, made_from: str) -> bool:
-    """Return whether a file need not be made (again): it is of the same inputs, and no recording
-    failed."""
+    """Return whether a file exists, was made from the same inputs, and no recording failed."""
     if not path.is_file():
         return False
     card = read_card(path)
@@ -70,18 +68,18 @@ def is_current(path: Path, made_from: str) -> bool:
 
 
 def prediction_path(out: Path, system: str, condition: Condition) -> Path:
+    """Return the path of the predictions of a system under a condition."""
     return out / "predictions" / system / f"{condition.label.replace(' ', '-')}.parquet"
 
 
 def read_predictions(path: Path) -> dict[str, Any]:
-    """Read the predictions of a system under a condition, as `parse_predictions` gives them."""
+    """Read predictions; see `parse_predictions`."""
     return parse_predictions(*read_items(path))
 
 
 def parse_predictions(rows: Rows, card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the card of predictions, with `rows` and what is asked of them by id: `answers` of the
-    questions that were answered (not of multiple choice and retrieval), and `transcripts` of
-    passages and questions."""
+    """Return the card of predictions, with the `rows`, the `transcripts` of passages and questions
+    by id, and in spoken question answering the `answers` of answered questions by id."""
     predictions = {**card, "rows": rows, "transcripts": {}}
     for row in rows:
         for record, name in (("passage", row["passage"]), ("question", row["id"])):
@@ -99,35 +97,36 @@ def parse_predictions(rows: Rows, card: Mapping[str, Any]) -> dict[str, Any]:
 def answer_questions(
     system: System, corpus: Corpus, features: Mapping[str, Any], where: str
 ) -> Rows:
-    """Answer all questions; times that nobody knows are None. features: of the recordings, by id; a
-    question that lacks some is not answered. where: for the progress bar."""
-    asked = [q for q in corpus.answerable if q.id in features and q.passage in features]
-    items = [(features[q.id], features[q.passage]) for q in asked]
+    """Answer all questions; unknown times are None. features: of the recordings, by id; a question
+    without features of itself or its passage is not answered. where: for the progress bar."""
+    encoded = [q for q in corpus.answerable if q.id in features and q.passage in features]
+    items = [(features[q.id], features[q.passage]) for q in encoded]
     answers: list[TimedAnswer] = []
     starts = range(0, len(items), BATCH)
     for start in tqdm(starts, f"{system.name} answers, {where}", unit="batch", disable=not items):
         answers += system.answer_all(items[start : start + BATCH])
-    by_id = {q.id: asdict(answer) for q, answer in zip(asked, answers, strict=True)}
+    by_id = {q.id: asdict(answer) for q, answer in zip(encoded, answers, strict=True)}
     rows = []
     for question in corpus.answerable:
         answer = by_id.get(question.id, {})
         row = describe_question(question, features) | {"answered": bool(answer)}
         for name in ("text", "start", "end", "confidence"):
             value = answer.get(name)
-            row[name] = None if value != value else value
+            row[name] = None if value != value else value  # NaN becomes None
         rows.append(row)
     return rows
 
 
 def describe_question(question: Question, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin the row of a question: its id and passage, and what a recogniser made of both, None
-    without one."""
-    from speechssl.cascade.data import Transcript  # loads torch, which reports need not
+    """Begin the row of a question: its id and passage, and the transcripts of both, None without a
+    recogniser."""
+    from speechssl.cascade.data import Transcript  # loads torch, which reports do not need
 
     row: dict[str, Any] = {"id": question.id, "passage": question.passage}
     for name, record in (("question", question.id), ("passage", question.passage)):
-        words = features.get(record)
-        row[f"{name}_transcript"] = words.text if isinstance(words, Transcript) else None
+        transcript = features.get(record)
+        is_transcript = isinstance(transcript, Transcript)
+        row[f"{name}_transcript"] = transcript.text if is_transcript else None
     return row
 
 
@@ -157,8 +156,8 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
 
 
 def find_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Find a part in which two cards differ; "" where they are of one system, whose simulated
-    errors may have other seeds."""
+    """Find a part in which two cards differ; "" where they belong to the same system. Seeds of
+    simulated errors may differ."""
     for part in {**new, **old}:
         if part != "seed" and hash_json(old.get(part)) != hash_json(new.get(part)):
             return part

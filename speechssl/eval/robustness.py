@@ -1,8 +1,8 @@
-"""The robustness grid: encoders x tasks x conditions, every cell a file of scores of items.
+"""Fill the robustness grid: encoders x tasks x conditions, every cell a file of scores of items.
 
-Each file is there or is made by the same command; a killed run goes on. Heads lie in out/heads. Of
-another split than test, all else lies in out/<split>: scores that settings are chosen by are never
-mixed with scores that are published.
+A killed run goes on with the files that are missing. Heads lie in out/heads. Results of another
+split than test lie in out/<split>, so that scores for choosing settings are never mixed with
+published scores.
 """
 
 from __future__ import annotations
@@ -43,63 +43,77 @@ ON_DEV = (
 
 
 def evaluate_robustness(o: Robustness) -> list[dict[str, Any]]:
-    """Fill the grid, print its tables, and return its rows. Raises InputError as `run_robustness`
-    does."""
+    """Fill the grid, print its tables, and return its rows. Raises InputError where
+    `run_robustness` does."""
     with hold_output(o.out):
         print(run_robustness(o))
         return list_rows(results_folder(o))
 
 
 def results_folder(o: Robustness) -> Path:
+    """Return the folder of noise, scores and tables."""
     return o.out if o.split == TEST else o.out / o.split
 
 
 def run_robustness(o: Robustness) -> str:
     """Train the missing heads, freeze the noise, fill the grid, write rows, `degradation.json` and
-    `tables.md`. Returns the tables.
+    `tables.md`, and return the tables.
 
-    Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
-    trained where it can be known.
+    Raises InputError for encoders, tasks, data or noises that do not exist, before anything is
+    trained where this is possible.
     """
     encoders = parse_named(o.encoders, "--encoders")
+    data = _find_data(o)
+    settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
+    distorter = Distorter(o.seed, o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
+    check_conditions(settings, distorter)
+    tested_encoders = [load_tested(name, where, data, settings) for name, where in encoders.items()]
+
+    tasks: dict[str, list[GridTask]] = {}
+    for tested in tested_encoders:
+        # a head without an n-gram is one task, with one label, under two names
+        by_label: dict[str, GridTask] = {}
+        for task, where in data.items():
+            folder = o.out / "heads" / tested.name / task
+            for grid_task in make_tasks(task, tested, where, folder, o):
+                by_label[grid_task.label] = grid_task
+        tasks[tested.name] = list(by_label.values())
+
+    out = results_folder(o)
+    all_tasks = [task for encoder_tasks in tasks.values() for task in encoder_tasks]
+    utterances = name_utterances((task.name, task.items) for task in all_tasks)
+    recordings = {name: item.path for item, name in utterances.items()}
+    conditions = [setting.condition for setting in settings]
+    mixtures = freeze_mixtures(distorter, recordings, conditions, out / "noise.jsonl", o.workers)
+    for encoder, encoder_tasks in tasks.items():
+        for number, setting in enumerate(settings, 1):
+            what = f"{encoder}, {setting.label} ({number} of {len(settings)})"
+            folder = out / "scores" / encoder
+            score_missing(encoder_tasks, setting, folder, mixtures, utterances, o.workers, what)
+
+    grid = read_grid(tasks, settings, out, o.seed)
+    # any_card: rows of a head that was trained again replace those of the old one
+    append_rows(out / "results.jsonl", make_rows(grid, tasks, distorter), any_card=True)
+    return _write_tables(o, grid, data)
+
+
+def _find_data(o: Robustness) -> dict[str, Path]:
+    """Return the data of every task. Raises InputError for an unknown task or a missing path."""
     data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
     for task, where in data.items():
         if task not in TASKS:
             raise InputError(f"there is no task {task!r}; choose from {', '.join(TASKS)}")
         if not where.exists():
             raise InputError(f"the data {where} of the task {task} does not exist; check the path")
-    settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
-    distorter = Distorter(o.seed, o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
-    check_conditions(settings, distorter)
-    under_test = [load_tested(name, where, data, settings) for name, where in encoders.items()]
+    return data
 
-    tasks: dict[str, list[GridTask]] = {}
-    for tested in under_test:
-        # by label: a head without an n-gram is one task under two names
-        by_label: dict[str, GridTask] = {}
-        for task, where in data.items():
-            folder = o.out / "heads" / tested.name / task
-            for made in make_tasks(task, tested, where, folder, o):
-                by_label[made.label] = made
-        tasks[tested.name] = list(by_label.values())
 
+def _write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
+    """Write degradation.json and tables.md, and return the tables."""
     out = results_folder(o)
-    utterances = name_utterances((t.name, t.items) for some in tasks.values() for t in some)
-    recordings = {name: item.path for item, name in utterances.items()}
-    conditions = [setting.condition for setting in settings]
-    mixtures = freeze_mixtures(distorter, recordings, conditions, out / "noise.jsonl", o.workers)
-    for encoder, its_tasks in tasks.items():
-        for place, setting in enumerate(settings, 1):
-            what = f"{encoder}, {setting.label} ({place} of {len(settings)})"
-            folder = out / "scores" / encoder
-            score_missing(its_tasks, setting, folder, mixtures, utterances, o.workers, what)
-
-    grid = read_grid(tasks, settings, out, o.seed)
-    # of a head that was made again
-    append_rows(out / "results.jsonl", make_rows(grid, tasks, distorter), any_card=True)
     values = degradation(grid)
-    spoken = [task for task, where in data.items() if synthetic_note(where)]
-    synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
+    synthetic_tasks = [task for task, where in data.items() if synthetic_note(where)]
+    synthetic = f"Synthetic speech: {', '.join(synthetic_tasks)}." if synthetic_tasks else ""
     notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
     tables = []
     for t in (*degradation_tables(values), *score_tables(grid, o.noise.at)):
@@ -110,6 +124,7 @@ def run_robustness(o: Robustness) -> str:
 
 
 def score_path(folder: Path, task: GridTask, setting: Setting) -> Path:
+    """Return the path of a cell's scores. folder: that of the encoder."""
     return folder / task.label / f"{setting.file}.parquet"
 
 
@@ -122,20 +137,20 @@ def score_missing(
     workers: int,
     what: str,
 ) -> None:
-    """Encode and score the tasks of an encoder whose files are missing. utterances: what noise
-    knows recordings by.
+    """Encode and score the tasks of an encoder whose files are missing. utterances: the names of
+    `name_utterances`.
 
     Recordings that cannot be read count as wrong, and are tried again by the next run. Raises
-    InputError for noise that cannot be had, and where no recording of a task can be encoded.
+    InputError for noise that does not exist, and where no recording of a task can be encoded.
     """
     jobs, missing = [], []
     recordings: dict[str, Recording] = {}
     for task in tasks:
         items = {utterances[item]: item for item in normalise_paths(task.items)}
-        listed = [[item.id, name, file_size(item.path)] for name, item in items.items()]
+        files = [[item.id, name, file_size(item.path)] for name, item in items.items()]
         noise = mixtures.made_from(setting.condition, list(items))
         facts = [setting.group, asdict(setting.condition), noise, mixtures.seed]
-        made_from = hash_json([dict(task.card), task.metric, listed, *facts])
+        made_from = hash_json([dict(task.card), task.metric, files, *facts])
         path = score_path(folder, task, setting)
         if not is_current(path, made_from):
             store = FeatureStore(path.with_suffix(".features"), made_from)
@@ -146,9 +161,10 @@ def score_missing(
         jobs, recordings.values(), setting.condition, mixtures, workers, what
     )
     for task, path, store, items in missing:
-        of_task = encoded[task.label]
-        of_task.check(f"{folder.name}, {task.name}, {setting.label}")
-        scored = task.score({items[name].id: x for name, x in of_task.features.items()})
+        task_features = encoded[task.label]
+        task_features.check(f"{folder.name}, {task.name}, {setting.label}")
+        features = {items[name].id: value for name, value in task_features.features.items()}
+        scores = task.score(features)
         ids = {item.id for item in task.items}
         card = {
             "encoder": folder.name,
@@ -158,9 +174,9 @@ def score_missing(
             "snr_db": setting.snr_db,
             "seed": mixtures.seed,
             "made_from": store.made_from,
-            "failed": {items[name].id: why for name, why in of_task.failed.items()},
+            "failed": {items[name].id: error for name, error in task_features.failed.items()},
         }
-        write_items(path, [asdict(s) for s in scored if s.id in ids], card)
+        write_items(path, [asdict(s) for s in scores if s.id in ids], card)
         store.remove()
 
 
@@ -169,9 +185,9 @@ def read_grid(
 ) -> Grid:
     """Read the scores of all cells; recordings that failed are reported."""
     items, units = {}, {}
-    for encoder, its_tasks in tasks.items():
+    for encoder, encoder_tasks in tasks.items():
         for setting in settings:
-            for task in its_tasks:
+            for task in encoder_tasks:
                 path = score_path(out / "scores" / encoder, task, setting)
                 rows, card = read_items(path)
                 label = f"{encoder}, {task.name}, {setting.label}"
@@ -185,21 +201,21 @@ def read_grid(
 def make_rows(
     grid: Grid, tasks: Mapping[str, Sequence[GridTask]], distorter: Distorter
 ) -> list[Row]:
-    """Make the row of every cell. A system of spoken question answering is a column of the grid, as
-    a task is, and a system in its rows."""
+    """Make the row of every cell. A system of spoken question answering is a task of the grid; in
+    rows its task is qa."""
     cards = {}
-    for encoder, its_tasks in tasks.items():
-        for task in its_tasks:
+    for encoder, encoder_tasks in tasks.items():
+        for task in encoder_tasks:
             cards[encoder, (task.name, task.metric)] = hash_json(dict(task.card))
     rows = []
     for cell in grid.items:
         (name, metric), encoder, setting = cell
         if metric == "ff1" or name.startswith(CASCADE):
-            method = "qa", name
+            task_name, system = "qa", name
         else:
-            method = name, "units" if name == "units" else HEAD
-        place = (*method, encoder, setting.name, setting.snr_db, metric)
-        over = distorter.card(setting.condition).get("snr_over", "")
+            task_name, system = name, "units" if name == "units" else HEAD
+        place = (task_name, system, encoder, setting.name, setting.snr_db, metric)
+        snr_over = distorter.card(setting.condition).get("snr_over", "")
         card, interval = cards[encoder, (name, metric)], grid.scores[cell].interval
-        rows.append(Row.from_interval(interval, *place, grid.seed, card, over))
+        rows.append(Row.from_interval(interval, *place, grid.seed, card, snr_over))
     return rows

@@ -1,8 +1,8 @@
 """Step 3 of an evaluation, score: predictions -> scores of every question, and rows of results.
 
-`scores/<system>/<condition>.parquet` has a row a question and a card that says of which corpus: a
-comparison needs no more. Rows of one corpus are about the same questions whatever the system is,
-and in the order of the manifest.
+`scores/<system>/<condition>.parquet` has a row for each question and a card that names the corpus;
+a comparison needs nothing else. The rows of all systems on a corpus are about the same questions,
+in the order of the manifest.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.text import ANSWERS_ONLY, answer_tokens, error_metric, language_of
 
 if TYPE_CHECKING:
-    # which imports torch; a page of results does not
+    # imports torch, which a page of results does not load
     from speechssl.multiple_choice.model import ScoredChoice
 
 METRICS = ("ff1", "aos", "em", "f1")
 
 
-# ---- what kind of answer a question has: by the rules in answer_types.yaml
+# ---- kinds of answers, by the rules in answer_types.yaml
 
 
 @cache
 def _rules() -> dict[str, Any]:
+    """Read answer_types.yaml."""
     file = resources.files("speechssl.eval").joinpath("answer_types.yaml")
     return dict(yaml.safe_load(file.read_text("utf-8")))
 
 
 def answer_type(question: str, answer: str, language: str) -> str:
-    """Return the kind of an answer, as answer_types.yaml names it; "other" in a language of which
-    answers are scored alone. Raises InputError for a language without text rules."""
+    """Return the kind of an answer by the names in answer_types.yaml; "other" in a language of
+    which answers are scored alone. Raises InputError for a language without text rules."""
     if language in ANSWERS_ONLY:
         return "other"
     language = language_of(language)
@@ -73,18 +74,21 @@ def answer_type(question: str, answer: str, language: str) -> str:
                 return str(name)
     if len(answer_tokens(answer, language)) >= rules["clause"]:
         return "clause"
-    small = _rules()["small"].split()
-    names = [w for w in re.findall(r"[^\W\d_]+", answer) if w.lower() not in small]
-    cased = any(c.islower() for c in answer + question)  # else capitals say nothing
-    proper = language == "en" and names and cased and all(w[0].isupper() for w in names)
-    return "proper noun" if proper else "other"
+    small_words = _rules()["small"].split()
+    words = re.findall(r"[^\W\d_]+", answer)  # runs of letters, such as "de" and "Gaulle"
+    words = [word for word in words if word.lower() not in small_words]
+    # in a text without any small letters capitals tell nothing
+    has_small_letters = any(letter.islower() for letter in answer + question)
+    if language == "en" and words and has_small_letters and all(w[0].isupper() for w in words):
+        return "proper noun"
+    return "other"
 
 
-# ---- how an answer errs
+# ---- kinds of errors of an answer
 #
 #     right             FF1 (of an answer without times: F1 of its words) is RIGHT or more
-#     too long          below that, and it holds half of the gold answer or more
-#     too short         below that, and half of it or more lies in the gold answer
+#     too long          FF1 is less, and the answer has half of the gold answer or more
+#     too short         FF1 is less, and half of the answer or more lies in the gold answer
 #     little overlap    they share less than half of either
 #     no overlap        they share nothing
 #     no answer         the system predicted nothing, or could not be asked
@@ -97,8 +101,8 @@ RIGHT = 0.5
 
 
 def error_type(shared: float, predicted: float, gold: float) -> str:
-    """Return one of ERRORS, from what an answer and the gold one have in common and their own
-    lengths, in seconds or words; gold > 0."""
+    """Return one of ERRORS. shared: common to the predicted and the gold answer; predicted, gold:
+    their lengths; all in seconds or words, gold above 0."""
     if predicted <= 0:
         return "no answer"
     if 2 * shared / (predicted + gold) >= RIGHT:
@@ -115,15 +119,15 @@ def error_type(shared: float, predicted: float, gold: float) -> str:
 
 @dataclass(frozen=True)
 class QuestionScore:
-    """A question has these scores, 0 to 1; ff1 and aos are None without times (annotated, or of
-    the answer), em and f1 where the system gives no text.
-    """
+    """A question has these scores, from 0 to 1."""
 
     id: str
     passage: str
     seconds: float  # length of the annotated answer
+    # None where the annotation or the system has no times
     ff1: float | None
     aos: float | None
+    # None where the system gives no text
     em: float | None
     f1: float | None
     error: str = ""  # one of ERRORS; "" where neither times nor words can tell
@@ -135,21 +139,23 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
     answers = predictions["answers"]
     texts = [a["text"] for a in answers.values()]
     has_text = bool(predictions["transcripts"]) or any(text is not None for text in texts)
-    # "no answer" has no times whatever the system has
+    # an empty answer never has times, so that it does not tell whether the system gives them
     starts = [a["start"] for a in answers.values() if a["text"] != ""]
-    timed = not starts or any(start is not None for start in starts)
+    has_times = not starts or any(start is not None for start in starts)
     scores = []
     for question in corpus.answerable:
-        scores.append(_score_question(question, answers.get(question.id), has_text, timed))
+        answer = answers.get(question.id)
+        scores.append(_score_question(question, answer, has_text=has_text, has_times=has_times))
     return scores
 
 
 def _score_question(
-    question: Question, answer: Mapping[str, Any] | None, has_text: bool, timed: bool
+    question: Question, answer: Mapping[str, Any] | None, *, has_text: bool, has_times: bool
 ) -> QuestionScore:
-    """Score an answer, None: there is none. has_text, timed: the system gives text, and times."""
+    """Score an answer, or None where there is none. has_text, has_times: whether the system gives
+    text and times."""
     gold = []
-    for a in question.answers if timed else ():
+    for a in question.answers if has_times else ():
         if a.start is not None and a.end is not None:
             gold.append((a.start, a.end))
     span = None
@@ -175,7 +181,7 @@ def _score_question(
 
 
 def _time_error(span: tuple[float, float] | None, gold: Sequence[tuple[float, float]]) -> str:
-    """Say how an answer errs against the annotation that is most like it, by time."""
+    """Return the error of an answer against the annotation that is nearest in time."""
     start, end = max(gold, key=lambda g: frame_f1(span, [g]))
     if span is None:
         return error_type(0.0, 0.0, end - start)
@@ -184,7 +190,7 @@ def _time_error(span: tuple[float, float] | None, gold: Sequence[tuple[float, fl
 
 
 def _word_error(predicted: str, texts: Sequence[str], language: str) -> str:
-    """Say how an answer errs against the annotation that is most like it, by words."""
+    """Return the error of an answer against the annotation that is nearest in words."""
     nearest = max(texts, key=lambda text: token_f1(predicted, [text], language))
     words = Counter(answer_tokens(predicted, language))
     gold = Counter(answer_tokens(nearest, language))
@@ -203,12 +209,12 @@ def measure_scores(
     corpus: Corpus,
     seed: int,
 ) -> dict[str, Interval]:
-    """Return the value of every metric with its 95 % bootstrap interval (`passage_units` says what
-    is drawn).
+    """Return the value of every metric with its 95 % bootstrap interval, which draws the units of
+    `passage_units`.
 
-    scored: with `id`, `passage` and the metrics; of each the mean over the questions that have it.
-    With transcripts the WER (zh: CER) over the passages that are asked about, too: of one that
-    could not be recognised every word is missing, as in `compare`.
+    scored: scores with `id`, `passage` and the metrics. A metric is the mean over the questions
+    that have it. Systems with transcripts also have the WER (zh: CER) over the passages of these
+    questions; in a passage that could not be recognised every word is missing, as in `compare`.
     """
     values: dict[str, Interval] = {}
     for metric in metrics:
@@ -216,8 +222,8 @@ def measure_scores(
         if measured:
             units = passage_units(corpus, [s.passage for s in measured], [s.id for s in measured])
             values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
-    asked = {s.passage for s in scored}
-    passages = [p for p in corpus.passages.values() if p.id in asked and p.text]
+    passage_ids = {s.passage for s in scored}
+    passages = [p for p in corpus.passages.values() if p.id in passage_ids and p.text]
     if transcripts and passages:
         errors = word_errors(passages, transcripts)
         units = passage_units(corpus, [p.id for p in passages])
@@ -227,18 +233,18 @@ def measure_scores(
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
-    """Count the word errors of passages, at least one, by their transcripts; every word of one
-    without a transcript is an error."""
+    """Count the word errors in the transcripts of one passage or more; without a transcript every
+    word is an error."""
     hypotheses = [transcripts.get(p.id, "") for p in passages]
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
 
 
 def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> str:
-    """Find what a system has seen of a corpus, one of `results.SEEN`, by the cards of those of its
-    parts that lie in these folders of models; "" where nothing is known.
+    """Find whether a system was trained or chosen on a corpus: a key of `results.SEEN`; "" where
+    nothing is known.
 
-    data: hash of the split. Of questions one in a hundred counts, since short ones may have the
-    same words by chance.
+    data: hash of the split. parts: folders of models; the cards of the system's models in them name
+    their data, and `QUESTIONS` beside a card has the hashes of a reader's questions.
     """
     hashes = _strings(system.card)
     questions = hash_questions(corpus.questions)
@@ -253,12 +259,18 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
                     return "trained"
                 if card.get("eval_data") == data:
                     seen = "chosen"
-                file = path.parent / QUESTIONS
-                if file.is_file():
-                    known = np.isin(questions, np.load(file)).sum()
-                    if known and known >= len(questions) / 100:
-                        return "questions"
+                if _has_questions(path.parent / QUESTIONS, questions):
+                    return "questions"
     return seen
+
+
+def _has_questions(file: Path, questions: np.ndarray) -> bool:
+    """Return whether a file of hashes has at least one in a hundred of these questions; fewer short
+    ones may have the same words by chance."""
+    if not file.is_file():
+        return False
+    known = int(np.isin(questions, np.load(file)).sum())
+    return known > 0 and known >= len(questions) / 100
 
 
 def _strings(value: Any) -> set[str]:
@@ -285,7 +297,7 @@ def write_scores(
     **facts: Any,
 ) -> None:
     """Write the scores of questions with their card. lines: with `id`, `passage`, and scores, 0 to
-    1, by metric; predictions: what is scored; facts: what else the card says.
+    1, by metric; predictions: of the same system and condition; facts: further entries of the card.
     """
     source = corpus_card(corpus.root)
     synthetic = str(source.get("synthetic", ""))
@@ -314,19 +326,19 @@ def question_lines(
     transcripts: Mapping[str, str],
     metrics: Sequence[str] = (*METRICS, "error"),
 ) -> Rows:
-    """Make the lines of spoken question answering and retrieval. The answer is its first
-    annotation; what is not known is None.
+    """Make the lines of spoken question answering and retrieval. Length and type of the answer are
+    those of its first annotation; unknown values are None.
 
-    scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without
-    any.
-    error: one of ERRORS, "" where neither times nor words can tell.
+    scored: scores with `id` and the metrics; transcripts: of the passages by id, {} for a system
+    without transcripts.
     """
     questions = {q.id: q for q in corpus.questions}
     facts = _passage_facts(scored, corpus, transcripts)
     lines = []
     for score in scored:
         question = questions[score.id]
-        answer, seconds = question.answers[0], None
+        answer = question.answers[0]
+        seconds = None
         if answer.start is not None and answer.end is not None:
             seconds = answer.end - answer.start
         about = {
@@ -342,7 +354,7 @@ def choice_lines(
     scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> Rows:
     """Make the lines of multiple choice: the scores, and the errors in the passage. transcripts: of
-    the passages by id; none for a system without any."""
+    the passages by id, {} for a system without transcripts."""
     facts = _passage_facts(scored, corpus, transcripts)
     return [asdict(score) | facts[score.id] for score in scored]
 
@@ -350,16 +362,19 @@ def choice_lines(
 def _passage_facts(
     scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Say of every question its passage; voice: of the passage, "" where it is not known, or
-    training knew it (`data.records.voices_of`); asker: of the question; and how many words of the
-    passage are wrong, as WER counts them, None for a system without transcripts."""
+    """Return facts about the passage of every question, by the question's id.
+
+    passage: its id. voice, asker: the voices of passage and question, "" where they are unknown or
+    were heard in training (`data.records.voices_of`). passage_errors, passage_words: word errors
+    and words of the passage; None for a system without transcripts.
+    """
     voices = voices_of(corpus)
     passages = [p for p in corpus.passages.values() if p.text] if transcripts else []
     counts: dict[str, tuple[int, int]] = {}
     if passages:
         errors = word_errors(passages, transcripts)
-        for p, wrong, words in zip(passages, errors.errors, errors.words, strict=True):
-            counts[p.id] = int(wrong), int(words)
+        for p, edits, words in zip(passages, errors.errors, errors.words, strict=True):
+            counts[p.id] = int(edits), int(words)
     facts = {}
     for score in scored:
         count = counts.get(score.passage)

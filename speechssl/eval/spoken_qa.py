@@ -1,9 +1,9 @@
 """Evaluate spoken question answering: systems x conditions on the questions of a split.
 
 `evaluate_task` takes three steps with files between them (`encode`, `predict`, `score`), for
-multiple choice (`choice`) as well. All recordings are distorted, and encoded once in every
-condition. Noise does not change what is written: systems that read text are evaluated in clean
-speech alone.
+multiple choice (`choice`) as well. In every condition all recordings are distorted, and encoded
+once. Systems that read text are evaluated in clean speech alone, because noise does not change
+text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from speechssl.artifacts import hash_json, hold_output
 from speechssl.augment import Condition, Distorter, parse_condition
@@ -65,53 +65,59 @@ from speechssl.systems import System, default_systems, link_parts, load_systems
 
 @dataclass(frozen=True)
 class Setup:
-    """Systems are evaluated with this. out: the folder of predictions; models: what rows call the
-    folder of models; parts: folders of models, whose cards say what they were trained on."""
+    """A setup has the settings that all systems of an evaluation share."""
 
-    out: Path
+    out: Path  # folder of predictions and scores
     distorter: Distorter
     workers: int = 2
-    models: str = ""
-    parts: tuple[Path, ...] = ()
+    models: str = ""  # name of the folder of models in rows
+    parts: tuple[Path, ...] = ()  # folders of models, whose cards name their training data
 
 
 def make_setup(o: Conditions, models: str, *parts: Path) -> Setup:
+    """Make the setup of an evaluation with these options."""
     distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
     return Setup(o.out, distorter, o.workers, models, parts)
 
 
-# scores of questions, which have `id`, `passage` and the metrics; the rows that `compare` reads;
-# transcripts of passages by id
-Scored = tuple[Sequence[Any], Rows, Mapping[str, str]]
+class Scored(NamedTuple):
+    """The scores of one system under one condition."""
+
+    scores: Sequence[Any]  # of questions, with `id`, `passage` and the metrics
+    lines: Rows  # what `compare` reads, a line for each question
+    transcripts: Mapping[str, str]  # of passages, by id
 
 
 class Task(ABC):
     """A task asks systems the questions of a corpus.
 
-    A system has a name, by which its results are known, and a card, which says what made it.
+    A system has a name, under which its results are listed, and a card, which identifies its
+    models and settings.
     """
 
     name: str  # "qa", "choice", "retrieval"
     metrics: Sequence[str]
-    questions: Sequence[str]  # ids of what of the data decides the predictions
+    questions: Sequence[str]  # ids of the questions; they decide the predictions
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
 
     @abstractmethod
-    def list_recordings(self) -> list[Recording]: ...
+    def list_recordings(self) -> list[Recording]:
+        """List the recordings of all questions."""
 
     @abstractmethod
     def choose_recordings(self, system: Any) -> Collection[str]:
-        """Name the recordings that a system encodes."""
+        """Return the names of the recordings that a system encodes."""
 
     @abstractmethod
     def predict(self, system: Any, features: Mapping[str, Any], where: str) -> Rows:
-        """Make a row a question. features: by recording; where: title of the progress bar."""
+        """Make a row for each question. features: by recording; where: condition, for the progress
+        bar."""
 
     @abstractmethod
     def score(self, system: Any, predictions: Mapping[str, Any]) -> Scored:
-        """Score what `read_predictions` gives."""
+        """Score the predictions that `read_predictions` returned."""
 
 
 # ---- the three steps
@@ -120,22 +126,24 @@ class Task(ABC):
 def evaluate_task(
     task: Task, rounds: Sequence[tuple[Condition, Sequence[Any]]], setup: Setup
 ) -> list[Row]:
-    """Return the rows of every system in every condition; its predictions are made where they are
-    missing. rounds: conditions with the systems that they concern."""
-    every = [system for _, systems in rounds for system in systems]
-    check_names(every, setup.out)
+    """Return the rows of every system in every condition; predictions are made where they are
+    missing. rounds: each condition with the systems that are evaluated under it."""
+    all_systems = [system for _, systems in rounds for system in systems]
+    check_names(all_systems, setup.out)
     split = task.corpus.root / task.corpus.split
     data = data_hash(task.corpus.root, task.corpus.split)
-    seen = {system.name: find_seen(data, task.corpus, system, setup.parts) for system in every}
-    for name, what in seen.items():
-        if what:
-            about = f"{SEEN[what].lower()}, {split}; it may score less on other data"
+    seen = {}
+    for system in all_systems:
+        seen[system.name] = find_seen(data, task.corpus, system, setup.parts)
+    for name, how in seen.items():
+        if how:
+            about = f"{SEEN[how].lower()}, {split}; it may score less on other data"
             print(f"{name}: {about}", file=sys.stderr)
     rows: list[Row] = []
     for condition, systems in rounds:
-        named = {system.name: system for system in systems}  # one may be asked for twice
-        encode_and_predict(task, list(named.values()), condition, setup)
-        for name, system in named.items():
+        by_name = {system.name: system for system in systems}  # the options may name one twice
+        encode_and_predict(task, list(by_name.values()), condition, setup)
+        for name, system in by_name.items():
             rows += score_system(task, system, condition, setup, seen[name])
     return rows
 
@@ -170,16 +178,16 @@ def encode_and_predict(
     what = f"encoding, {condition.label}"
     encoded = encode_recordings(jobs, recordings, condition, distorter, setup.workers, what)
     for system, path, store in missing:
-        of_system = encoded.get(system.name, Encoded())
-        of_system.check(f"{system.name}, {condition.label}")
-        rows = task.predict(system, of_system.features, condition.label)
+        system_features = encoded.get(system.name, Encoded())
+        system_features.check(f"{system.name}, {condition.label}")
+        rows = task.predict(system, system_features.features, condition.label)
         card = {
             "task": task.name,
             "made_from": store.made_from,
             "data": inputs["data"],
             **distorter.card(condition),
             "card": dict(system.card),
-            "failed": of_system.failed,
+            "failed": system_features.failed,
         }
         write_items(path, rows, card)
         store.remove()
@@ -193,18 +201,19 @@ def score_system(
     predictions = read_predictions(prediction_path(setup.out, system.name, condition))
     label = f"{system.name}, {condition.label}"
     report_set_aside(predictions["failed"], f"{label} (their questions count as not answered)")
-    scores, lines, transcripts = task.score(system, predictions)
+    scored = task.score(system, predictions)
     facts = {"encoder": "" if "baseline" in system.card else setup.models}
     if seen:
         facts["seen"] = seen
-    write_scores(setup.out, system.name, condition, lines, task.corpus, predictions, **facts)
-    seed, over = setup.distorter.seed, predictions.get("snr_over", "")
+    out, corpus, seed = setup.out, task.corpus, setup.distorter.seed
+    write_scores(out, system.name, condition, scored.lines, corpus, predictions, **facts)
+    snr_over = predictions.get("snr_over", "")
     card = hash_json(dict(system.card))
     rows = []
-    measured = measure_scores(scores, task.metrics, transcripts, task.corpus, seed)
-    for metric, value in measured.items():
-        place = (system.name, facts["encoder"], condition.short, condition.snr_db, metric)
-        row = Row.from_interval(value, task.name, *place, seed, card, over)
+    values = measure_scores(scored.scores, task.metrics, scored.transcripts, corpus, seed)
+    for metric, value in values.items():
+        cell = (system.name, facts["encoder"], condition.short, condition.snr_db, metric)
+        row = Row.from_interval(value, task.name, *cell, seed, card, snr_over)
         rows.append(replace(row, seen=seen))
     return rows
 
@@ -212,10 +221,10 @@ def score_system(
 def list_rounds(
     systems: Sequence[Any], corpus: Corpus, conditions: Sequence[Condition], distorter: Distorter
 ) -> list[tuple[Condition, list[Any]]]:
-    """List the systems of every condition: those that read text belong to clean speech alone.
+    """List the systems of every condition; those that read text have clean speech alone.
 
-    Raises InputError where no question can be answered, for text in noise alone, and as
-    `check_conditions`.
+    Raises InputError where no question can be answered, where all systems read text and no
+    condition is clean, and for the conditions that `check_conditions` refuses.
     """
     if not corpus.answerable:
         raise InputError(
@@ -225,9 +234,9 @@ def list_rounds(
     check_conditions(conditions, distorter)
     rounds = []
     for condition in conditions:
-        some = [s for s in systems if condition.name == "clean" or s.needs_audio]
-        if some:
-            rounds.append((condition, some))
+        evaluated = [s for s in systems if condition.name == "clean" or s.needs_audio]
+        if evaluated:
+            rounds.append((condition, evaluated))
     if not rounds:
         names = ", ".join(s.name for s in systems)
         raise InputError(f"{names} read text, which noise does not change; add the condition clean")
@@ -235,7 +244,8 @@ def list_rounds(
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> list[Recording]:
-    """List what is heard; a question that is only written has an error in the place of a path."""
+    """List the recordings of records; a question that is only text has an error in the place of a
+    path."""
     recordings = []
     for record in records:
         path: Path | InputError
@@ -252,7 +262,7 @@ def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> li
 
 def evaluate_qa(o: Qa) -> list[dict[str, Any]]:
     """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
-    systems, a corpus or conditions that there are not."""
+    systems, a corpus or conditions that do not exist."""
     with hold_output(o.out):
         print(run_evaluation(o))
         return list_rows(o.out)
@@ -262,12 +272,14 @@ def run_evaluation(o: Qa) -> str:
     """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
     if o.parts.dual is None:
         return _evaluate_models(o, model_folder(o.models))
-    label = o.label or "/".join(o.parts.dual.parts[-2:])  # two readers may have one encoder
+    # the folder of the reader, because two readers may have the same encoder
+    label = o.label or "/".join(o.parts.dual.parts[-2:])
     with link_parts(o.parts) as folder:
         return _evaluate_models(replace(o, label=label), folder)
 
 
 def _evaluate_models(o: Qa, folder: Path) -> str:
+    """Evaluate the systems of a folder of models, and return the table."""
     conditions = [parse_condition(c) for c in o.conditions]
     names = o.systems or default_systems(folder)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
@@ -275,26 +287,26 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
         raise InputError(
             f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text"
         )
-    loaded = load_systems(
+    systems = load_systems(
         folder, names, o.bf16, errors=o.errors, reading=o.reading, language=data.language
     )
     parts = [folder]
     if o.reading.reader:
         parts.append(find_reader(folder, o.reading.reader))
     setup = make_setup(o, o.label or name_models(folder), *parts)
-    append_results(o.out, evaluate(loaded, data, conditions, setup))
+    append_results(o.out, evaluate(systems, data, conditions, setup))
     sizes = {
-        "system": len(loaded),
+        "system": len(systems),
         "condition": len(conditions),
         "question": len(data.answerable),
     }
-    made = ", ".join(describe_range([size], what) for what, size in sizes.items())
-    said = f"{o.out}: {made}; next: `speechssl report {o.out} {o.corpus}`"
-    return f"{table_of_rows(o, conditions)}\n\n{said}"
+    counts = ", ".join(describe_range([size], what) for what, size in sizes.items())
+    summary = f"{o.out}: {counts}; next: `speechssl report {o.out} {o.corpus}`"
+    return f"{table_of_rows(o, conditions)}\n\n{summary}"
 
 
 def name_models(folder: Path) -> str:
-    """Return what rows call a folder of models."""
+    """Return the name of a folder of models in rows."""
     if folder.parent.name in ("models", ""):
         return folder.name
     return f"{folder.parent.name}/{folder.name}"
@@ -328,8 +340,8 @@ def evaluate(
 
 
 class SpokenQa(Task):
-    """Systems find the span of the answer. A cascade reads a question that is only written as it
-    stands, as `QA` does; other systems fail at it."""
+    """Systems find the span of the answer. A cascade takes the text of a question that has no
+    recording, as `QA` does; other systems cannot answer it."""
 
     name = "qa"
     metrics = METRICS
@@ -341,49 +353,51 @@ class SpokenQa(Task):
             *passages_with_questions(corpus),
             *corpus.answerable,
         ]
-        self.written = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
+        self.text_only = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
 
     def list_recordings(self) -> list[Recording]:
         return find_recordings(self.corpus, self.records)
 
     def choose_recordings(self, system: System) -> Collection[str]:
-        every = {record.id for record in self.records}
-        return every - self.written.keys() if _listens(system) else every
+        names = {record.id for record in self.records}
+        return names - self.text_only.keys() if _has_recogniser(system) else names
 
     def predict(self, system: System, features: Mapping[str, Any], where: str) -> Rows:
-        if isinstance(system, CascadeSystem) and _listens(system):
-            for name, question in self.written.items():
+        if isinstance(system, CascadeSystem) and _has_recogniser(system):
+            for name, question in self.text_only.items():
                 features = {**features, name: system.read(question.text, question.language)}
         return answer_questions(system, self.corpus, features, where)
 
     def score(self, system: System, predictions: Mapping[str, Any]) -> Scored:
-        scored, transcripts = score_questions(predictions, self.corpus), predictions["transcripts"]
-        return scored, question_lines(scored, self.corpus, transcripts), transcripts
+        scores = score_questions(predictions, self.corpus)
+        transcripts = predictions["transcripts"]
+        return Scored(scores, question_lines(scores, self.corpus, transcripts), transcripts)
 
     def warn_of_gaps(self, systems: Sequence[System]) -> None:
-        """Say on stderr that questions are only written, and that no answer has times. Raises
-        InputError for the latter where all systems need times."""
+        """Warn on stderr of questions without a recording, and where no answer has times. Raises
+        InputError where no answer has times and all systems need them."""
         corpus = self.corpus
-        if self.written:
+        if self.text_only:
             print(
-                f"{len(self.written)} of the questions have no recording: cascades read what is "
+                f"{len(self.text_only)} of the questions have no recording: cascades read what is "
                 "written, other systems cannot be asked",
                 file=sys.stderr,
             )
         if any(a.start is not None for q in corpus.answerable for a in q.answers):
             return
-        untimed = "no answer has times, which FF1 and AOS need; `speechssl align` finds them"
-        reading = [s for s in systems if isinstance(s, CascadeSystem) or not s.needs_audio]
-        if not reading and any(r.audio for r in self.records):
-            raise InputError(f"{corpus.root / corpus.split}: {untimed}")
-        print(untimed, file=sys.stderr)
+        message = "no answer has times, which FF1 and AOS need; `speechssl align` finds them"
+        gives_text = any(isinstance(s, CascadeSystem) or not s.needs_audio for s in systems)
+        if not gives_text and any(r.audio for r in self.records):
+            raise InputError(f"{corpus.root / corpus.split}: {message}")
+        print(message, file=sys.stderr)
 
 
-def _listens(system: System) -> bool:
+def _has_recogniser(system: System) -> bool:
     """Return whether a system is a cascade with a recogniser."""
     return isinstance(system, CascadeSystem) and system.needs_audio
 
 
 def passages_with_questions(corpus: Corpus) -> list[Passage]:
+    """List the passages that have an answerable question."""
     ids = {q.passage for q in corpus.answerable}
     return [p for p in corpus.passages.values() if p.id in ids]

@@ -1,13 +1,13 @@
 """Run SUPERB: train heads on encoders, evaluate them in clean speech and noise, write the tables.
 
-`run_superb` plans (`superb_plan`), freezes the noise of the test sets, then for each encoder trains
-the heads of all tasks (`train_parts`), scores them (`superb_scores`), and makes the tables of the
-rows (`superb_tables`). In one folder are
+`run_superb` makes a plan (`superb_plan`) and freezes the noise of the test sets. For each encoder
+it then trains the heads of all tasks (`train_parts`) and scores them (`superb_scores`). Last it
+makes the tables of the rows (`superb_tables`). The output folder has
 
-features/<encoder>/<key>: hidden states; may be deleted
-noise.jsonl: the mixtures, frozen before anything is encoded
-heads/<encoder>/<part>/seed-<n>
-details/<encoder>/<task>.json: what figures are drawn from
+features/<encoder>/<key>          hidden states, which may be deleted
+noise.jsonl                       the mixtures, frozen before anything is encoded
+heads/<encoder>/<part>/seed-<n>   trained heads
+details/<encoder>/<task>.json     data of figures
 results.jsonl, superb.md
 
 A killed run resumes with the same command.
@@ -58,28 +58,29 @@ from speechssl.superb.tasks.transcription import Speech, train_language_model
 from speechssl.superb.train import HeadRun, TrainedHead, load_head, predict, train_heads
 
 GROUPS = ("clean", "seen", "unseen")  # of conditions
-Cells = dict[tuple[str, ...], list[Row]]  # by task, metric, encoder and group
+Cells = dict[tuple[str, ...], list[Row]]  # rows by task, metric, encoder and group
 Measure = tuple[str, str]  # task and metric
 
-read_language_model = lru_cache(maxsize=1)(read_arpa)  # LibriSpeech's takes minutes
+# cached, because reading that of LibriSpeech takes minutes
+read_language_model = lru_cache(maxsize=1)(read_arpa)
 
 
 def evaluate_superb(o: Superb) -> list[dict[str, Any]]:
-    """Run SUPERB, print the tables, and return the rows of `o.out`, of which --train-only has
-    none. Raises InputError as `run_superb` does."""
+    """Run SUPERB, print the tables, and return the rows of `o.out`; --train-only makes none. Raises
+    InputError where `run_superb` does."""
     print(run_superb(o))
     return list_rows(o.out) if (o.out / "results.jsonl").is_file() else []
 
 
 def run_superb(o: Superb) -> str:
-    """Train and score what is not done yet, write rows and tables, and return the tables.
+    """Train and score everything that is missing, write rows and tables, and return the tables.
 
-    Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
-    computed where it can be known.
+    Raises InputError for encoders, tasks, data or noises that do not exist, before anything is
+    computed where this is possible.
     """
     plan = make_plan(o)
     if "asr" in plan.parts and o.lm:
-        read_language_model(o.lm)
+        read_language_model(o.lm)  # raises its errors before the training
     audio = [] if o.train_only else freeze_audio(plan)  # before any encoder runs
     names = []
     for name in plan.encoders:
@@ -100,8 +101,8 @@ def run_superb(o: Superb) -> str:
 def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
     """Write superb.md from all rows of the folder, and return its tables as text."""
     o = plan.options
-    over = ("", o.noise.snr_over)
-    rows = [row for row in read_rows(o.out / "results.jsonl") if row.snr_over in over]
+    snr_overs = ("", o.noise.snr_over)  # "" in rows of clean speech
+    rows = [row for row in read_rows(o.out / "results.jsonl") if row.snr_over in snr_overs]
     tables = superb_tables(rows, encoders, o.noise.at)
     note = snr_note(o.noise.snr_over)
     notes = [note] if note else []
@@ -114,15 +115,16 @@ def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
 
 
 def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
-    """Train what is missing: the first seed with every rate of the sweep, the others with the rate
-    that is best then."""
+    """Train the heads that are missing: with the first seed at every learning rate of the sweep,
+    with other seeds at the rate that was best then."""
     o, cache = plan.options, encoder.cache
     parts = [part for task in plan.parts if task != QBE for part in plan.parts[task]]
-    made = [part.make(cache.encoder.grid) for part in parts]  # raises first
+    # all are made before any features are computed, so that their errors come first
+    tasks = [part.make(cache.encoder.grid) for part in parts]
     runs = []
-    for part, (task, settings) in zip(parts, made, strict=True):
-        steps, batch = o.steps or settings.steps, o.batch or settings.batch
-        settings = replace(settings, steps=steps, every=min(settings.every, steps), batch=batch)
+    for part, (task, preset) in zip(parts, tasks, strict=True):
+        steps, batch = o.steps or preset.steps, o.batch or preset.batch
+        settings = replace(preset, steps=steps, every=min(preset.every, steps), batch=batch)
         folder = o.out / "heads" / encoder.name / part.label
         loader = cache.loader(task) if encoder.tuning is None else cache.online(task)
         rates = o.learning_rates or (settings.learning_rate,)
@@ -130,9 +132,9 @@ def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
         runs.append(run)
     heads: dict[str, dict[HeadName, TrainedHead]] = {part.label: {} for part in parts}
     for seed in o.seed:
-        of_seed = [replace(run, seed=seed, folder=run.folder / f"seed-{seed}") for run in runs]
-        tuned = train_heads(of_seed, encoder.card, o.sets.workers)
-        for part, run, head in zip(parts, of_seed, tuned, strict=True):
+        seed_runs = [replace(run, seed=seed, folder=run.folder / f"seed-{seed}") for run in runs]
+        tuned = train_heads(seed_runs, encoder.card, o.sets.workers)
+        for part, run, head in zip(parts, seed_runs, tuned, strict=True):
             default = load_head(run.folder, run.task, encoder.card, "default")
             heads[part.label][seed, "tuned"] = tune_decoding(encoder, plan, run, head)
             heads[part.label][seed, "default"] = tune_decoding(encoder, plan, run, default)
@@ -143,7 +145,8 @@ def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
 
 
 def tune_decoding(encoder: Benchmarked, plan: Plan, run: HeadRun, head: TrainedHead) -> TrainedHead:
-    """Add the language model of ASR, or the threshold and the filter of SD that are best on dev."""
+    """Add the language model of ASR, or the threshold and the filter of SD that are best on dev, to
+    the task of a head."""
     task, loader = head.task, run.loader
     if isinstance(task, Speech):
         lm = plan.options.lm
@@ -171,9 +174,9 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
             cells.setdefault((row.task, row.metric, row.encoder, group), []).append(row)
     measures: list[Measure] = []
     for task, metric, *_ in cells:
-        # without those at the task's own rate and those of the gain of caching
-        extra = metric.endswith(DEFAULT) or metric.startswith("ratio")
-        if not extra and (task, metric) not in measures:
+        # the task's own rate and the gain of caching have no columns here
+        is_extra = metric.endswith(DEFAULT) or metric.startswith("ratio")
+        if not is_extra and (task, metric) not in measures:
             measures.append((task, metric))
     measures.sort(key=lambda measure: ORDER.index(measure[0]))
     tables = [
@@ -186,16 +189,16 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
 
 def _clean_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[str]) -> Table:
     """Make the table of clean speech, with intervals."""
-    rows, clean = [], []
+    rows, clean_rows = [], []
     for measure in measures:
-        of_encoders = [cells.get((*measure, encoder, "clean"), []) for encoder in encoders]
-        if any(of_encoders):
-            rows.append((measure_name(*measure), *map(seeds_text, of_encoders)))
-        for some in of_encoders:
-            clean += some
+        by_encoder = [cells.get((*measure, encoder, "clean"), []) for encoder in encoders]
+        if any(by_encoder):
+            rows.append((measure_name(*measure), *map(seeds_text, by_encoder)))
+        for cell_rows in by_encoder:
+            clean_rows += cell_rows
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
-    note += drawn_sentence((row.task, row.drawn, row.groups) for row in clean)
-    seeds = len({row.seed for row in clean})
+    note += drawn_sentence((row.task, row.drawn, row.groups) for row in clean_rows)
+    seeds = len({row.seed for row in clean_rows})
     if seeds > 1:
         note += f" Means over {seeds} seeds, the interval reaches over those of all."
     return Table("SUPERB", ("task", *encoders), tuple(rows), note.strip())
@@ -205,12 +208,16 @@ def _rates_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[s
     """Make the table of two learning rates: tuned on dev, and the task's own."""
     rows = []
     for task, metric in measures:
-        owns = [cells.get((task, f"{metric}{DEFAULT}", e, "clean"), []) for e in encoders]
         texts = []
-        for encoder, own in zip(encoders, owns, strict=True):
-            both = cells.get((task, metric, encoder, "clean"), []), own
-            texts.append(" / ".join(seeds_text(some).partition(" ")[0] for some in both))
-        if any(owns):
+        has_default = False
+        for encoder in encoders:
+            tuned = cells.get((task, metric, encoder, "clean"), [])
+            default = cells.get((task, f"{metric}{DEFAULT}", encoder, "clean"), [])
+            has_default = has_default or bool(default)
+            # a text such as "87.1 [85.0, 89.2]" without its interval
+            values = [seeds_text(cell_rows).partition(" ")[0] for cell_rows in (tuned, default)]
+            texts.append(" / ".join(values))
+        if has_default:
             rows.append((measure_name(task, metric), *texts))
     title = "Learning rate tuned on dev / the task's own"
     return Table(title, ("task", *encoders), tuple(rows), "Test sets, clean speech.")
@@ -220,19 +227,21 @@ def _noise_table(
     cells: Cells, measures: Sequence[Measure], encoders: Sequence[str], at: float
 ) -> Table:
     """Make the table of clean speech beside the groups of noises."""
-    found = {group for *_, group in cells}
-    groups = [group for group in GROUPS if group in found]
+    measured = {group for *_, group in cells}
+    groups = [group for group in GROUPS if group in measured]
     rows = []
     for measure in measures if len(groups) > 1 else ():
         texts = []
         for encoder in encoders:
-            of_groups = [cells.get((*measure, encoder, group), []) for group in groups]
-            texts.append(" | ".join(mean_text(some, measure[1], at) for some in of_groups))
+            by_group = [cells.get((*measure, encoder, group), []) for group in groups]
+            texts.append(" | ".join(mean_text(group, measure[1], at) for group in by_group))
         rows.append((measure_name(*measure), *texts))
-    but = ", but for those of encoders with + in their names" * any("+" in e for e in encoders)
+    exception = ""
+    if any("+" in encoder for encoder in encoders):
+        exception = ", but for those of encoders with + in their names"
     legend = (
         f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads "
-        f"were trained on clean speech{but}."
+        f"were trained on clean speech{exception}."
     )
     return Table(" | ".join(groups), ("task", *encoders), tuple(rows), legend)
 
@@ -244,6 +253,6 @@ def mean_text(rows: Sequence[Row], metric: str, at: float) -> str:
 
 
 def measure_name(task: str, metric: str) -> str:
-    """Return a column's name: "sid acc ↑", "ss si_sdri (dB) ↑"."""
-    shown = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
-    return f"{task} {metric}{shown} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+    """Return a row's name: "sid acc ↑", "ss si_sdri (dB) ↑"."""
+    unit_text = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
+    return f"{task} {metric}{unit_text} {'↓' if metric in LOWER_IS_BETTER else '↑'}"

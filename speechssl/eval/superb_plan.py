@@ -1,4 +1,4 @@
-"""Plan a run of SUPERB: encoders, data of tasks, parts, and audio of the conditions.
+"""Plan a run of SUPERB: its encoders, the data of its tasks, and the audio of its conditions.
 
 A part is a task, or a fold of it (er/fold-1). `make_plan` reads the options, `list_parts` the sets,
 `freeze_audio` draws the noise of the test sets, `load_benchmarked` loads an encoder.
@@ -52,26 +52,28 @@ from speechssl.units.features import load_extractor, unit_encoder
 from speechssl.units.spectral import SPECTRAL, spectral_encoder
 
 ALL = "all"
-HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
+HOURS = 3.0  # of training speech, below which the preset `auto` is `small`
+UNITS_OF = "units:"  # UNITS_OF + WHERE names the units of an encoder
 
 
 @dataclass(frozen=True)
 class TaskPart:
-    """A part is a set that heads are trained on: a task, or one fold of it. label: "ks",
-    "er/fold-1"."""
+    """A part is a set that heads are trained on: a task, or one fold of it."""
 
     task: str
-    label: str
+    label: str  # "ks", "er/fold-1"
     data: UtteranceSet
     preset: str
 
     @property
     def items(self) -> list[Item]:
+        """List the test recordings."""
         splits = (DOCUMENTS, "test") if self.task == QBE else ("test",)
         return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
 
     def make(self, grid: FrameGrid) -> tuple[Task, HeadSettings]:
-        """Make the task with a head for an encoder of this grid, and how the head is trained."""
+        """Make the task for an encoder of this grid, and return it with the settings of its head's
+        training."""
         entry = TASKS[self.task]
         if self.preset == "small":
             return entry.make(self.data, grid, **entry.sizes), entry.small
@@ -80,31 +82,28 @@ class TaskPart:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan says what a run does. encoders: name -> where; parts: of each task, in order; tuning:
-    how heads are trained on distorted speech, or with their upstream; None: on clean speech, with a
-    frozen one."""
+    """A plan has everything that a run needs to know before it computes."""
 
     options: Superb
-    encoders: Mapping[str, str]
-    parts: Mapping[str, Sequence[TaskPart]]
+    encoders: Mapping[str, str]  # name -> where it is loaded from
+    parts: Mapping[str, Sequence[TaskPart]]  # by task, in order
     settings: Sequence[Setting]
     distorter: Distorter
-    tuning: Tuning | None
+    tuning: Tuning | None  # None for heads on clean speech and a frozen encoder
 
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """An encoder is benchmarked as the results name it, with what the tuning adds to its name:
-    "robust+distorted"."""
+    """An encoder is benchmarked under its name in the results."""
 
-    name: str
+    name: str  # with the suffix of the tuning: "robust+distorted"
     cache: FeatureCache
     device: str  # of the heads
     tuning: Tuning | None = None
 
     @property
     def card(self) -> dict[str, Any]:
-        """Return the card of what heads are trained on, or with."""
+        """Return the card of the encoder, and of the tuning where heads are trained by it."""
         tuning = {"tuning": self.tuning.card} if self.tuning else {}
         return encoder_card(self.cache.encoder) | tuning
 
@@ -113,23 +112,22 @@ class Benchmarked:
         sets = plan.options.sets
         if head.upstream is None:
             return self.cache.encoder
-        return _loaded(head.upstream, sets.precision, sets.device)
+        return _load_cached(head.upstream, sets.precision, sets.device)
 
 
-UNITS_OF = "units:"  # WHERE of an encoder's units
-_loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
-HeadName = tuple[int, str]  # the seed, and "tuned" or "default": of the task's own learning rate
+# the last one is kept, because a head is evaluated in one condition after another
+_load_cached = lru_cache(maxsize=1)(load_encoder)
+HeadName = tuple[int, str]  # the seed, and "tuned" or "default" (a key of `superb.train.HEADS`)
 Heads = Mapping[str, Mapping[HeadName, TrainedHead]]  # by the label of a part
 
 
 @dataclass(frozen=True)
 class ConditionAudio:
-    """Test recordings are heard under a setting. names: what frozen noise knows a recording by, by
-    its path."""
+    """The test recordings have this audio under a setting."""
 
     setting: Setting
-    mixtures: FrozenMixtures | None  # None: clean speech
-    names: Mapping[str, str]
+    mixtures: FrozenMixtures | None  # None for clean speech
+    names: Mapping[str, str]  # absolute path of a recording -> its name of `name_utterances`
 
     def read(self, path: Path) -> np.ndarray:
         """Read samples (N,), float32 at 16 kHz. Raises InputError or ValueError where it cannot be
@@ -141,7 +139,7 @@ class ConditionAudio:
         return self.mixtures.apply(samples, self.setting.condition, name)
 
     def hash(self, items: Sequence[Item]) -> str:
-        """Return the hash of what is done to these recordings."""
+        """Return the hash of the distortions of these recordings."""
         if self.mixtures is None:
             return "clean"
         names = [self.names[os.path.abspath(item.path)] for item in items]
@@ -149,17 +147,17 @@ class ConditionAudio:
         return hash_json([condition.text, self.mixtures.made_from(condition, names)])
 
     def snr_over(self, plan: Plan) -> str:
-        """Return what the SNR is over, as rows have it."""
+        """Return the value of `snr_over` in rows."""
         if self.mixtures is None:
             return ""
         return str(plan.distorter.card(self.setting.condition).get("snr_over", ""))
 
 
-# ---- making them
+# ---- making a plan
 
 
 def make_plan(o: Superb) -> Plan:
-    """Make the plan. Raises InputError for options that cannot be followed, as far as that can be
+    """Make the plan. Raises InputError for options that cannot be followed, as far as this can be
     known before anything is computed."""
     encoders = name_encoders(o.encoders)
     if o.units:
@@ -176,27 +174,28 @@ def make_plan(o: Superb) -> Plan:
     check_conditions(settings, distorter)
     tuning = make_tuning(o)
     trained_on = noises_in(tuning.card) if tuning else frozenset()
-    left = [task for task in parts if task in NO_HEADS]
-    left += [name for name, where in encoders.items() if is_fixed(where)]
-    if tuning and left:
+    untrainable = [task for task in parts if task in NO_HEADS]
+    untrainable += [name for name, where in encoders.items() if is_fixed(where)]
+    if tuning and untrainable:
         raise InputError(
-            f"{', '.join(left)} cannot be trained with --finetune or --distort; leave out these "
-            "tasks and encoders, or both options"
+            f"{', '.join(untrainable)} cannot be trained with --finetune or --distort; leave out "
+            "these tasks and encoders, or both options"
         )
     for name, where in encoders.items():
-        learned = trained_noises(where.removeprefix(UNITS_OF))
-        check_unseen(name, learned | trained_on, settings)
+        known_noises = trained_noises(where.removeprefix(UNITS_OF)) | trained_on
+        check_unseen(name, known_noises, settings)
     return Plan(o, encoders, parts, settings, distorter, tuning)
 
 
 def is_fixed(where: str) -> bool:
-    """Tell units and spectral features, which cannot be trained, from encoders."""
+    """Return whether WHERE names units or spectral features, which cannot be trained."""
     return where in SPECTRAL or where.startswith(UNITS_OF)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
-    """Name encoders by `NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder
-    is mine, hubert.pt is hubert). Raises InputError for names that cannot be folders."""
+    """Return encoders by name, from `NAME=WHERE` or WHERE alone, whose last part is then the name
+    (exp/mine/encoder is mine, hubert.pt is hubert). Raises InputError for names that cannot be
+    folders."""
     by_name: dict[str, str] = {}
     for text in texts:
         name, equals, where = text.partition("=")
@@ -213,40 +212,40 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
 
 
 def find_data(sets: Data) -> dict[str, Path]:
-    """Find the data: task -> folder. Raises InputError for an unknown task, and for folders that
-    are not there or not given."""
-    given = dict(text.split("=", 1) for text in sets.tasks if "=" in text)
-    named = [text for text in sets.tasks if "=" not in text]
-    unknown = [task for task in (*given, *named) if task not in (*ORDER, ALL)]
+    """Find the folder of each task. Raises InputError for an unknown task, and for a folder that is
+    missing or not given."""
+    with_folder = dict(text.split("=", 1) for text in sets.tasks if "=" in text)  # TASK=FOLDER
+    in_data = [text for text in sets.tasks if "=" not in text]
+    unknown = [task for task in (*with_folder, *in_data) if task not in (*ORDER, ALL)]
     if unknown:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(ORDER)}, or all")
     found = {}
     for task in ORDER:
-        places = []
-        if task in given:
-            places = [Path(given[task])]
-        elif sets.data and (task in named or ALL in named):
-            folders = TASKS[task].folders if task != QBE else ()
-            places = [sets.data / name for name in (task, *folders)]
-        present = [place for place in places if place.is_dir()]
-        if present:
-            found[task] = present[0]
-    missing = [task for task in (*given, *named) if task not in (*found, ALL)]
+        candidates = []
+        if task in with_folder:
+            candidates = [Path(with_folder[task])]
+        elif sets.data and (task in in_data or ALL in in_data):
+            other_names = TASKS[task].folders if task != QBE else ()
+            candidates = [sets.data / name for name in (task, *other_names)]
+        existing = [folder for folder in candidates if folder.is_dir()]
+        if existing:
+            found[task] = existing[0]
+    missing = [task for task in (*with_folder, *in_data) if task not in (*found, ALL)]
     if missing or not found:
         task = missing[0] if missing else "any task"
         raise InputError(
-            f"there is no data for {task} in {given.get(task, sets.data)}; prepare it, and give "
-            "--data the folder of all sets, or one set with TASK=FOLDER"
+            f"there is no data for {task} in {with_folder.get(task, sets.data)}; prepare it, and "
+            "give --data the folder of all sets, or one set with TASK=FOLDER"
         )
-    left = [task for task in ORDER if ALL in named and task not in found]
-    if left:
-        without = f"{sets.data} has no data for {', '.join(left)}"
-        tqdm.write(f"{without}; these are left out", file=sys.stderr)
+    without_data = [task for task in ORDER if ALL in in_data and task not in found]
+    if without_data:
+        names = ", ".join(without_data)
+        tqdm.write(f"{sets.data} has no data for {names}; these are left out", file=sys.stderr)
     return found
 
 
 def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
-    """Return the set in a folder, or its folds. Raises InputError where there is none."""
+    """List the set in a folder, or its folds. Raises InputError where there is no set."""
     folds = [fold for fold in folder.glob("fold-*") if fold.is_dir()]
     folds.sort(key=lambda fold: int(fold.name.removeprefix("fold-")))
     folders = {f"{task}/{fold.name}": fold for fold in folds} or {task: folder}
@@ -257,18 +256,18 @@ def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
             data = load_set(where, task)
         else:
             entry = TASKS[task]
-            own = read_json(card).get("task") if card.is_file() else task
+            name_in_card = read_json(card).get("task") if card.is_file() else task
             load = load_labelled if entry.metric == METRIC else load_set
-            data = load(where, own if own in entry.folders else task)
+            data = load(where, name_in_card if name_in_card in entry.folders else task)
         hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
-        usual = "small" if hours < HOURS else "published"
-        parts.append(TaskPart(task, label, data, usual if preset == "auto" else preset))
+        automatic = "small" if hours < HOURS else "published"
+        parts.append(TaskPart(task, label, data, automatic if preset == "auto" else preset))
     return parts
 
 
 def freeze_audio(plan: Plan) -> list[ConditionAudio]:
-    """Return the test recordings under every setting, mixtures frozen in noise.jsonl. Raises
-    InputError as `freeze_mixtures`."""
+    """Freeze the mixtures in noise.jsonl, and return the audio of every setting. Raises InputError
+    where `freeze_mixtures` does."""
     o = plan.options
     items = [(task, part.items) for task, parts in plan.parts.items() for part in parts]
     utterances = name_utterances(items)
@@ -282,13 +281,13 @@ def freeze_audio(plan: Plan) -> list[ConditionAudio]:
     names = {str(item.path): name for item, name in utterances.items()}
     audio = []
     for setting in plan.settings:
-        of_setting = None if setting.group == "clean" else mixtures
-        audio.append(ConditionAudio(setting, of_setting, names))
+        is_clean = setting.group == "clean"
+        audio.append(ConditionAudio(setting, None if is_clean else mixtures, names))
     return audio
 
 
 def load_benchmarked(name: str, plan: Plan) -> Benchmarked:
-    """Load an encoder. Heads are trained where it is."""
+    """Load an encoder of the plan; its heads are trained on the same device."""
     o, sets, where = plan.options, plan.options.sets, plan.encoders[name]
     device = sets.device
     if device == "auto":
@@ -302,8 +301,8 @@ def load_benchmarked(name: str, plan: Plan) -> Benchmarked:
 
 
 def load_frozen(where: str, sets: Data) -> SpeechEncoder:
-    """Load an encoder, the spectral features that are called so, or `units:MODELS`: one-hot vectors
-    of the units of a model folder."""
+    """Load an encoder, spectral features, or for `units:MODELS` one-hot vectors of the units of a
+    model folder."""
     if where in SPECTRAL:
         return spectral_encoder(where)
     if where.startswith(UNITS_OF):

@@ -1,9 +1,9 @@
 """Score the heads of SUPERB on test sets, under every condition.
 
 `score_task` is called for each encoder and task once its heads are trained. It evaluates the heads
-of every part (`evaluate_heads`; QbE has no head and is searched: `evaluate_terms`), takes the mean
-over folds, and adds the rows to results.jsonl, condition by condition. A run that resumes evaluates
-what has no row yet.
+of every part (`evaluate_heads`; QbE has no head, and `evaluate_terms` searches its queries), takes
+the mean over folds, and adds the rows to results.jsonl, condition by condition. A run that resumes
+evaluates only heads without rows.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.train import TrainedHead, one_thread, predict
 
 RESAMPLES = 1000
-# the rules of `stats`; a result keeps intervals and no items
-DRAWN = f"voices from {FEWEST} on, width by t"
-# of rows: task, system, encoder, condition and SNR
+# the rules of `stats` for intervals; in the hash of results, which have no items to draw anew
+INTERVAL_RULES = f"voices from {FEWEST} on, width by t"
+# task, system, encoder, condition and SNR of rows
 Cell = tuple[str, str, str, str, float | None]
 
 
@@ -48,13 +48,13 @@ def score_task(
     audio: Sequence[ConditionAudio],
     plan: Plan,
 ) -> None:
-    """Add the rows of a task that are missing: of every seed under every condition, and of the
-    task's own rate on clean speech, which has only the first measure, called `<metric>_default`.
-    Writes the details.
+    """Add the missing rows of a task, and write its details.
 
-    The card of a row is the hash of what made the heads, that of what was done to the recordings,
-    and how many of these could not be read, which are tried again. Rows of other heads go, so that
-    no mean is over both.
+    Every seed has rows under every condition. The head of the task's own rate has a row on clean
+    speech, for the first measure alone, as `<metric>_default`. The card of a row has the hash of
+    the heads' inputs, the hash of the distortions of the recordings, and the number of recordings
+    that could not be read, which are tried again. Rows of other heads are removed, so that no mean
+    includes them.
     """
     o, task = plan.options, parts[0].task
     results = o.out / "results.jsonl"
@@ -62,15 +62,17 @@ def score_task(
     names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
 
     def is_outdated(row: Row) -> bool:
-        """Say whether a row is of other heads; speed, whose card is no text, is of none."""
-        same = (row.task, row.encoder) == (task, encoder.name)
-        return same and isinstance(row.card, str) and row.card.split()[0] != made_from
+        """Return whether a row belongs to other heads. Rows of speed, whose card is no text, do
+        not."""
+        is_same_cell = (row.task, row.encoder) == (task, encoder.name)
+        return is_same_cell and isinstance(row.card, str) and row.card.split()[0] != made_from
 
-    for one in audio:
-        clean = one.setting.group == "clean"
-        card = f"{made_from} {hash_json([one.hash(part.items) for part in parts])}"
-        cell = (task, HEAD, encoder.name, one.setting.name, one.setting.snr_db)
-        wanted = names if clean else [name for name in names if name[1] == "tuned"]
+    for condition_audio in audio:
+        setting = condition_audio.setting
+        is_clean = setting.group == "clean"
+        card = f"{made_from} {hash_json([condition_audio.hash(part.items) for part in parts])}"
+        cell = (task, HEAD, encoder.name, setting.name, setting.snr_db)
+        wanted = names if is_clean else [name for name in names if name[1] == "tuned"]
         scored = list_scored(results, cell, card)
         missing = [name for name in wanted if name not in scored]
         if not missing:
@@ -79,10 +81,12 @@ def score_task(
         failed: dict[str, str] = {}
         for part in parts:
             if task == QBE:
-                folds.append(evaluate_terms(encoder, part, one, plan))
+                folds.append(evaluate_terms(encoder, part, condition_audio, plan))
             else:
                 chosen = {name: heads[part.label][name] for name in missing}
-                evaluations, unreadable = evaluate_heads(encoder, part, chosen, one, plan)
+                evaluations, unreadable = evaluate_heads(
+                    encoder, part, chosen, condition_audio, plan
+                )
                 folds.append(evaluations)
                 failed |= unreadable
         if failed:
@@ -90,22 +94,29 @@ def score_task(
         rows = []
         for name in missing:
             mean = combine_folds([fold[name] for fold in folds])
-            rows += make_rows(cell, name, mean, card, one.snr_over(plan))
-            if clean and name == names[0]:
+            rows += make_rows(cell, name, mean, card, condition_audio.snr_over(plan))
+            if is_clean and name == names[0]:
                 detail = {"task": task, "encoder": encoder.name, "detail": mean.detail}
                 write_json(o.out / "details" / encoder.name / f"{task}.json", detail)
         append_rows(results, rows, any_card=True, outdated=is_outdated)
 
 
 def hash_heads(encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, plan: Plan) -> str:
-    """Hash what decides the scores of a task's heads; all seeds share it."""
+    """Return the hash of everything that decides the scores of a task's heads, beside the seed."""
     o = plan.options
-    facts: list[object] = [encoder.card, RESAMPLES, DRAWN, str(o.lm), list(o.learning_rates)]
+    facts: list[object] = [
+        encoder.card,
+        RESAMPLES,
+        INTERVAL_RULES,
+        str(o.lm),
+        list(o.learning_rates),
+    ]
     for part in parts:
         facts += [part.data.hash, part.preset]
-        of_part = list(heads.get(part.label, {}).values())
-        if of_part:
-            facts += [of_part[0].card["settings"], of_part[0].card["task"]]
+        part_heads = list(heads.get(part.label, {}).values())
+        if part_heads:
+            card = part_heads[0].card
+            facts += [card["settings"], card["task"]]
     return hash_json(facts)
 
 
@@ -125,8 +136,10 @@ def make_rows(
     seed, which = name
     rows = []
     for m in evaluation.measures if which == "tuned" else evaluation.measures[:1]:
-        # fewer groups say too little of the spread
-        low, high = (m.low, m.high) if m.groups >= FEWEST else (None, None)
+        low: float | None = m.low
+        high: float | None = m.high
+        if m.groups < FEWEST:  # too few for an interval
+            low = high = None
         metric = m.metric if which == "tuned" else f"{m.metric}{DEFAULT}"
         drawn = (m.drawn, m.groups, snr_over)
         rows.append(Row(*cell, metric, m.value, low, high, m.n, seed, card, *drawn))
@@ -143,19 +156,20 @@ def evaluate_heads(
     audio: ConditionAudio,
     plan: Plan,
 ) -> tuple[dict[HeadName, HeadEvaluation], dict[str, str]]:
-    """Evaluate the heads of one part on its test split; return why some recordings cannot be read
-    too, by id. These are reported, and count as wrong.
+    """Evaluate the heads of one part on its test split. Return the evaluations, and the errors of
+    recordings that cannot be read, by id, which are reported and count as wrong.
 
-    Every recording is encoded once for all heads (seeds, tuned and default rate), or once a head
-    where each has an encoder of its own.
+    Every recording is encoded once for all heads (seeds, tuned and default rate), or once for each
+    head that has an encoder of its own.
     """
-    what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
-    groups: dict[Path | None, dict[HeadName, TrainedHead]] = {}
+    what = f"{encoder.name}, {part.label}, {audio.setting.label}"
+    cache = encoder.cache
+    by_upstream: dict[Path | None, dict[HeadName, TrainedHead]] = {}
     for name, head in heads.items():
-        groups.setdefault(head.upstream, {})[name] = head
+        by_upstream.setdefault(head.upstream, {})[name] = head
     evaluations = {}
     unreadable: dict[str, str] = {}
-    for group in groups.values():
+    for group in by_upstream.values():
         first = next(iter(group.values()))
         task, batch = first.task, int(first.card["settings"]["batch"])
         test = task.data.splits["test"]
@@ -163,9 +177,9 @@ def evaluate_heads(
         loader: Loader = OnlineLoader(speech_encoder, audio.read, task, cache.pool)
         if audio.setting.group == "clean" and first.upstream is None:
             loader = cache.loader(task, ("test",))
-        on = {name: (head.task, head.head.to(encoder.device)) for name, head in group.items()}
+        models = {name: (head.task, head.head.to(encoder.device)) for name, head in group.items()}
         with one_thread():
-            predicted = predict(on, loader, test, batch, encoder.device, what)
+            predicted = predict(models, loader, test, batch, encoder.device, what)
         reasons = loader.failed if isinstance(loader, OnlineLoader) else {}
         usable = {u.id for u in loader.usable(test)}
         for u in test:
@@ -183,7 +197,7 @@ def evaluate_heads(
 def evaluate_terms(
     encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan
 ) -> dict[HeadName, HeadEvaluation]:
-    """Evaluate query by example. Raises InputError as the search and the cache of states do."""
+    """Evaluate query by example with the best layer on dev."""
     terms, cache = SpokenTerms(part.data), encoder.cache
     layer_file = plan.options.out / "heads" / encoder.name / QBE / "card.json"
     layer, layers = choose_layer(terms, cache, layer_file)
@@ -193,8 +207,8 @@ def evaluate_terms(
 
 
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:
-    """Choose the best layer on dev and the MTWV of every layer there (percent), found once and kept
-    in `path`."""
+    """Return the best layer on dev and the MTWV of every layer there, in percent; they are computed
+    once and kept in `path`."""
     made_from = hash_json([terms.data.hash, encoder_card(cache.encoder)])
     card = read_json(path) if path.is_file() else {}
     if card.get("made_from") != made_from:
@@ -208,13 +222,13 @@ def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[i
 def term_states(
     cache: FeatureCache, terms: SpokenTerms, split: str, audio: ConditionAudio | None
 ) -> Callable[[str], Tensor]:
-    """Return the states of documents and queries by id: of clean speech from the cache where there
-    is room, else from the encoder every time anew, rounded as in the cache. audio: None for clean
-    speech."""
+    """Return a function that gives the states of a document or query by id. They come from the
+    cache for clean speech, as far as they fit, else from the encoder at every call, rounded as in
+    the cache. audio: None for clean speech."""
     data = terms.data
     stores = []
     if audio is None or audio.setting.group == "clean":
-        # in folders of their own, so that documents are computed once
+        # two folders, so that dev and test share the states of the documents
         stores = [cache.states(data, (name,), False) for name in (DOCUMENTS, split)]
     paths = {u.id: data.path(u) for name in (DOCUMENTS, split) for u in data.splits[name]}
 
@@ -236,20 +250,28 @@ def term_states(
 
 
 def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
-    """Return the mean of each measure over folds, whose intervals are independent; without one,
-    where a fold has none. Confusions are added up.
+    """Return the mean of each measure over folds. Their intervals are independent; the mean has
+    none where a fold has none. Confusions are added up.
     """
     if len(folds) == 1:
         return folds[0]
     measures = []
-    for same in zip(*(x.measures for x in folds), strict=True):
-        value = sum(m.value for m in same) / len(same)
-        below = sum((m.value - m.low) ** 2 for m in same) ** 0.5 / len(same)
-        above = sum((m.high - m.value) ** 2 for m in same) ** 0.5 / len(same)
-        drawn = ", ".join(dict.fromkeys(m.drawn for m in same if m.drawn))
-        groups = [m.groups for m in same]
-        sizes = sum(m.n for m in same), drawn, sum(groups) if min(groups) >= FEWEST else min(groups)
-        measures.append(Measure(same[0].metric, value, value - below, value + above, *sizes))
+    for by_fold in zip(*(fold.measures for fold in folds), strict=True):
+        n_folds = len(by_fold)
+        value = sum(m.value for m in by_fold) / n_folds
+        below = sum((m.value - m.low) ** 2 for m in by_fold) ** 0.5 / n_folds
+        above = sum((m.high - m.value) ** 2 for m in by_fold) ** 0.5 / n_folds
+        groups = [m.groups for m in by_fold]
+        mean = Measure(
+            metric=by_fold[0].metric,
+            value=value,
+            low=value - below,
+            high=value + above,
+            n=sum(m.n for m in by_fold),
+            drawn=", ".join(dict.fromkeys(m.drawn for m in by_fold if m.drawn)),
+            groups=sum(groups) if min(groups) >= FEWEST else min(groups),
+        )
+        measures.append(mean)
     confusion = {}
     for slot, first in folds[0].detail.get("confusion", {}).items():
         counts = [fold.detail["confusion"][slot]["counts"] for fold in folds]

@@ -1,8 +1,8 @@
-"""Pre-training learns from batches of random crops: of the recordings, which lie in one array
-(`pack_audio`), and of the cluster of every frame (`fit_targets`, `write_targets`).
+"""Pre-training learns from batches of random crops: their samples, and the cluster of every frame.
 
-`training_data` lists the recordings, and `Cropper` makes a batch. Letters: B crops, N samples, T
-frames.
+`training_data` lists the recordings, `pack_audio` writes their samples into one array,
+`fit_targets` and `write_targets` give every frame its cluster, and `Cropper` makes a batch.
+Letters: B crops, N samples, T frames.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ from speechssl.units.kmeans import fit_kmeans
 # (reference.jsonl), they are fitted on it and read off it through the time anchors, so that one
 # sound has one target whoever speaks; else they come from the recording itself, as published.
 
-WORKERS = 2  # threads that read and label; no file depends on it
+WORKERS = 2  # threads that read and label audio; their number changes no file
 
 
 @dataclass(frozen=True)
 class TrainingRecording:
-    """A recording to train on has its targets from an audio file: itself, or another reading of the
-    same words, in which it finds its place by anchors."""
+    """The targets of a training recording come from an audio file: the recording itself, or another
+    reading of the same words, in which anchors give the corresponding times."""
 
     id: str
-    path: Path  # the recording
-    audio: Path  # of which the targets are
-    # (A, 2) seconds in the recording, seconds in `audio`; None: it is the recording itself
+    path: Path
+    target_audio: Path
+    # (A, 2): seconds in the recording, seconds in `target_audio`; None: both are the same file
     anchors: np.ndarray | None
 
     def align_frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
-        """Return which frame of `audio` has the target of each frame of the recording: (T,) int.
+        """Return the frame of `target_audio` that has the target of each frame of the recording,
+        (T,) int.
 
-        count, teacher_frames: how many frames the recording and `audio` have.
+        count: number of frames of the recording; teacher_frames: of `target_audio`.
         """
         frames = np.arange(count)
         if self.anchors is None:
@@ -97,16 +98,16 @@ def training_data(
     if recordings is not None:
         listed, _ = sample_recordings(listed, seed, count=recordings)
     if is_corpus:
-        file, root = source / "train" / "reference.jsonl", source
+        reference_file, root = source / "train" / "reference.jsonl", source
     else:
-        file, root = source.with_suffix(".reference.jsonl"), source.parent
+        reference_file, root = source.with_suffix(".reference.jsonl"), source.parent
     readings: dict[str, tuple[Path, np.ndarray]] = {}
-    if reference and file.is_file():
-        readings = _read_references(file, root)
-    chosen = []
+    if reference and reference_file.is_file():
+        readings = _read_references(reference_file, root)
+    training_recordings = []
     for r in listed:
-        audio, anchors = readings.get(r.id, (r.path, None))
-        chosen.append(TrainingRecording(r.id, r.path, audio, anchors))
+        target_audio, anchors = readings.get(r.id, (r.path, None))
+        training_recordings.append(TrainingRecording(r.id, r.path, target_audio, anchors))
     if is_corpus:
         hash, card = data_hash(source, "train"), corpus_card(source)
         if recordings is not None:
@@ -114,23 +115,24 @@ def training_data(
     else:
         hash, card = hash_contents(listed), {"corpus": source.name}
         if readings:
-            hash += f"-{hash_files([file])}"
-    return TrainingData(tuple(chosen), hash, card)
+            hash += f"-{hash_files([reference_file])}"
+    return TrainingData(tuple(training_recordings), hash, card)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A line of reference readings: of a recording, where it is read and pairs of times in both."""
+    """A line of reference.jsonl names a recording and the audio that reads the same words."""
 
     id: str
     audio: str
+    # pairs of corresponding times: seconds in the recording, seconds in `audio`
     anchors: Annotated[list[tuple[float, float]], msgspec.Meta(min_length=1)]
 
 
 def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray]]:
     """Read the reference readings: id of a recording -> audio file below `root`, anchors (A, 2).
 
-    Raises InputError for a line that is none, and for audio that does not exist.
+    Raises InputError for a line that is no reference reading, and for audio that does not exist.
     """
     readings = {}
     for number, values in read_lines(path):
@@ -151,8 +153,8 @@ def _is_made_from(folder: Path, inputs: Mapping[str, Any]) -> bool:
 
 
 def pack_audio(data: TrainingData, out: Path) -> Path:
-    """Write the audio into one raw array, samples.s16 (int16) with bounds.npy, once for all runs
-    beside `out`; return the folder.
+    """Write the audio into one raw array, samples.s16 (int16) with bounds.npy, and return its
+    folder, which lies beside `out` and is shared by all runs there.
 
     Raises InputError where no recording can be read.
     """
@@ -180,13 +182,13 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
             f"none of {len(lengths)} recordings can be read ({next(iter(failed.values()))}); give "
             "others"
         )
-    _save(folder / "bounds.npy", np.cumsum([0, *lengths]))
+    _save_array(folder / "bounds.npy", np.cumsum([0, *lengths]))
     write_json(folder / "card.json", made_from)
     return folder
 
 
 def packed_lengths(packed: Path) -> list[int]:
-    """Read how many samples every recording has, 0 for those that were set aside."""
+    """Read the number of samples of every recording, 0 for those that were set aside."""
     lengths: list[int] = np.diff(np.load(packed / "bounds.npy")).tolist()
     return lengths
 
@@ -201,10 +203,12 @@ def fit_targets(
     The card says how many recordings were drawn from how many. Recordings that cannot be used are
     listed and left out. Raises InputError where none is left.
     """
-    chosen, drawn = sample_recordings(recordings, seed, targets.share)
-    card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
+    chosen, draw_card = sample_recordings(recordings, seed, targets.share)
+    has_readings = any(r.anchors is not None for r in chosen)
+    card = features.card | draw_card | {"reference_reading": has_readings}
+    audio = [Recording(r.id, r.target_audio) for r in chosen]
     with single_threaded(WORKERS) as pool:
-        frames = stream_frames([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)
+        frames = stream_frames(audio, features, pool, WORKERS)
         return fit_kmeans(frames, targets.clusters, card, targets.budget, seed, targets.starts)
 
 
@@ -218,10 +222,10 @@ def write_targets(
     made_from: dict[str, Any],
 ) -> None:
     """Write `out`/labels.npy (int16, all frames of all recordings in order) with its bounds and
-    card; once.
+    card, unless it is there already.
 
-    packed: what `pack_audio` returned.
-    Raises InputError for labels at another rate than the frames they are for.
+    packed: the folder of `pack_audio`.
+    Raises InputError for a codebook whose labels come at another rate than the encoder's frames.
     """
     rate = codebook.card.get("frame_rate", grid.frame_rate)
     if rate != grid.frame_rate:
@@ -244,7 +248,7 @@ def write_targets(
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
-            clusters = assign(recording.audio)
+            clusters = assign(recording.target_audio)
         except (InputError, ValueError) as error:  # without labels no crop is taken from it
             failed[recording.id] = str(error)
             return np.zeros(0, np.int16)
@@ -253,8 +257,8 @@ def write_targets(
     items = list(zip(recordings, packed_lengths(packed), strict=True))
     labels = list(_map_in_threads(label, items, "targets"))
     report_set_aside(dict(sorted(failed.items())), "targets")
-    _save(out / "labels.npy", np.concatenate(labels))
-    _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
+    _save_array(out / "labels.npy", np.concatenate(labels))
+    _save_array(out / "bounds.npy", np.cumsum([0, *map(len, labels)]))
     card = made_from | {"frame_rate": grid.frame_rate, "card": codebook.card}
     write_json(out / "card.json", card)
 
@@ -265,15 +269,15 @@ def _map_in_threads(function: Callable, items: Sequence, what: str) -> Iterator:
         yield from tqdm(pool.map(function, items), total=len(items), desc=what, unit="file")
 
 
-def _save(path: Path, array: np.ndarray) -> None:
+def _save_array(path: Path, array: np.ndarray) -> None:
     with replacing(path) as temporary:
         np.save(temporary, array)
 
 
 @dataclass(frozen=True)
 class LabelledAudio:
-    """A corpus is one array of samples (S,) int16 and one of labels (F,) int16, with the bounds of
-    every utterance in both."""
+    """A corpus is one array of samples, int16, and one of the labels of all frames, int16, with the
+    bounds of every utterance in both."""
 
     samples: np.ndarray
     sample_bounds: np.ndarray  # (utterances + 1,)
@@ -282,8 +286,8 @@ class LabelledAudio:
 
     @classmethod
     def load(cls, audio: Path, targets: Path | FrameGrid) -> LabelledAudio:
-        """Read what `pack_audio` (memory-mapped) and `write_targets` wrote; with a grid in the
-        place of targets all labels are 0."""
+        """Read the folders of `pack_audio` (memory-mapped) and of `write_targets`; with a grid in
+        the place of targets all labels are 0."""
         samples = np.memmap(audio / "samples.s16", np.int16, "r")
         sample_bounds = np.load(audio / "bounds.npy")
         if isinstance(targets, Path):
@@ -298,29 +302,31 @@ class LabelledAudio:
 
 # ---- crops
 #
-# The crops of a batch are equally long. Longer recordings are cut to a crop; shorter
-# ones go into batches of their own, of shorter and correspondingly more crops, so that a batch is
-# about the same seconds of audio: what fairseq's `max_tokens` does with utterances of like length
-# that are cut to the shortest of them.
+# The crops of a batch are equally long. Longer recordings are cut to a crop. Shorter ones go into
+# batches of their own, of shorter and correspondingly more crops, so that every batch has about as
+# many seconds of audio. fairseq's `max_tokens` does the same with utterances of similar length that
+# are cut to the shortest of them.
 # Where the encoder wants normalised input, a crop is normalised by mean and variance of its whole
 # recording, as in fairseq and as the finished encoder gets its input (`SpeechEncoder.wave`).
 
 # seconds; both papers' settings in fairseq leave out shorter recordings (`min_sample_size` 32,000)
 SHORTEST_CROP = 2.0
-# the longest recording of a bucket over its shortest, so that little of the longest is cut away
-ALIKE = 1.1
-APART = 1.5  # the same where a bucket would not fill a batch: rather cut more than repeat
+# The longest recording of a bucket has at most so many times the frames of the shortest: little of
+# it is cut away.
+LENGTH_RATIO = 1.1
+# The same for a bucket that would not fill a batch: cutting more is better than repeating.
+WIDEST_LENGTH_RATIO = 1.5
 NO_LABEL = -1
-FLOOR = 1e-7  # beside a variance, as in transformers' feature extractor
+FLOOR = 1e-7  # is added to a variance, as in transformers' feature extractor
 
 
 def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
     """Draw frames * probability / length spans of `length` frames, at least two, that may overlap
     (fairseq's rule; HuBERT: 0.80, length 10). Return (T,) bool, true where hidden."""
     count = max(int(frames * probability / length + rng.random()), 2)
-    places = max(frames - length, 1)
+    positions = max(frames - length, 1)
     mask = np.zeros(frames, bool)
-    for start in rng.choice(places, size=min(count, places), replace=False):
+    for start in rng.choice(positions, size=min(count, positions), replace=False):
         mask[start : start + length] = True
     return mask
 
@@ -329,28 +335,28 @@ def equalise_masks(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
     """Unmask frames at random until every row of (B, T) bool has as many masked frames as the row
     with fewest.
 
-    This is fairseq's `require_same_masks`, on in its HuBERT and wav2vec 2.0. Its rows are those of
-    one GPU, these those of the whole batch.
+    This is fairseq's `require_same_masks`, which its HuBERT and wav2vec 2.0 set. fairseq equalises
+    the rows of one GPU, this function those of the whole batch.
     """
     fewest = int(masks.sum(axis=1).min())
-    cut = np.zeros_like(masks)
-    for row, mask in zip(cut, masks, strict=True):
+    equalised = np.zeros_like(masks)
+    for row, mask in zip(equalised, masks, strict=True):
         row[rng.choice(np.flatnonzero(mask), fewest, replace=False)] = True
-    return cut
+    return equalised
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A batch is drawn from recordings of like length, none shorter than a crop."""
+    """A bucket has recordings of similar length, from which whole batches are drawn."""
 
-    recordings: np.ndarray  # their numbers
-    frames: int  # of a crop
-    crops: int  # of a batch
+    recordings: np.ndarray  # (R,) int, their numbers; none is shorter than a crop
+    frames: int  # in a crop
+    crops: int  # in a batch
 
 
 def shortest_crop(frames: int, frame_rate: float) -> int:
-    """Return the frames of the shortest crop where the longest has `frames`; shorter recordings are
-    never used."""
+    """Return the number of frames of the shortest crop where the longest has `frames`; shorter
+    recordings are never used."""
     return min(frames, round(SHORTEST_CROP * frame_rate))
 
 
@@ -358,21 +364,21 @@ def make_buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> 
     """Group recordings by length: buckets of shorter crops in order of length, then the one of
     crops of full length; none where all recordings are too short.
 
-    counts: (recordings,) frames of every recording. frames, crops: of a batch of full length.
-    shortest: of the shortest crop.
+    counts: (recordings,) frames of every recording. frames, crops: size of a batch of full length.
+    shortest: frames of the shortest crop.
     """
     short = np.flatnonzero((counts >= shortest) & (counts < frames))
     short = short[np.argsort(counts[short], kind="stable")]
-    unit = _shared_rows(crops)
+    multiple = _row_multiple(crops)
     buckets = []
     while len(short):
         lengths = counts[short]
-        length = int(lengths[0])  # of the crops: that of the shortest
-        rows = frames * crops // length // unit * unit
-        alike = int(np.searchsorted(lengths, lengths[0] * ALIKE, "right"))
-        apart = int(np.searchsorted(lengths, lengths[0] * APART, "right"))
-        size = min(max(alike, rows), apart)
-        buckets.append(Bucket(short[:size], length, rows))
+        crop_frames = int(lengths[0])  # those of the shortest recording
+        rows = frames * crops // crop_frames // multiple * multiple
+        similar = int(np.searchsorted(lengths, crop_frames * LENGTH_RATIO, "right"))
+        usable = int(np.searchsorted(lengths, crop_frames * WIDEST_LENGTH_RATIO, "right"))
+        size = min(max(similar, rows), usable)
+        buckets.append(Bucket(short[:size], crop_frames, rows))
         short = short[size:]
     long = np.flatnonzero(counts >= frames)
     if len(long):
@@ -380,12 +386,12 @@ def make_buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> 
     return buckets
 
 
-def _shared_rows(crops: int) -> int:
-    """Return of how many rows a batch of shorter crops must be a multiple, so that 2, 4, 8 ...
-    processes can share it; under a quarter of `crops` is left out for that.
+def _row_multiple(crops: int) -> int:
+    """Return the number that must divide the rows of a batch of shorter crops, so that 2, 4, 8 ...
+    processes can share it; rounding to it leaves out less than a quarter of `crops`.
 
-    One process takes as many, so that a batch stays the same. Another number of processes, or a
-    larger one, leaves out what it cannot share.
+    One process rounds in the same way, so that its batches are the same. Where the number of
+    processes is no such power of two, or larger, rows are rounded to a multiple of it as well.
     """
     power_of_two = 1 << max((crops // 4).bit_length() - 1, 0)
     return math.lcm(math.gcd(crops, power_of_two), processes())
@@ -395,15 +401,14 @@ def _shared_rows(crops: int) -> int:
 class Cropper:
     """A cropper makes batches of random crops, a function of (seed, step) only.
 
-    A batch is drawn from recordings of like length (`make_buckets`): where none is shorter than
+    A batch is drawn from recordings of similar length (`make_buckets`): where none is shorter than
     `crop_seconds`, from all of them. Labels are always those of the clean signal. With `distort`
-    the encoder gets a distorted crop, and the batch says which domain it is of; with `clean` the
-    batch holds the undistorted crops, too, for a teacher.
+    the encoder gets a distorted crop, and the batch names the domain of each; with `clean` the
+    batch has the undistorted crops as well, for a teacher.
 
-    With `normalise` a crop that is left as it is equals the same samples of the normalised
-    recording. One that is silenced or distorted is normalised as though its whole recording had
-    been changed as the crop was: by how much mean and variance of the recording change, those of
-    the crop before and after say.
+    With `normalise` an unchanged crop equals the same samples of the normalised recording. A crop
+    that is silenced or distorted is normalised as though its whole recording had been changed in
+    the same way: the mean and variance of the recording are changed as those of the crop were.
     """
 
     data: LabelledAudio
@@ -415,32 +420,30 @@ class Cropper:
     distort: TrainingDistortions | None = None
     clean: bool = False
     horizon: int = 1  # updates over which the schedules of the distortions run
-    accumulation: int = 1  # batches an update
+    accumulation: int = 1  # batches in an update
     # share of the crops of which a part is silenced, before they are distorted
     silence: float = 0.0
-    # makes a second version of every crop, which is then distorted by itself
+    # makes a second version of every crop, which `distort` then distorts independently of the first
     second: TrainingDistortions | None = None
 
     def __call__(self, step: int) -> Batch:
-        """Return samples (B, N), normalised, labels (B, T) and mask (B, T).
+        """Return samples (B, N), normalised where the encoder wants it, labels (B, T) and mask
+        (B, T).
 
-        With distortions come the domains (B,), the `step` (updates so far), the `progress` of the
-        training from 0 to 1, and perhaps clean_samples (B, N); with a second version `second`
-        (B, N) and `step`.
+        With distortions the batch has the domains (B,), the `step` (updates so far), the `progress`
+        of the training from 0 to 1, and with `clean` clean_samples (B, N); with a second version it
+        has `second` (B, N) and `step`.
         """
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
         recordings = rng.choice(bucket.recordings, size=bucket.crops)
-        samples, labels = [], []
-        for i in recordings:
-            crop, crop_labels = self._crop(rng, int(i), bucket.frames)
-            samples.append(crop)
-            labels.append(crop_labels)
-        stack = partial(self._stack, recordings, list(samples))
+        crops = [self._crop(rng, int(i), bucket.frames) for i in recordings]
+        originals = [samples for samples, _ in crops]
+        stack = partial(self._stack, recordings, originals)
         if self.silence:
-            for row in range(len(samples)):
-                silenced = self._silence_part(rng, samples[row], labels[row])
-                samples[row], labels[row] = silenced
+            crops = [self._silence_part(rng, *crop) for crop in crops]
+        samples = [crop_samples for crop_samples, _ in crops]
+        labels = [crop_labels for _, crop_labels in crops]
         batch = {
             "labels": torch.from_numpy(np.stack(labels)),
             "mask": torch.from_numpy(self._draw_masks(rng, len(samples), bucket.frames)),
@@ -475,7 +478,7 @@ class Cropper:
     def _second_versions(
         self, samples: Sequence[np.ndarray], step: int, progress: float
     ) -> list[np.ndarray]:
-        """Return the second version of every crop, distorted where the first is."""
+        """Return the second version of every crop; with `distort` it is distorted too."""
         assert self.second is not None
         versions = []
         for row, crop in enumerate(samples):
@@ -487,7 +490,7 @@ class Cropper:
 
     @property
     def card(self) -> dict[str, str]:
-        """Say over what the input was normalised, for the card of an encoder."""
+        """Return what the card of an encoder says of the normalisation of its input."""
         return {"normalised_over": "recording"} if self.normalise else {}
 
     @cached_property
@@ -498,10 +501,10 @@ class Cropper:
         return make_buckets(counts, frames, self.batches.crops, shortest)
 
     def _draw_bucket(self, rng: np.random.Generator) -> Bucket:
-        """Draw one in proportion to its batches, so that every recording is used equally often, as
-        in fairseq's epochs.
+        """Draw a bucket in proportion to its number of batches, so that every recording is used
+        equally often, as in fairseq's epochs.
 
-        Where there is no choice, no number is drawn either.
+        With a single bucket no random number is drawn.
         """
         if len(self._buckets) == 1:
             return self._buckets[0]
@@ -511,21 +514,22 @@ class Cropper:
     def _crop(
         self, rng: np.random.Generator, index: int, frames: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Cut a recording at random: samples (N,) float32 up to 1, labels (T,) int64."""
-        first, last = self.data.label_bounds[index : index + 2]
-        frame = int(rng.integers(last - first - frames + 1))
+        """Draw a crop of a recording: samples (N,) float32 within -1 and 1, labels (T,) int64."""
+        first_label, end_label = self.data.label_bounds[index : index + 2]
+        frame = int(rng.integers(end_label - first_label - frames + 1))
         start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
         samples = self.data.samples[start : start + self.grid.samples_for(frames)]
-        labels = self.data.labels[first + frame : first + frame + frames]
+        labels = self.data.labels[first_label + frame : first_label + frame + frames]
         return samples.astype(np.float32) / 32768, labels.astype(np.int64)
 
     def _silence_part(
         self, rng: np.random.Generator, samples: np.ndarray, labels: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Perhaps silence a crop before and after, as short recordings are, three quarters at most;
-        noise is added there too.
+        """Silence the beginning and the end of a crop, in a share `silence` of the crops: they are
+        then like short recordings, to whose pauses distortions add noise too.
 
-        Frames that see any of it have no label (-1): the targets know nothing of it.
+        At most three quarters of a crop are silenced. Frames that see a silenced sample have no
+        label (-1), because the targets come from the whole signal.
         """
         if rng.random() >= self.silence:
             return samples, labels
@@ -533,15 +537,16 @@ class Cropper:
         first = int(silent * rng.random())
         last = len(samples) - int(silent) + first
         starts = np.arange(len(labels)) * self.grid.hop
-        unseen = (starts < first) | (starts + self.grid.receptive > last)
+        sees_silence = (starts < first) | (starts + self.grid.receptive > last)
         partly_silent = np.zeros(len(samples), np.float32)
         partly_silent[first:last] = samples[first:last]
-        return partly_silent, np.where(unseen, NO_LABEL, labels)
+        return partly_silent, np.where(sees_silence, NO_LABEL, labels)
 
     def _stack(
         self, recordings: np.ndarray, crops: list[np.ndarray], versions: list[np.ndarray]
     ) -> torch.Tensor:
-        """Stack the versions of the crops to (B, N), normalised where the encoder wants it."""
+        """Stack versions of crops to (B, N), normalised where the encoder wants it. crops: as they
+        are in the recordings."""
         if self.normalise:
             rows = zip(recordings, crops, versions, strict=True)
             versions = [self._normalise_version(*row) for row in rows]
@@ -560,7 +565,8 @@ class Cropper:
         return (version - np.float32(mean)) * np.float32(1 / np.sqrt(variance + FLOOR))
 
     def _moments(self, recording: int) -> tuple[float, float]:
-        """Return mean and variance of a recording of full scale 1, kept for its next crop."""
+        """Return mean and variance of a recording of full scale 1; they are kept for its next
+        crop."""
         if recording not in self._known_moments:
             first, last = self.data.sample_bounds[recording : recording + 2]
             mean, variance = moments(self.data.samples[first:last])
@@ -573,7 +579,7 @@ class Cropper:
 
 
 def moments(samples: np.ndarray) -> tuple[float, float]:
-    """Return mean and variance, in float64 as `SpeechEncoder.wave` computes them."""
+    """Return mean and variance, computed in float64 as by `SpeechEncoder.wave`."""
     samples = samples.astype(np.float64)
     mean = samples.mean()
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
@@ -581,15 +587,15 @@ def moments(samples: np.ndarray) -> tuple[float, float]:
 
 def check_crops(packed: Path, grid: FrameGrid, crop_seconds: float) -> None:
     """Report on stderr how many recordings of `pack_audio` are too short for the shortest crop.
-    Raises InputError where all are."""
+    Raises InputError where all are too short."""
     shortest = shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
-    used = np.array([grid.frames(n) >= shortest for n in packed_lengths(packed) if n])
+    is_used = np.array([grid.frames(n) >= shortest for n in packed_lengths(packed) if n])
     crop = f"a crop of {shortest / grid.frame_rate:g} s, the shortest"
-    if not used.any():
+    if not is_used.any():
         raise InputError(
             f"no recording is as long as {crop}; give a smaller --crop-seconds, or join short "
             "recordings to longer ones (recipes/units/pack.py)"
         )
-    if not used.all() and is_main():
-        short = f"{(~used).sum()} of {len(used)} recordings"
+    if not is_used.all() and is_main():
+        short = f"{(~is_used).sum()} of {len(is_used)} recordings"
         tqdm.write(f"{short} are too short for {crop}", file=sys.stderr)

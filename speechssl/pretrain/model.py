@@ -1,25 +1,25 @@
 """The models of both methods of pre-training add heads and losses to an encoder.
 
-HuBERT predicts the cluster of every frame, hidden ones above all (arXiv 2106.07447, section II).
-The published loss counts masked frames only. Where the input is not what the targets come from
+HuBERT predicts the cluster of every frame, of masked frames above all (arXiv 2106.07447, section
+II). The published loss counts masked frames only. Where the input is not what the targets come from
 (another reading of the same words, as ContentVec's teacher, arXiv 2204.09224; or distorted speech
 with the clean signal's clusters, arXiv 2203.16104) the visible frames are worth learning from too,
 because the answer is not in the input: `visible_weight` is their weight.
 
-wav2vec 2.0 tells the quantised frame behind a mask from other frames of the utterance (arXiv
-2006.11477). The loss of a batch is a mean over its hidden frames:
+wav2vec 2.0 tells the quantised frame behind a mask from other masked frames of the utterance (arXiv
+2006.11477). The loss of a batch is a mean over its masked frames:
 
     InfoNCE + 0.1 (V - perplexity) / V + 10 mean(f²)
 
-The perplexity is a mean over the codebooks, and f is what the convolutions give, before its layer
-norm. fairseq adds up InfoNCE over the hidden frames, adds both other terms times their number, and
-divides the gradient by that number: the same. transformers' `Wav2Vec2ForPreTraining` gives the sum,
-and has no feature penalty.
+The perplexity is a mean over the codebooks, and f is the output of the convolutions before the
+layer norm. fairseq adds up InfoNCE over the masked frames, adds both other terms times their
+number, and divides the gradient by that number, which comes to the same. transformers'
+`Wav2Vec2ForPreTraining` gives the sum, and has no feature penalty.
 
 On distorted speech `CleanTeacher` and `DomainAdversary` add to the loss of either.
 
-Letters: B utterances, N samples, T frames, K clusters, D width; of wav2vec 2.0 M hidden frames, C
-width of the convolutions, D final width, G codebooks of V entries.
+Letters: B utterances, N samples, T frames, D width; of wav2vec 2.0 M masked frames of an utterance,
+K negatives of a frame, C width of the convolutions, D final width, G codebooks of V entries.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Predic
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.training import Batch
 
-LABEL_HEAD = "label_head.safetensors"  # one file more in the encoder's Hugging Face folder
+LABEL_HEAD = "label_head.safetensors"  # lies in the encoder's Hugging Face folder
 
 
 def scale_gradients(module: nn.Module, factor: float) -> None:
@@ -69,8 +69,8 @@ def scale_gradients(module: nn.Module, factor: float) -> None:
 
 
 def final_states(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    """Return the last layer as predictions are made from it: normalised where layers normalise
-    their input (large)."""
+    """Return the states that predictions are made from: those of the last layer, normalised where
+    layers normalise their input (large)."""
     stable = getattr(encoder.config, "do_stable_layer_norm", False)
     return encoder.encoder.layer_norm(hidden) if stable else hidden  # type: ignore[union-attr, operator, return-value]
 
@@ -85,9 +85,9 @@ def add_auxiliary(
     """Add the losses of `auxiliary_losses` to a model's own, and their scalars to those that are
     logged."""
     for module in modules:
-        more = module(layers, mask, batch)
-        losses["loss"] = losses["loss"] + more.pop("loss")
-        losses.update(more)
+        outputs = module(layers, mask, batch)
+        losses["loss"] = losses["loss"] + outputs.pop("loss")
+        losses.update(outputs)
     return losses
 
 
@@ -128,8 +128,8 @@ class HubertPretraining(nn.Module):
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
     def predict(self, hidden: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> Batch:
-        """Return cross-entropy and accuracy from the last layer (B, T, D); of visible frames only
-        the accuracy where they weigh nothing."""
+        """Return cross-entropy and accuracy from the last layer (B, T, D). Visible frames of weight
+        0 have an accuracy, but no gradient."""
         labelled = labels >= 0
         weight = self.prediction.visible_weight
         masked_loss, masked_accuracy = self._cross_entropy(hidden, labels, mask & labelled)
@@ -142,16 +142,16 @@ class HubertPretraining(nn.Module):
         }
 
     def _cross_entropy(
-        self, hidden: torch.Tensor, labels: torch.Tensor, where: torch.Tensor
+        self, hidden: torch.Tensor, labels: torch.Tensor, selected: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean loss and share of right predictions over the frames of all processes where
-        `where` is true."""
-        targets = labels[where]
-        predicted = functional.normalize(self.project(hidden[where]).float(), dim=-1)
+        """Return mean loss and share of right predictions over the selected frames of all
+        processes. selected: (B, T) bool."""
+        targets = labels[selected]
+        predicted = functional.normalize(self.project(hidden[selected]).float(), dim=-1)
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(hidden.device.type, enabled=False):
             logits = predicted @ functional.normalize(self.labels, dim=-1).T / 0.1
-        count = mean_of_processes(where.sum()).clamp(min=1 / processes())
+        count = mean_of_processes(selected.sum()).clamp(min=1 / processes())
         loss = functional.cross_entropy(logits, targets, reduction="sum")
         right = (logits.argmax(-1) == targets).float().sum()
         return loss / count, right / count
@@ -167,17 +167,14 @@ def save_label_head(model: Any, folder: Path, codebook: str) -> None:
 
 
 def restore_label_head(model: Any, start: str, codebook: str) -> bool:
-    """Go on with the head beside the encoder `start` where it is for this codebook; else keep the
-    new one, and report it on stderr.
-
-    Returns whether it was restored.
-    """
+    """Load the label head beside the encoder `start` where it is for this codebook; else keep the
+    new one, and report it on stderr. Return whether it was loaded."""
     folder = SHIPPED / start if (SHIPPED / start).is_dir() else Path(start)
     if (folder / LABEL_HEAD).is_file():
         with safe_open(folder / LABEL_HEAD, "pt") as file:
-            before = file.metadata()["codebook"]
+            head_codebook = file.metadata()["codebook"]
         state = load_file(folder / LABEL_HEAD)
-        if before == codebook and state["labels"].shape == model.labels.shape:
+        if head_codebook == codebook and state["labels"].shape == model.labels.shape:
             model.load_state_dict(state, strict=False)
             return True
     if is_main():
@@ -194,14 +191,14 @@ class Quantised:
     """A frame is quantised to one entry of each codebook."""
 
     vectors: torch.Tensor  # (..., D)
-    codes: torch.Tensor  # (..., G) int, the entries they are made of
-    likely: torch.Tensor  # (..., G, V), the softmax without noise
+    codes: torch.Tensor  # (..., G) int, the entry of each codebook
+    probabilities: torch.Tensor  # (..., G, V), the softmax without noise
 
 
 class GumbelQuantiser(nn.Module):
-    """Replace a frame of C numbers by its entry in each codebook, side by side: D numbers.
+    """Replace a frame of C numbers by its entries in the codebooks, which are D numbers together.
 
-    While training, noise is added and the gradient of the soft choice is that of the hard one
+    In training, noise is added to the logits, and the hard choice gets the gradient of the soft one
     (straight-through); in eval mode the likeliest entry is taken. The names of the weights are
     those of transformers.
     """
@@ -211,18 +208,19 @@ class GumbelQuantiser(nn.Module):
         self.codebooks, self.entries = codebooks, entries
         self.weight_proj = nn.Linear(features, codebooks * entries)
         self.codevectors = nn.Parameter(torch.rand(1, codebooks * entries, width // codebooks))
-        nn.init.normal_(self.weight_proj.weight)  # both as fairseq has them
+        # both as in fairseq
+        nn.init.normal_(self.weight_proj.weight)
         nn.init.zeros_(self.weight_proj.bias)
 
     def forward(self, features: torch.Tensor, temperature: torch.Tensor | float) -> Quantised:
-        """Quantise features (..., C), in float32 always: a softmax of 320 entries needs it."""
+        """Quantise features (..., C), always in float32, which a softmax of 320 entries needs."""
         logits = self.weight_proj(features).float().unflatten(-1, (self.codebooks, self.entries))
         with torch.autocast(features.device.type, enabled=False):
             choice = functional.gumbel_softmax(logits, tau=temperature) if self.training else logits  # type: ignore[arg-type]
             codes = choice.argmax(-1)
             chosen = functional.one_hot(codes, self.entries).float()
             if self.training:
-                # exactly one and zeros, or equal codes would not give equal vectors
+                # the value stays exactly one-hot, so that equal codes give equal vectors
                 chosen = chosen + (choice - choice.detach())
             vectors = torch.einsum(
                 "...gv,gvd->...gd",
@@ -236,9 +234,9 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
     """Return how many entries of each codebook are used, (G,) from 1 to V: the perplexity of the
     mean distribution over all frames of the batch.
 
-    probabilities: (..., G, V). A batch that processes share counts as one, and the mean of the
-    processes' gradients is the gradient. fairseq adds the codebooks up, and each of its processes
-    counts for itself.
+    probabilities: (..., G, V). A batch that processes share counts as one batch, and the mean of
+    the processes' gradients is its gradient. fairseq adds up the perplexities of the codebooks, and
+    computes them in each process by itself.
     """
     frames = probabilities.flatten(0, -3)
     count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device))
@@ -250,8 +248,8 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
 
 
 class Wav2Vec2Pretraining(nn.Module):
-    """wav2vec 2.0 adds a quantiser and projections to the encoder; in training mode with noise and
-    dropout, in eval mode without either.
+    """wav2vec 2.0 adds a quantiser and projections to the encoder. Training mode has noise and
+    dropout, eval mode neither.
 
     normalise: whether the encoder's input is normalised, which is saved with it.
     """
@@ -286,12 +284,12 @@ class Wav2Vec2Pretraining(nn.Module):
     ) -> Batch:
         """Return the loss and scalars to be logged, from a batch of `ContrastiveBatches`.
 
-        samples: (B, N), normalised where the encoder wants it, unpadded. mask: (B, T) bool, M in
-        every row. negatives: (B, M, K) int, for every hidden frame the places of its negatives
-        among the M. temperature: of the quantiser, one number. clean_samples: (B, N), the same
-        speech before it was distorted; given, the targets are quantised from it, while the context
-        network gets `samples`, of which the feature penalty is too. As without it the targets are
-        learnt: their gradient goes into the convolutions, which the paper does not stop either.
+        samples: (B, N), normalised where the encoder wants it, unpadded. mask: (B, T) bool, M
+        frames in every row. negatives: (B, M, K) int, for every masked frame the positions of its
+        negatives among the M. temperature: of the quantiser, one number. clean_samples: (B, N), the
+        same speech before it was distorted. The targets are quantised from `clean_samples` where
+        they are given; context network and feature penalty take `samples`. The gradient of the
+        targets goes into the convolutions in both cases; the paper does not stop it either.
         """
         features, layers = training_states(self.encoder, samples, mask)
         source = features
@@ -302,25 +300,25 @@ class Wav2Vec2Pretraining(nn.Module):
         context = final_states(self.encoder, layers[-1])[mask]
         predicted = self.project_hid(context).unflatten(0, (len(samples), -1))
         logits = self._logits(predicted, quantised, negatives)
-        contrastive = _mean(-logits.log_softmax(-1)[..., 0])
+        contrastive = _batch_mean(-logits.log_softmax(-1)[..., 0])
         penalty = features.float().square().mean()
         entries = self.contrast.entries
-        diversity = (entries - perplexity(quantised.likely).mean()) / entries
+        diversity = (entries - perplexity(quantised.probabilities).mean()) / entries
         outputs = {
             "loss": contrastive
             + self.contrast.diversity * diversity
             + self.convolutions.feature_penalty * penalty
         }
-        # A frame counts as found where its own cosine is above all others; with no other left it
-        # does not, unlike in fairseq.
+        # A frame is identified where its own cosine is above all others. Where no negative is left
+        # it is not, unlike in fairseq.
         best = logits[..., 1:].amax(-1).detach()
         right = (logits[..., 0] > best) & best.isfinite()
-        likeliest = functional.one_hot(quantised.likely.argmax(-1), entries).float()
-        used = perplexity(likeliest).detach()
+        likeliest = functional.one_hot(quantised.probabilities.argmax(-1), entries).float()
+        code_perplexity = perplexity(likeliest).detach().mean()
         outputs |= {
             "contrastive_loss": contrastive.detach(),
-            "contrastive_accuracy": _mean(right.float()),
-            "code_perplexity": used.mean(),
+            "contrastive_accuracy": _batch_mean(right.float()),
+            "code_perplexity": code_perplexity,
             "feature_penalty": penalty.detach(),
             "gumbel_temperature": torch.as_tensor(temperature),
         }
@@ -329,8 +327,8 @@ class Wav2Vec2Pretraining(nn.Module):
     def quantise(
         self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0
     ) -> Quantised:
-        """Quantise the output of the convolutions, (..., C), after the layer norm, never masked:
-        the paper's Z."""
+        """Quantise the output of the convolutions, (..., C), after its layer norm (the paper's Z),
+        which is never masked."""
         normed = self.encoder.feature_projection.layer_norm(features)
         dropped = functional.dropout(normed, self.contrast.dropout, self.training)
         return self.quantizer(dropped, temperature)
@@ -338,28 +336,28 @@ class Wav2Vec2Pretraining(nn.Module):
     def _logits(
         self, predicted: torch.Tensor, quantised: Quantised, negatives: torch.Tensor
     ) -> torch.Tensor:
-        """Return cosines over kappa, (B, M, 1 + K), the right one first. A negative of the same
-        entries as the right one counts for none.
+        """Return cosines over kappa, (B, M, 1 + K), the right one first. A negative that has the
+        same codes as the right one gets -inf, so that it does not count.
 
-        All M² cosines of an utterance are made, and the K wanted ones taken from them: less than K
-        vectors for each frame.
+        All M² cosines of an utterance are computed and the K wanted ones taken from them, which
+        needs less memory than K vectors for each frame.
         """
         targets = self.project_q(quantised.vectors)
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(predicted.device.type, enabled=False):
-            left = functional.normalize(predicted.float(), dim=-1)
-            right = functional.normalize(targets.float(), dim=-1)
-            cosines = left @ right.transpose(1, 2) / self.contrast.kappa
+            predicted = functional.normalize(predicted.float(), dim=-1)
+            targets = functional.normalize(targets.float(), dim=-1)
+            cosines = predicted @ targets.transpose(1, 2) / self.contrast.kappa
         codes = quantised.codes  # (B, M, G)
         same = torch.stack([row[:, None] == row[None] for row in codes]).all(-1)  # (B, M, M)
         own = cosines.diagonal(dim1=1, dim2=2)[..., None]
         others = cosines.masked_fill(same, -torch.inf).gather(-1, negatives.long())
-        return torch.cat([own, others], dim=-1)  # own first
+        return torch.cat([own, others], dim=-1)
 
 
-def _mean(values: torch.Tensor) -> torch.Tensor:
+def _batch_mean(values: torch.Tensor) -> torch.Tensor:
     """Return this process's part of the mean over a batch that processes may share: the mean of
-    what they return is the mean over all of it."""
+    these parts is the mean over the whole batch."""
     count = mean_of_processes(torch.tensor(float(values.numel()), device=values.device))
     return values.sum() / count.clamp(min=1 / processes())
 
@@ -370,22 +368,22 @@ class ContrastiveBatches:
 
     crop: step -> samples and mask, as `Cropper` makes them (wav2vec 2.0: probability 0.65, length
     10), and clean_samples where the samples are distorted. As in fairseq the fullest masks lose
-    frames at random, until all rows hide equally many.
+    frames at random, until all rows have equally many.
     """
 
     crop: Callable[[int], Batch]
     contrast: Contrast
     seed: int = 0
-    accumulation: int = 1  # batches an update, which the temperature counts
+    accumulation: int = 1  # batches in an update; the temperature depends on the update
 
     def __call__(self, step: int) -> Batch:
         """Make the batch of a step."""
         batch = dict(self.crop(step))
-        # not the numbers that the crop is drawn with
+        # the third number makes this another generator than that of the crop
         rng = np.random.default_rng([self.seed, step, 0x77326])
         mask = equalise_masks(rng, batch["mask"].numpy())
-        hidden = int(mask[0].sum())
-        negatives = draw_negatives(rng, len(mask), hidden, self.contrast.negatives)
+        masked_frames = int(mask[0].sum())
+        negatives = draw_negatives(rng, len(mask), masked_frames, self.contrast.negatives)
         batch.pop("labels", None)
         batch["mask"] = torch.from_numpy(mask)
         batch["negatives"] = torch.from_numpy(negatives)
@@ -394,23 +392,23 @@ class ContrastiveBatches:
 
 
 def temperature(contrast: Contrast, update: int) -> float:
-    """Return the temperature of the Gumbel softmax at an update, from 0 (section 4.2)."""
+    """Return the temperature of the Gumbel softmax at an update; the first is 0 (section 4.2)."""
     falling = contrast.temperature_start * contrast.temperature_decay**update
     return max(falling, contrast.temperature_floor)
 
 
-def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int) -> np.ndarray:
-    """Draw for every hidden frame `count` of the others, any of them alike, with replacement:
-    (rows, hidden, count) int64, places among the hidden frames of a row."""
-    drawn = rng.integers(hidden - 1, size=(rows, hidden, count))
-    return drawn + (drawn >= np.arange(hidden)[:, None])  # a frame's own place is left out
+def draw_negatives(rng: np.random.Generator, rows: int, frames: int, count: int) -> np.ndarray:
+    """Draw for every masked frame `count` others of its row, uniformly and with replacement. Return
+    their positions among the masked frames of the row, (rows, frames, count) int64."""
+    others = rng.integers(frames - 1, size=(rows, frames, count))
+    return others + (others >= np.arange(frames)[:, None])  # leaves out the frame's own position
 
 
-# ---- as a folder of transformers' `Wav2Vec2ForPreTraining`, from which quantiser and projections
-# go on
+# ---- folders of transformers' `Wav2Vec2ForPreTraining`, which keep quantiser and projections for
+# further training
 
-# of `Contrast` in transformers' config, which has neither the feature penalty nor the
-# gradient into the CNN
+# A field of `Contrast` -> its name in transformers' config, which has neither the feature penalty
+# nor the gradient into the CNN.
 CONFIG_NAMES = {
     "codebooks": "num_codevector_groups",
     "entries": "num_codevectors_per_group",
@@ -423,33 +421,31 @@ HEADS = ("quantizer", "project_q", "project_hid")
 
 
 def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
-    """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it
-    too. A card is the caller's."""
+    """Write an ordinary Hugging Face folder with encoder and heads; encoders can be loaded from it
+    too. The caller writes its card."""
     config = copy.deepcopy(model.encoder.config)
     for ours, theirs in CONFIG_NAMES.items():
         setattr(config, theirs, getattr(model.contrast, ours))
     config.codevector_dim = model.contrast.width
     with torch.device("meta"):
-        whole = Wav2Vec2ForPreTraining(config)
-    weights = {  # without those of auxiliary losses
-        re.sub(r"^encoder\.", "wav2vec2.", name): weight
-        for name, weight in model.state_dict().items()
-        if not name.startswith("auxiliary.")
-    }
-    whole.load_state_dict(weights, assign=True)
-    whole.save_pretrained(folder)
+        complete = Wav2Vec2ForPreTraining(config)
+    weights = {}
+    for name, weight in model.state_dict().items():
+        if not name.startswith("auxiliary."):  # the auxiliary losses are not saved
+            weights[re.sub(r"^encoder\.", "wav2vec2.", name)] = weight
+    complete.load_state_dict(weights, assign=True)
+    complete.save_pretrained(folder)
     save_extractor(model.encoder.config, folder, model.normalise)
 
 
 def load_pretraining(
     source: str | Path, contrast: Contrast, convolutions: Convolutions
 ) -> Wav2Vec2Pretraining:
-    """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with
-    new ones; reported on stderr.
+    """Load any wav2vec 2.0 for further training: with the heads of a Hugging Face folder that has
+    them, else with new ones, which is reported on stderr.
 
-    Where G, V or D are others than the folder's, what they change is made anew. Raises InputError
-    for an encoder that is not a wav2vec 2.0 or has adapters, and for heads of which a part is
-    missing.
+    A head whose size changes with G, V or D is made anew. Raises InputError for an encoder that is
+    not a wav2vec 2.0 or has adapters, and for heads of which a part is missing.
     """
     checkpoint = load_checkpoint(source)
     encoder = checkpoint.model
@@ -464,16 +460,12 @@ def load_pretraining(
     model = Wav2Vec2Pretraining(
         encoder.train().requires_grad_(True), contrast, convolutions, checkpoint.normalise
     )
-
-    def shapes(head: nn.Module) -> list[torch.Size]:
-        return [weight.shape for weight in head.parameters()]
-
     reused = []
     for name in HEADS:
         head = getattr(model, name)
-        trained = getattr(heads, name, None)
-        if trained is not None and shapes(head) == shapes(trained):
-            head.load_state_dict(trained.state_dict())
+        trained_head = getattr(heads, name, None)
+        if trained_head is not None and _shapes(head) == _shapes(trained_head):
+            head.load_state_dict(trained_head.state_dict())
             reused.append(name)
     if is_main():
         tqdm.write(
@@ -484,18 +476,23 @@ def load_pretraining(
     return model
 
 
+def _shapes(head: nn.Module) -> list[torch.Size]:
+    return [weight.shape for weight in head.parameters()]
+
+
 def load_heads(
     source: str | Path, checkpoint: Checkpoint
 ) -> tuple[Wav2Vec2ForPreTraining | None, dict[str, Any]]:
-    """Load the folder's own model for its heads, and what they were trained with, by the fields of
-    `Contrast`; None and nothing where it has none."""
+    """Load the whole model of a folder for its heads, and the values that they were trained with,
+    by the fields of `Contrast`. Return (None, {}) where the folder has no heads."""
     left_out = {name.split(".")[0] for name in checkpoint.left_out}
     if checkpoint.kind != "huggingface" or not left_out.intersection(HEADS):
         return None, {}
-    whole = Wav2Vec2ForPreTraining.from_pretrained(
+    complete = Wav2Vec2ForPreTraining.from_pretrained(
         checkpoint_folder(source, "speech encoder"), dtype=torch.float32
     )
-    return whole, {ours: getattr(whole.config, theirs) for ours, theirs in CONFIG_NAMES.items()}
+    values = {ours: getattr(complete.config, theirs) for ours, theirs in CONFIG_NAMES.items()}
+    return complete, values
 
 
 # ---- auxiliary losses of training on distorted speech: a teacher on the clean signal, and a
@@ -507,7 +504,7 @@ def load_heads(
 # the gradient; `alternating` trains the classifier alone in every other step and subtracts its loss
 # from the encoder's in the steps between. Two trainings use it: that of a task's model with its
 # upstream (`superb.tuning`), which is the DAT of arXiv 2203.16104, and continual pre-training,
-# which is ours. C domains.
+# which is ours.
 
 
 class Reverse(torch.autograd.Function):
@@ -524,10 +521,10 @@ class Reverse(torch.autograd.Function):
 
 
 class DomainAdversary(nn.Module):
-    """Classify the domain from a layer (one hidden layer, on the mean over time), and give the
+    """Classify the domain from the mean over time of a layer, by one hidden layer, and give the
     encoder its part of the loss.
 
-    width: of the layer, which is number `layer` of those that are given.
+    layer: index of the encoder's layer in the list that `forward` gets; width: of that layer.
     """
 
     def __init__(self, width: int, domains: int, adversary: Adversary, layer: int = -1) -> None:
@@ -544,8 +541,8 @@ class DomainAdversary(nn.Module):
     ) -> Batch:
         """Return the loss and scalars to be logged.
 
-        layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step`
-        (updates): scalars.
+        layers: (B, T, D) each; batch: has `domains` (B,) int, 0 for clean, and the scalars
+        `progress` and `step` (updates so far).
         """
         domains = batch["domains"]
         if self.adversary.domain_adversary == "binary":
@@ -576,15 +573,16 @@ class CleanTeacher(nn.Module):
     """Add `weight` times the mean squared distance of the student's layers from those of a teacher
     that gets the clean signal.
 
-    Each layer's distance is divided by the variance of the teacher's layer, so that 1 is what the
-    teacher's mean would get and layers count alike; frames that the student does not see are left
-    out. teacher: of the same architecture; it is not trained and not saved with the student.
+    The distance of a layer is divided by the variance of the teacher's layer, so that layers count
+    equally, and a student that always gave the teacher's mean would have distance 1. Frames that
+    are masked for the student are left out. teacher: has the same architecture; it is not trained
+    and not saved with the student.
     """
 
     def __init__(self, teacher: nn.Module, weight: float = 1.0) -> None:
         super().__init__()
-        # in a list: no part of the student's state
-        self.hidden = [teacher.eval().requires_grad_(False)]
+        # a module in a list is no part of the student's state
+        self.unregistered = [teacher.eval().requires_grad_(False)]
         self.weight = weight
 
     def forward(
@@ -592,20 +590,20 @@ class CleanTeacher(nn.Module):
     ) -> Batch:
         """Return the loss and scalars to be logged.
 
-        layers: (B, T, D) each; mask: (B, T) bool, the hidden frames; batch: with `clean_samples`,
-        (B, N).
+        layers: (B, T, D) each; mask: (B, T) bool; batch: has `clean_samples`, (B, N).
         """
         with torch.no_grad():
-            teacher = self.hidden[0].to(batch["clean_samples"].device)
+            teacher = self.unregistered[0].to(batch["clean_samples"].device)
             _, targets = training_states(teacher, batch["clean_samples"], last=len(layers) - 1)
         # over the frames of all processes
         count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
         distances = []
         for layer, target in zip(layers, targets, strict=True):
-            student, right = layer[~mask].float(), target[~mask].float()
-            mean = mean_of_processes(right.sum(0) / count)
-            variance = mean_of_processes((right - mean).square().sum(0) / count).mean()
-            squared = (student - right).square().mean(1).sum() / count
+            states = layer[~mask].float()
+            targets_seen = target[~mask].float()
+            mean = mean_of_processes(targets_seen.sum(0) / count)
+            variance = mean_of_processes((targets_seen - mean).square().sum(0) / count).mean()
+            squared = (states - targets_seen).square().mean(1).sum() / count
             distances.append(squared / variance.clamp(min=1e-6))
         distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}

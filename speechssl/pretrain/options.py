@@ -1,7 +1,7 @@
 """This module holds the options of `speechssl pretrain`: HuBERT, wav2vec 2.0, continual
 pre-training and Spin.
 
-Where a default is OF_SIZE, it is that of --size, or of the checkpoint that training continues:
+A default of OF_SIZE stands for the value of --size, or of the checkpoint that training continues;
 `run.apply_size` fills it in.
 """
 
@@ -40,7 +40,7 @@ from speechssl.options import (
 )
 from speechssl.units.options import BUDGET, STARTS
 
-BESIDE = "decoded audio, targets and noise are cached beside it, also for other runs"
+CACHES = "decoded audio, targets and noise are cached beside it, also for other runs"
 Size = Literal["small", "base", "large"]
 SIZE = "size of the model; sets the defaults of the training options"
 DOMAINS = "the domain is clean or distorted, or (multi) the kind of distortion"
@@ -81,7 +81,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Prediction:
-    """HuBERT predicts them from a projection of its last layer."""
+    """HuBERT predicts the clusters from a projection of its last layer."""
 
     visible_weight: Weight = option(OF_SIZE, "loss weight of frames that are not masked")
     projection: Count = option(
@@ -91,20 +91,17 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Contrast:
-    """wav2vec 2.0 learns by a contrastive loss. Going on from a checkpoint, the quantiser is that
-    of the checkpoint.
-
-    width: D of its vectors; kappa: cosines are divided by it; dropout: of what is quantised; the
-    temperature of the Gumbel softmax goes from start down by decay an update, not below floor.
-    """
+    """wav2vec 2.0 learns by a contrastive loss. A training that continues a checkpoint keeps the
+    quantiser of the checkpoint."""
 
     codebooks: Count = option(OF_SIZE, "number of codebooks of the quantiser")
     entries: Count = option(OF_SIZE, "number of entries V of each codebook")
     diversity: Weight = option(OF_SIZE, "weight of the diversity loss (V - perplexity) / V")
     negatives: Count = option(100, "number of distractors per masked frame")
-    width: int = OF_SIZE
-    kappa: float = OF_SIZE
-    dropout: float = OF_SIZE
+    width: int = OF_SIZE  # D, of a quantised vector
+    kappa: float = OF_SIZE  # the logits are cosines divided by kappa
+    dropout: float = OF_SIZE  # of the features before they are quantised
+    # Every update multiplies the temperature of the Gumbel softmax by the decay, down to the floor.
     temperature_start: float = OF_SIZE
     temperature_decay: float = OF_SIZE
     temperature_floor: float = OF_SIZE
@@ -135,7 +132,7 @@ class Convolutions:
 
 @dataclass(frozen=True)
 class Batches:
-    """A batch has so many crops of full length; one of shorter crops has more."""
+    """A batch has `crops` crops of `crop_seconds`; a batch of shorter crops has more of them."""
 
     crops: Count = option(
         OF_SIZE,
@@ -201,7 +198,7 @@ class Distillation:
 
 @dataclass(frozen=True)
 class Adversary:
-    """A domain classifier, whose hidden layer is domain_adversary_width wide, is to be misled."""
+    """The encoder learns to mislead a domain classifier with one hidden layer."""
 
     domain_adversary: Labels | None = option(None, f"domain-adversarial training: {DOMAINS}")
     domain_adversary_weight: Weight = option(1.0, "largest lambda of the domain classifier")
@@ -209,10 +206,10 @@ class Adversary:
         "reversal", "gradient reversal, or alternating updates of classifier and encoder"
     )
     domain_adversary_schedule: Schedule = option("ganin", "schedule of lambda")
-    domain_adversary_width: int = 256
+    domain_adversary_width: int = 256  # of the hidden layer
 
 
-NEEDED = {  # an option -> those that mean nothing without it
+NEEDED = {  # an option -> options that mean nothing without it
     "distort": ("noise", "snr_range", "distorted", "distil", "domain_adversary"),
     "start": ("distil",),
 }
@@ -224,7 +221,7 @@ class Pretraining:
 
     source: Path = argument(f"{SOURCE}; from a prepared corpus its training passages are used")
     out: Path = argument(
-        f"folder for encoder/, the codebook of a HuBERT's targets, and checkpoints/; {BESIDE}"
+        f"folder for encoder/, the codebook of a HuBERT's targets, and checkpoints/; {CACHES}"
     )
     recordings: Count | None = option(None, "use only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)
@@ -240,7 +237,7 @@ class Pretraining:
 
 
 def _check_targets(targets: Targets, teacher: str | None) -> None:
-    """Raise InputError for options that the codebook determines, and for those of an encoder
+    """Raise InputError for options that a given codebook determines, and for options of an encoder
     where MFCCs are clustered."""
     given = changed_options(targets)
     if targets.codebook:
@@ -250,7 +247,7 @@ def _check_targets(targets: Targets, teacher: str | None) -> None:
         refuse_given(("layer", "smooth", "teacher_precision"), given, "with MFCCs")
 
 
-# None: of the size, whose AdamW is that of `TrainingOptions`
+# --size sets these; the constants of AdamW are the defaults of `TrainingOptions` for every size
 SIZED = TrainingOptions(
     steps=OF_SIZE,
     learning_rate=OF_SIZE,
@@ -378,7 +375,7 @@ class Codes:
     projection: Count = option(
         256, "width of the space in which frames are compared with the codebook"
     )
-    temperature: Amount = option(0.1, "of the softmax over the codes")
+    temperature: Amount = option(0.1, "temperature of the softmax over the codes")
     # e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
     epsilon: Annotated[float, Range(0.0125)] = option(
         0.02, "smoothness of the balanced codes (Sinkhorn's algorithm)"
@@ -405,9 +402,8 @@ class PseudoLabels:
     label_loss: LabelLoss = option(
         "cross-entropy",
         "cross-entropy: every frame has its label; ctc: after the updates of --warmup-steps only "
-        "the order of the labels counts, "
-        "not where each begins, which suits reference readings, whose frames are matched with "
-        "errors",
+        "the order of the labels counts, not where each begins, which suits reference readings, "
+        "whose frames are matched with errors",
     )
     reference: bool = option(
         False,
@@ -418,17 +414,16 @@ class PseudoLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class Spin:
-    """Spin and R-Spin: give frames of an utterance and of the same by another speaker, or in noise,
-    the same code
+    """Spin and R-Spin: give the frames of an utterance the same codes when another speaker says it,
+    or when it is noisy
 
     Spin (arXiv 2305.11072) trains the last layers of any HuBERT or wav2vec 2.0 with a codebook,
     without text or labels: each version predicts the balanced codes of the other. The speaker is
-    perturbed in formants, pitch and its range, and by an
-    equaliser (needs speechssl[voices]). OUT/encoder is an ordinary Hugging Face folder.
-    OUT/units.safetensors, the learned codebook, and with pseudo-labels OUT/labels.safetensors, the
-    linear head that predicts these from distorted speech, are codebooks for `units extract`. The
-    defaults are those published for HuBERT base; the last example is for a CPU (minutes). A killed
-    run resumes with the same command.
+    perturbed in formants, pitch and its range, and by an equaliser (needs speechssl[voices]).
+    OUT/encoder is an ordinary Hugging Face folder. OUT/units.safetensors, the learned codebook, and
+    with pseudo-labels OUT/labels.safetensors, the linear head that predicts these from distorted
+    speech, are codebooks for `units extract`. The defaults are those published for HuBERT base; the
+    last example is for a CPU (minutes). A killed run resumes with the same command.
 
     R-Spin (arXiv 2311.09117, second example) adds noise to both versions and pseudo-labels, and
     trains the whole encoder.
@@ -440,19 +435,18 @@ class Spin:
       torchrun --nproc-per-node 2 -m -- speechssl pretrain spin librispeech.tsv exp/spin \\
         --start facebook/hubert-base-ls960
       speechssl pretrain spin recordings/ exp/small --start people-en/encoder --codes 128 \\
-        --crops 10 --crop-seconds 4 \\
-        --learning-rate 6e-4 --warmup-steps 60 --steps 350
+        --crops 10 --crop-seconds 4 --learning-rate 6e-4 --warmup-steps 60 --steps 350
     """
 
     source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
     out: Path = argument(
-        f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {BESIDE}"
+        f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {CACHES}"
     )
     start: str | None = option(None, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
     size: Size | None = option(
         None,
-        "in the place of --start, with --trained-layers 0: a HuBERT "
-        "of this size with random weights",
+        "in the place of --start, with --trained-layers 0: a HuBERT of this size with random "
+        "weights",
     )
     trained_layers: Whole = option(
         2, "layers that are trained, up to the one that is clustered; 0: the whole encoder"
@@ -473,15 +467,16 @@ class Spin:
     )
 
     def __post_init__(self) -> None:
-        if (self.start is None) == (self.size is None) or (self.size and self.trained_layers):
+        is_one_given = (self.start is None) != (self.size is None)
+        if not is_one_given or (self.size and self.trained_layers):
             raise InputError(
                 "give --start, the HuBERT or wav2vec 2.0 to start from, or for random weights "
                 "--size and --trained-layers 0; one of the two"
             )
-        of_labels = changed_options(self.labels)
-        refuse_ineffective(of_labels, {"teacher": of_labels.keys() - {"teacher"}})
+        label_options = changed_options(self.labels)
+        refuse_ineffective(label_options, {"teacher": label_options.keys() - {"teacher"}})
         if self.labels.codebook:
-            refuse_given(("clusters", "teacher_layer"), of_labels, "with a codebook")
+            refuse_given(("clusters", "teacher_layer"), label_options, "with a codebook")
         refuse_ineffective(changed_options(self), {"distort": ("noise", "noise_cache")})
 
 
@@ -489,9 +484,10 @@ class Spin:
 class Phones:
     """let a recogniser of phones hear in distorted speech what it hears in clean speech
 
-    hama, which has heard people (needs speechssl[hama]), teaches itself, as noisy students do
-    (arXiv 1911.04252, 2005.09629): it reads the clean crop, and a copy of it learns to give the
-    same phones to a distorted version. No texts are used; hama's own training had phone labels.
+    hama, which was trained on recordings of people (needs speechssl[hama]), teaches itself, as
+    noisy students do (arXiv 1911.04252, 2005.09629): it recognises the phones of the clean crop,
+    and a copy of it learns to give the same phones to a distorted version. No texts are used; the
+    training of hama itself had phone labels.
     OUT/encoder is an encoder, OUT/units.safetensors a codebook of phones with `<wb>` between words
     for `units extract`. A killed run resumes with the same command.
 
@@ -500,7 +496,7 @@ class Phones:
     """
 
     source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
-    out: Path = argument(f"folder for encoder/, units.safetensors and checkpoints/; {BESIDE}")
+    out: Path = argument(f"folder for encoder/, units.safetensors and checkpoints/; {CACHES}")
     start: str = option("hama", "hama, or the encoder of such a training")
     recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)

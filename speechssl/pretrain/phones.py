@@ -1,10 +1,11 @@
 """A recogniser of phones learns to hear in distorted speech what it hears in clean speech.
 
-hama (`encoders/hama.py`) has heard people, and noise confuses it. Here it teaches itself, as noisy
-students do (Xie et al. 2020, arXiv 1911.04252; of speech Park et al. 2020, arXiv 2005.09629): the
-teacher, which stays as it was, reads the clean crop, the student a distorted version. The label of
-a frame is the symbol that greedy decoding wrote last, so that a linear head on the last layer gives
-units that last as long as phones do, and `<wb>` between words.
+hama (`encoders/hama.py`) was trained on recordings of people, and noise confuses it. Here it
+teaches itself, as noisy students do (Xie et al. 2020, arXiv 1911.04252; of speech Park et al. 2020,
+arXiv 2005.09629): the teacher, which stays as it was, gets the clean crop, the student a distorted
+version. The label of a frame is the last symbol of the teacher's greedy decoding up to it, so that
+a linear head on the last layer gives units that last as long as phones do, and `<wb>` between
+words.
 
 Letters: B crops, N samples, T frames, D width, K symbols without the blank.
 """
@@ -18,13 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from speechssl.encoders.hama import (
-    GRID,
-    LAYERS,
-    Conformer,
-    load_hama,
-    save_hama,
-)
+from speechssl.encoders.hama import GRID, LAYERS, Conformer, load_hama, save_hama
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain.data import training_data
@@ -43,12 +38,12 @@ from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 from speechssl.units.fit import phone_codebook
 
-NEVER = -1e4  # score of the blank of a student
+NEVER = -1e4  # score of the blank in a trained student, so that it is never decoded
 
 
 class NoisyStudent(nn.Module):
-    """A student hears distorted crops and predicts the phones that its teacher hears in clean
-    ones. The head begins with the teacher's symbols."""
+    """A student gets distorted crops and predicts the phones that its teacher recognises in the
+    clean crops. Its head begins with the weights of the teacher's symbols."""
 
     def __init__(self, start: Conformer) -> None:
         super().__init__()
@@ -62,8 +57,8 @@ class NoisyStudent(nn.Module):
 
     @torch.no_grad()
     def finish(self) -> Conformer:
-        """Return the student with the trained head in the place of the teacher's: it writes a
-        symbol in every frame, never a blank, and can teach in its turn."""
+        """Return the student with the trained head in the place of its old one. It gives every
+        frame a symbol, never a blank, and can be the teacher of another student."""
         proj, blank = self.student.proj, self.student.blank
         proj.weight[:blank, :, 0] = self.head.weight
         proj.bias[:blank] = self.head.bias
@@ -97,7 +92,7 @@ def phones(o: Phones) -> None:
     data = training_data(o.source, o.recordings, reference=False, seed=seed)
     with pretraining_stage(o, data, distort) as step:
         if not step.done:
-            book = phone_codebook()  # before the training: it needs the package
+            codebook = phone_codebook()  # before the training: it needs the package
             audio = load_unlabelled(o, data, GRID)
             torch.manual_seed(seed)
             model = NoisyStudent(load_start(o.start))
@@ -106,7 +101,7 @@ def phones(o: Phones) -> None:
 
             def save(folder: Path) -> None:
                 save_hama(model.finish(), folder)
-                save_units(model.head, book, o.out)
+                save_units(model.head, codebook, o.out)
 
             facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}
             save_pretrained(o, data, distort, save, facts)
@@ -122,12 +117,12 @@ def load_start(start: str) -> Conformer:
     return model
 
 
-def save_units(head: nn.Linear, book: Codebook, out: Path) -> None:
-    """Write the head as a codebook of the last layer of OUT/encoder: unit k is that of `book`, the
-    codebook of `hama:phones`."""
+def save_units(head: nn.Linear, codebook: Codebook, out: Path) -> None:
+    """Write the head as a codebook of the last layer of OUT/encoder. Its units are those of
+    `codebook`, which is that of `hama:phones`."""
     weights = head.weight.detach().float().cpu().numpy()
     offsets = head.bias.detach().float().cpu().numpy()
     facts = encoder_features(load_hama(out / "encoder"), LAYERS, smooth=1).card
     facts["read_out"] = "phones that hama hears in the clean signal"
-    facts["symbols"] = book.card["symbols"]
-    Codebook(weights, facts | book.lineage, offsets=offsets).save(out / "units.safetensors")
+    facts["symbols"] = codebook.card["symbols"]
+    Codebook(weights, facts | codebook.lineage, offsets=offsets).save(out / "units.safetensors")

@@ -1,9 +1,9 @@
 """Pre-training runs from recordings to an encoder folder.
 
 A run makes its targets, trains, and writes `OUT/encoder`; it is resumable. It begins from scratch
-or goes on from any HuBERT or wav2vec 2.0; on what is recorded, or on a distorted version of it with
-the clean signal's targets (arXiv 2203.16104), perhaps beside a teacher on the clean signal and
-against a domain classifier.
+or continues any HuBERT or wav2vec 2.0. Its input is the recordings, or distorted versions of them
+with the targets of the clean signal (arXiv 2203.16104); a teacher on the clean signal and a domain
+classifier may add to the loss.
 """
 
 from __future__ import annotations
@@ -84,18 +84,19 @@ PRESETS: dict[str, Any] = yaml.safe_load(
 def pretrain_hubert(o: Hubert) -> None:
     """Train one iteration of HuBERT. Finished work is not done again.
 
-    Raises InputError where OUT was made from other inputs, and as `apply_size` does.
+    Raises InputError where OUT was made from other inputs, and for what `apply_size` refuses.
     """
     _train_hubert(apply_size(o))
 
 
 def pretrain_wav2vec2(o: Wav2Vec2) -> None:
-    """Train a wav2vec 2.0, as `pretrain_hubert`."""
+    """Train a wav2vec 2.0. Errors are those of `pretrain_hubert`."""
     _train_wav2vec2(apply_size(o))
 
 
 def continue_pretraining(o: Continue) -> None:
-    """Train a HuBERT or wav2vec 2.0 further, each with its own loss, as `pretrain_hubert`."""
+    """Train a HuBERT or wav2vec 2.0 further, each with its own loss. Errors are those of
+    `pretrain_hubert`."""
     complete = apply_size(o)
     if isinstance(load_checkpoint(o.start).model, HubertModel):
         _train_hubert(complete)
@@ -104,6 +105,7 @@ def continue_pretraining(o: Continue) -> None:
 
 
 def _train_hubert(o: Hubert | Continue) -> None:
+    """Make the targets, train and write OUT/encoder; all options have their values."""
     check_share(o.batches.crops)
     distort = make_distortions(o.distortion, o.training.seed, o.out)
     data = training_data(o.source, o.recordings, o.targets.reference, o.training.seed)
@@ -133,6 +135,7 @@ def _train_hubert(o: Hubert | Continue) -> None:
 
 
 def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
+    """Train and write OUT/encoder; all options have their values."""
     check_share(o.batches.crops)
     distort = make_distortions(o.distortion, o.training.seed, o.out)
     data = training_data(o.source, o.recordings, reference=False, seed=o.training.seed)
@@ -155,8 +158,8 @@ def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
 
 
 def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
-    """Load or make the model to train, in float32, and say whether its input is normalised. Raises
-    InputError for a start that is not a HuBERT."""
+    """Load or make the model to train, in float32, and return whether its input is normalised.
+    Raises InputError for a start that is not a HuBERT."""
     if isinstance(o, Hubert) and o.start is None:
         normalise = PRESETS["hubert"][o.size]["normalise"]
         return HubertModel(hubert_config(o.size)).train(), normalise
@@ -170,6 +173,7 @@ def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
 
 
 def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
+    """Load or make the model to train, with its heads."""
     if isinstance(o, Wav2Vec2) and o.start is None:
         normalise = PRESETS["wav2vec2"][o.size]["normalise"]
         encoder = Wav2Vec2Model(wav2vec2_config(o.size))
@@ -180,7 +184,7 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
     return model
 
 
-# ---- options that are not given are those of presets.yaml
+# ---- values of presets.yaml for options that are not given
 
 
 def hubert_config(size: str) -> HubertConfig:
@@ -194,6 +198,8 @@ def wav2vec2_config(size: str) -> Wav2Vec2Config:
 
 
 def _architecture(kind: str, size: str) -> dict[str, Any]:
+    """Return the values of transformers' config of an architecture; small is that of
+    `small_config`."""
     values: dict[str, Any] = PRESETS[kind][size]["architecture"]
     if size != "small":
         return values
@@ -220,19 +226,19 @@ def apply_size(o: Verb) -> Verb:
 
 
 def fill_in(options: Any, values: Mapping[str, Any]) -> Any:
-    """Return a dataclass in which these values stand for None, in its groups as well."""
-    found = {}
+    """Return a dataclass in which these values replace None, in its groups as well."""
+    filled = {}
     for f in fields(options):
         value = getattr(options, f.name)
         if is_dataclass(value):
-            found[f.name] = fill_in(value, values)
+            filled[f.name] = fill_in(value, values)
         elif value is None and f.name in values:
-            found[f.name] = values[f.name]
-    return replace(options, **found)
+            filled[f.name] = values[f.name]
+    return replace(options, **filled)
 
 
 def _hubert_values(o: Hubert) -> dict[str, Any]:
-    """Return the settings of the first iteration, or with a teacher of the last."""
+    """Return the settings of the first iteration, or with a teacher those of the last."""
     iterations = PRESETS["hubert"][o.size]["iterations"]
     teacher = o.teacher or "mfcc"
     values = iterations[0 if teacher == "mfcc" else -1] | {"teacher": teacher}
@@ -245,15 +251,15 @@ def _hubert_values(o: Hubert) -> dict[str, Any]:
 
 
 def _wav2vec2_values(o: Wav2Vec2) -> dict[str, Any]:
-    """Return the settings of a size; with a start its heads are those of the start."""
+    """Return the settings of a size; the heads of a start keep their own."""
     size = PRESETS["wav2vec2"][o.size]
     contrast = _head_settings(o.start) if o.start else size["contrast"]
     return size["options"] | contrast
 
 
 def _start_values(o: Continue) -> dict[str, Any]:
-    """Return the settings of the loss that the start was trained with; a HuBERT's targets are of
-    the last layer."""
+    """Return the settings of the loss that the start was trained with; the targets of a HuBERT come
+    from its last layer."""
     model: Any = load_checkpoint(o.start).model
     if isinstance(model, Wav2Vec2Model):
         given = {"teacher": o.teacher} | changed_options(o.targets) | changed_options(o.prediction)
@@ -273,13 +279,13 @@ def _start_values(o: Continue) -> dict[str, Any]:
 
 
 def _without_fitting(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what a codebook says itself: what it was fitted on."""
+    """Leave out the settings that a given codebook determines: its layer and its clusters."""
     return {name: value for name, value in values.items() if name not in ("layer", "clusters")}
 
 
 def _head_settings(start: str) -> dict[str, Any]:
-    """Return what the heads of a checkpoint were trained with; base's where it has none or does not
-    say."""
+    """Return the settings that the heads of a checkpoint were trained with; base's where it has no
+    heads or does not say."""
     _, trained_with = load_heads(start, load_checkpoint(start))
     return PRESETS["wav2vec2"]["base"]["contrast"] | trained_with
 
@@ -288,8 +294,8 @@ def _head_settings(start: str) -> dict[str, Any]:
 
 
 def make_distortions(o: Distortion, seed: int, out: Path) -> TrainingDistortions | None:
-    """Make the distortions of a run that writes `out`, with all their noise at hand; None without
-    --distort."""
+    """Make the distortions of a run that writes `out`, and load or generate their noise; None
+    without --distort."""
     if o.distort is None:
         return None
     return parse_distortions(
@@ -355,8 +361,8 @@ def load_unlabelled(o: Run, data: TrainingData, grid: FrameGrid) -> LabelledAudi
 def make_targets(
     o: Run, data: TrainingData, grid: FrameGrid, teacher: str, targets: Targets
 ) -> tuple[Codebook, LabelledAudio]:
-    """Pack the audio, get or fit the codebook, and label all frames of `grid` with it; once.
-    teacher: an encoder or "mfcc"."""
+    """Pack the audio, load or fit the codebook, and label all frames of `grid` with it, as far as
+    this was not done before. teacher: an encoder or "mfcc"."""
     with main_first():
         packed = pack_crops(o, data, grid)
         if targets.codebook:
@@ -373,7 +379,7 @@ def make_targets(
                 fit_targets(data.recordings, features, targets, o.training.seed).save(path)
             codebook = load_codebook(path)
         labelled_by = [data.hash, codebook.hash, targets.reference, asdict(grid)]
-        # beside `out` too, for runs that share the targets
+        # beside `out` as well, so that runs can share the targets
         name = f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
         folder = o.out.parent / name
         made_from = {"corpus": data.hash, "reference": targets.reference}
@@ -384,7 +390,7 @@ def make_targets(
 def pretraining_stage(
     o: Run, data: TrainingData, distort: TrainingDistortions | None, **more: Any
 ) -> AbstractContextManager[Stage]:
-    """Begin or resume a run. more: what decides it beside the options."""
+    """Begin or resume a run. more: inputs that decide its result beside the options."""
     inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model) | more}
     return stage(o.out, inputs, grows=STEPS, card=CARD)
 
@@ -397,8 +403,9 @@ def save_pretrained(
     facts: Mapping[str, Any],
     **more: Any,
 ) -> None:
-    """Write OUT/encoder: what `save` writes into this folder, and last its card, which says that
-    the run is done. facts: of the training; more: as of `pretraining_stage`."""
+    """Write OUT/encoder: the files that `save` writes into this folder, and last its card, by which
+    the run is done. facts: the card's entries about the training; more: as in
+    `pretraining_stage`."""
     folder = o.out / "encoder"
 
     def write() -> None:
@@ -411,7 +418,7 @@ def save_pretrained(
 
 
 def print_encoder(o: Run) -> None:
-    """Say what was made."""
+    """Print a line about the encoder that was made."""
     encoder = load_encoder(o.out / "encoder")
     print(
         f"{o.out / 'encoder'}: {encoder.card['what']}, {encoder.layers} layers of {encoder.width}; "
@@ -421,8 +428,9 @@ def print_encoder(o: Run) -> None:
 
 # ---- cards
 
-PLACES = ("source", "out", "device", "distortion")  # do not decide the result, or are in a hash
-MODELS = ("start", "teacher", "codebook")
+# options that do not decide the result, or whose contents stand in the card by themselves
+LEFT_OUT = ("source", "out", "device", "distortion")
+MODELS = ("start", "teacher", "codebook")  # options that name a model
 
 
 def decisive_options(
@@ -430,11 +438,11 @@ def decisive_options(
 ) -> dict[str, Any]:
     """Return the options that decide the result, as JSON holds them, with the distortions' card.
 
-    identify: option and its value, an encoder or a codebook -> what stands for it (`hash_model` or
-    `name_model`).
+    identify: `hash_model` or `name_model`, which gives the text that stands for a model.
     """
-    values = {name: value for name, value in settings(o).items() if name not in PLACES}
-    for options in (values, *(value for value in values.values() if isinstance(value, dict))):
+    values = {name: value for name, value in settings(o).items() if name not in LEFT_OUT}
+    groups = [value for value in values.values() if isinstance(value, dict)]
+    for options in (values, *groups):
         for name in MODELS:
             if options.get(name):
                 options[name] = identify(name, options[name])
@@ -444,12 +452,12 @@ def decisive_options(
 
 
 def hash_model(name: str, value: str) -> str:
-    """Return the hash of an encoder or a codebook: its weights identify it, not its place."""
+    """Return the hash of an encoder or a codebook: its weights identify it, not its path."""
     if value == "mfcc":
         return value
     return load_codebook(value).hash if name == "codebook" else load_encoder(value).hash
 
 
 def name_model(name: str, value: str) -> str:
-    """Return the end of a path, for a card: it does not say where things lie on this machine."""
+    """Return the end of a path, for a card: it does not say where files lie on this machine."""
     return "/".join(Path(value).parts[-2:])

@@ -1,18 +1,17 @@
 """Spin and R-Spin give frames of two versions of an utterance, by another speaker or in noise, the
 same code.
 
-Spin (speaker-invariant clustering, arXiv 2305.11072): a projection of a layer is compared with a
-learned codebook; the codes of the one version, balanced by Sinkhorn's algorithm so that all of them
-are used, are what the other predicts, and the other way round. The second version is the utterance
-by a perturbed speaker (`augment`, kind v). R-Spin (arXiv 2311.09117): noise is added to both
-versions independently, and both predict pseudo-labels of the clean signal as well; then all layers
-can be trained.
-With `label_loss` "ctc" only the order of the pseudo-labels counts: what a neutral reading of the
-same text says, whose frames fit another reading's badly, is learned as Lee et al. 2022 (arXiv
-2112.08352, section 3.2) normalise speech.
+Spin (speaker-invariant clustering, arXiv 2305.11072) compares a projection of a layer with a
+learned codebook. Each version predicts the codes of the other, which Sinkhorn's algorithm balances
+so that all of them are used. The second version is the utterance by a perturbed speaker (`augment`,
+kind v). R-Spin (arXiv 2311.09117) adds noise to both versions independently, and both predict
+pseudo-labels of the clean signal as well; then all layers can be trained.
+With `label_loss` "ctc" only the order of the pseudo-labels counts. This suits labels of a neutral
+reading of the same text, whose frames fit those of the recording badly: Lee et al. 2022 (arXiv
+2112.08352, section 3.2) normalise speech in this way.
 Deviations: pseudo-labels are clusters or Spin's codes themselves (R-Spin: frequent sequences of
 these, acoustic pieces); the codebook is normalised where it is used (the authors' code normalises
-the stored one after every update); AdamW for Adam.
+the stored one after every update); AdamW replaces Adam.
 
 Letters: B utterances, N samples, T frames, F frames of a batch, K codes, D width, E width of the
 projection.
@@ -54,12 +53,12 @@ from speechssl.units.features import encoder_features
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
-    """Balance soft codes: rows sum to 1, and over the batch of all processes all codes get equally
-    much (SwAV, arXiv 2006.09882).
+    """Balance soft codes: rows sum to 1, and in the batch of all processes all codes get the same
+    sum (SwAV, arXiv 2006.09882).
 
     scores: (F, K) cosines. Returns (F, K) without gradient.
     """
-    # e^50 at most, for cosines and the published epsilon
+    # at most e^50, for cosines and the published epsilon
     codes = torch.exp(scores.detach().float() / epsilon)
     for _ in range(iterations):
         total = mean_of_processes(codes.sum(0)) * processes()
@@ -69,9 +68,9 @@ def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Ten
 
 
 def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Sum -log p(order of the labels) over the batch, where p adds up all ways to give every frame
-    one of the row's labels, in order and each at least once: CTC (Graves et al. 2006) without its
-    blank.
+    """Sum -log p(order of the labels) over the batch: CTC (Graves et al. 2006) without its blank.
+
+    p adds up all ways to give every frame one of the row's labels, in order and each at least once.
 
     scores: (B, T, K), labels: (B, T), below 0 where unknown. Frames without a label take no part.
     Returns a scalar.
@@ -80,28 +79,28 @@ def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     order = (~labelled).long().argsort(dim=1, stable=True)  # labelled frames first
     labels = labels.gather(1, order)
     scores = scores.gather(1, order.unsqueeze(-1).expand_as(scores))
-    begins = labels != functional.pad(labels[:, :-1], (1, 0), value=-1)
-    begins &= labels >= 0
-    # a blank, that no path goes through
+    starts_run = labels != functional.pad(labels[:, :-1], (1, 0), value=-1)
+    starts_run &= labels >= 0
+    # the last symbol is a blank so improbable that no path goes through it
     log_p = functional.pad(functional.log_softmax(scores, -1), (0, 1), value=-1e4)
     return functional.ctc_loss(
         log_p.transpose(0, 1),
-        labels[begins],
+        labels[starts_run],
         input_lengths=labelled.sum(1),
-        target_lengths=begins.sum(1),
+        target_lengths=starts_run.sum(1),
         blank=scores.shape[-1],
         reduction="sum",
     )
 
 
 def label_loss(
-    scores: torch.Tensor, labels: torch.Tensor, by_order: bool
+    scores: torch.Tensor, labels: torch.Tensor, *, by_order: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of pseudo-labels and the share of frames that get theirs, both means over the
     labelled frames of all processes.
 
-    scores: (B, T, K), labels: (B, T), below 0 where unknown; by_order: only the order of a row's
-    labels counts.
+    scores: (B, T, K), labels: (B, T), below 0 where unknown; by_order: whether only the order of a
+    row's labels counts.
     """
     labelled = labels >= 0
     count = mean_of_processes(labelled.sum()).clamp(min=1 / processes())
@@ -126,13 +125,12 @@ class SpinPretraining(nn.Module):
         self.codebook = nn.Parameter(torch.randn(o.learned.codes, o.learned.projection))
         self.classify = nn.Linear(config.hidden_size, labels) if labels else None
         blocks: Any = encoder.encoder
-        whole = o.trained_layers == 0
-        encoder.requires_grad_(whole)
-        if not whole:
+        trains_all = o.trained_layers == 0
+        encoder.requires_grad_(trains_all)
+        if not trains_all:
             for block in blocks.layers[max(self.layer - o.trained_layers, 0) : self.layer]:
                 block.requires_grad_(True)
-        # layers above, and what only comes after them, get no gradient, which several processes
-        # would wait for
+        # Nothing above the layer gets a gradient: several processes would wait for one in vain.
         for block in blocks.layers[self.layer :]:
             block.requires_grad_(False)
         if getattr(config, "do_stable_layer_norm", False):
@@ -150,32 +148,34 @@ class SpinPretraining(nn.Module):
         """Return the loss and scalars to be logged: the share of frames whose versions have the
         same code, and how many codes are in use (perplexity).
 
-        samples, second: (B, N), the two versions, frame by frame of the same content; labels:
-        (B, T), below 0 where unknown; step: how many updates were made before.
+        samples, second: (B, N), the two versions, whose frames have the same content; labels:
+        (B, T), below 0 where unknown; step: number of updates so far.
         """
         _, states = training_states(self.encoder, torch.cat([samples, second]), None, self.layer)
         hidden = states[-1].flatten(0, 1)
         with torch.autocast(hidden.device.type, enabled=False):
             vectors = functional.normalize(self.project(hidden.float()), dim=-1)
             cosines = vectors @ functional.normalize(self.codebook, dim=-1).T
-            one, two = cosines.chunk(2)
-            loss = (self._swapped_loss(one, two) + self._swapped_loss(two, one)) / 2
-            codes_one = one.detach().argmax(-1)
-            codes_two = two.detach().argmax(-1)
-            codes = torch.cat([codes_one, codes_two])
-            use = torch.bincount(codes, minlength=self.o.learned.codes).float()
-            share = use / use.sum()
+            first_cosines, second_cosines = cosines.chunk(2)
+            first_loss = self._swapped_loss(first_cosines, second_cosines)
+            second_loss = self._swapped_loss(second_cosines, first_cosines)
+            loss = (first_loss + second_loss) / 2
+            codes = cosines.detach().argmax(-1)
+            first_codes, second_codes = codes.chunk(2)
+            counts = torch.bincount(codes, minlength=self.o.learned.codes).float()
+            shares = counts / counts.sum()
             logged = {
-                "agreement": (codes_one == codes_two).float().mean(),
-                "codes_in_use": torch.exp(-torch.xlogy(share, share).sum()),
+                "agreement": (first_codes == second_codes).float().mean(),
+                "codes_in_use": torch.exp(-torch.xlogy(shares, shares).sum()),
             }
             if self.classify is not None:
                 scores = self.classify(hidden.float()).unflatten(0, states[-1].shape[:2])
-                warm = bool(step >= self.o.training.warmup_steps)
-                by_order = self.o.labels.label_loss == "ctc" and warm
-                pseudo, accuracy = label_loss(scores, torch.cat([labels, labels]), by_order)
+                is_warm = bool(step >= self.o.training.warmup_steps)
+                by_order = self.o.labels.label_loss == "ctc" and is_warm
+                both_labels = torch.cat([labels, labels])
+                pseudo_loss, accuracy = label_loss(scores, both_labels, by_order=by_order)
                 logged["label_accuracy"] = accuracy
-                loss = loss + self.o.labels.label_weight * pseudo
+                loss = loss + self.o.labels.label_weight * pseudo_loss
         return {"loss": loss, **logged}
 
     def _swapped_loss(self, cosines: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -186,8 +186,8 @@ class SpinPretraining(nn.Module):
         return functional.cross_entropy(cosines / learned.temperature, codes)
 
     def linear_classifier(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return projection and codebook as one linear map: the code of a frame x is the arg max of
-        weights[k] x + offsets[k]; (K, D) and (K,) float32."""
+        """Return projection and codebook as one linear map, weights (K, D) and offsets (K,)
+        float32: the code of a frame x is the k with the largest weights[k] x + offsets[k]."""
         with torch.no_grad():
             codes = functional.normalize(self.codebook.double(), dim=-1)
             weights = codes @ self.project.weight.double()
@@ -238,8 +238,8 @@ def spin(o: Spin) -> None:
 
 
 def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -> None:
-    """Write the learned codebook, and with pseudo-labels, which are those of `codebook`, the head
-    that predicts them."""
+    """Write the learned codebook, and with pseudo-labels the head that predicts them. codebook:
+    that of the pseudo-labels."""
     facts = encoder_features(load_encoder(o.out / "encoder"), model.layer, smooth=1).card
     weights, offsets = model.linear_classifier()
     own = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
@@ -257,8 +257,8 @@ def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -
 
 
 def _load_start(o: Spin) -> tuple[Any, bool]:
-    """Load or make the model to train, and say whether its input is normalised. Raises InputError
-    for a layer that it has not."""
+    """Load or make the model to train, and return whether its input is normalised. Raises
+    InputError for a layer that it does not have."""
     if o.size:
         torch.manual_seed(o.training.seed)
         encoder: Any = HubertModel(hubert_config(o.size))

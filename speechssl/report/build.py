@@ -88,6 +88,7 @@ from speechssl.superb.tasks import ORDER
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of
 
+# titles of pages
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
 SUPERB = "SUPERB: what speech encoders are good for"
@@ -95,50 +96,45 @@ DRAWN = (
     "Questions were drawn at random: where no conditions were named, in clean speech and in the "
     "noisiest condition in which the best FF1 is at least half of that."
 )
-POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
+POINTS = 30  # points of an envelope per second, enough for zooming in to phones
 
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that a page is made of.
-
-    predictions: lines of `list_predictions`. grid: tables of a robustness grid; tables: others to
-    be added. provenance: how it was made. synthetic: what a synthesiser spoke of the data.
-    """
+    """A page shows these results."""
 
     rows: Sequence[Row]
     artefacts: Artefacts = Artefacts()
     examples: Sequence[ListeningExample] = ()
-    predictions: Sequence[Mapping[str, Any]] = ()
-    grid: Sequence[Table] = ()
-    tables: Sequence[Table] = ()
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    synthetic: str = ""
-    opening: str = ""
-    drawn: str = ""
+    predictions: Sequence[Mapping[str, Any]] = ()  # rows of `list_predictions`
+    grid: Sequence[Table] = ()  # tables of a robustness grid
+    tables: Sequence[Table] = ()  # further tables
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # data, machine, versions
+    synthetic: str = ""  # sentences about synthetic speech and training data in the results
+    opening: str = ""  # the first paragraph: what was asked, and who was right how often
+    drawn: str = ""  # how the examples were drawn
 
 
 def build_report(out: Path | str, results: Results) -> None:
-    """Write the page, whole or not at all; the same input gives the same bytes. What has no data is
-    left out."""
+    """Write the page, whole or not at all; the same input gives the same bytes. Parts without data
+    are left out."""
     rows, artefacts = sort_rows(results.rows), results.artefacts
-    of_superb: list[Row] = []
+    sections: list[Section] = []
     if artefacts:
-        of_superb = [row for row in rows if row.task in ORDER]
+        sections += superb_sections([row for row in rows if row.task in ORDER], artefacts)
         rows = [row for row in rows if row.task not in ORDER]
-    grid, others = split_grid(rows)
-    answering, *listening = qa_sections(others, results)
-    sections = superb_sections(of_superb, artefacts) if artefacts else []
+    grid_rows, qa_rows = split_grid(rows)
+    qa_scores, *listening = qa_sections(qa_rows, results)
     sections += [
-        answering,
-        robustness_section(grid, ROBUSTNESS, results.grid),
+        qa_scores,
+        robustness_section(grid_rows, ROBUSTNESS, results.grid),
         Section("Further tables", tables=results.tables),
         *listening,
     ]
     title = TITLE
-    if artefacts and not others:
+    if artefacts and not qa_rows:
         title = SUPERB
-    elif grid and not others:
+    elif grid_rows and not qa_rows:
         title = ROBUSTNESS
     models = dict.fromkeys(row.encoder for row in results.rows if row.encoder)
     facts = {"Models and encoders": ", ".join(models)} if models else {}
@@ -155,8 +151,8 @@ def build_report(out: Path | str, results: Results) -> None:
 
 def superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
     """Make the section of SUPERB, and one of its tasks in noise."""
-    noisy, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
-    noise = robustness_section(noisy, "In noise, task by task")
+    grid_rows, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
+    noise = robustness_section(grid_rows, "In noise, task by task")
     return [superb_section(rows, artefacts), noise]
 
 
@@ -166,7 +162,8 @@ def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
     systems += [line["system"] for line in results.predictions]
     labels = arrange(rows).label if rows else []
     slots = assign_slots([*labels, *filter(None, systems)])
-    explorer, errors = None, []
+    explorer = None
+    errors: list[Table] = []
     if results.predictions:
         explorer = make_explorer(results.predictions, slots)
         errors = tabulate_errors(explorer, results.synthetic)
@@ -181,7 +178,7 @@ def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
 
 
 def report(o: Report) -> dict[str, str]:
-    """Write the page of a folder of results, and return where it is. Raises InputError as
+    """Write the page of a folder of results, and return its path. Raises InputError where
     `write_report` does."""
     with hold_output(o.out):
         write_report(o)
@@ -195,8 +192,8 @@ def write_report(o: Report) -> None:
     """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and
     `out`/degradation.json, and from `out`/heads and `out`/details where SUPERB was run.
 
-    Without a corpus there are no questions to listen to. Raises InputError when these files are not
-    there or were made on other data.
+    Without a corpus there are no questions to listen to. Raises InputError where these files are
+    missing or were made on other data.
     """
     rows = read_rows(o.out / "results.jsonl")
     file = o.out / "degradation.json"
@@ -215,16 +212,17 @@ def write_report(o: Report) -> None:
 
 
 def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
-    """Add what the corpus of the questions tells, and questions to listen to.
+    """Add facts about the corpus, published tables, questions to listen to and predictions.
 
     Raises InputError where the answers in the folder were not made on this corpus and split.
     """
     split = o.split or find_evaluated_split(o.out)
-    card, hashed, data = corpus_card(corpus), data_hash(corpus, split), load_corpus(corpus, split)
+    card, data = corpus_card(corpus), load_corpus(corpus, split)
+    manifest_hash = data_hash(corpus, split)
     facts = {
         "Data": f"{card.get('corpus')} ({card.get('synthetic', 'as the corpus has it')})",
         "Split": f"{split}: {describe_questions(data)}",
-        "Manifest": hashed,
+        "Manifest": manifest_hash,
         "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
     published = published_tables([f"{card.get('corpus')} {split}"])
@@ -234,7 +232,7 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
         provenance={**facts, **results.provenance},
         synthetic=f"{synthetic_note(corpus)} {results.synthetic}".strip(),
     )
-    scores = [score for score in read_scores(o.out) if score.card.get("data") == hashed]
+    scores = [score for score in read_scores(o.out) if score.card.get("data") == manifest_hash]
     places = [(condition.short, condition.snr_db) for condition in choose_conditions(results.rows)]
     opening = write_opening(scores, places, describe_speech(card, data))
     results = replace(results, opening=opening)
@@ -242,7 +240,7 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     if not scored:
         return results
     for score, _ in scored:
-        if score.card["data"] != hashed:
+        if score.card["data"] != manifest_hash:
             raise InputError(
                 f"{score.path} and its answers were not made on {corpus / split}; name the corpus "
                 "and split of `speechssl evaluate`"
@@ -254,7 +252,7 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
 
 
 def describe_questions(data: Corpus) -> str:
-    """Say how many questions a split has, and how many of them no system is asked."""
+    """Describe how many questions a split has, and how many of them have no answer."""
     passages = describe_range([len(data.passages)], "passage")
     text = f"{describe_range([len(data.questions)], 'question')} about {passages}"
     left_out = len(data.questions) - len(data.answerable)
@@ -274,14 +272,13 @@ def describe_speech(card: Mapping[str, Any], data: Corpus) -> str:
 
 
 def find_evaluated_split(out: Path) -> str:
-    """Return the split that the scores in a folder are of; test where they are of several, or
-    none."""
+    """Return the split of the scores in a folder; test where there are none, or several splits."""
     splits = {read_items(path)[1].get("split") for path in out.glob("scores/*/*.parquet")}
     return str(splits.pop()) if len(splits) == 1 else "test"
 
 
 def describe_machine() -> dict[str, str]:
-    """Say where, when and with what a page is made."""
+    """Describe the machine, the packages and the date."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")]
     return {
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
@@ -291,7 +288,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def read_tables(paths: Iterable[Path]) -> list[Table]:
-    """Read tables that are given. Raises InputError for what is no table."""
+    """Read JSON tables. Raises InputError for a file that is no table."""
     tables = []
     for path in paths:
         try:
@@ -402,7 +399,7 @@ def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
     """Choose clean speech, and the noisiest condition in which the best FF1 is at least half of
     that in clean speech; without clean speech the first condition.
 
-    Noise that cannot be made again from its name (recordings) is left out.
+    Conditions with recorded noise, which their names do not identify, are left out.
     """
     best: dict[Condition, float] = {}
     for row in rows:
@@ -422,10 +419,10 @@ def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
 
 
 def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtractor | None:
-    """Load what makes the units of some of these predictions from the models that they were made
-    with; None where none has units.
+    """Load the unit extractor of the models that made some of these predictions; None where no
+    prediction has units.
 
-    Other models are named on stderr, and nothing is drawn of them.
+    None as well, with a warning on stderr, where other models made the predictions.
     """
     cards = [p["card"] for p in predictions if "codebook" in p.get("card", {})]
     if not cards:

@@ -1,6 +1,6 @@
-"""`speechssl compare`: from folders that `evaluate` wrote to compare.json, tables.md and a page.
+"""Write compare.json, tables.md and a page from the folders of evaluations: `speechssl compare`.
 
-The page has the scores, where the lines cross, and paired differences.
+The page has the scores, crossings (`eval.crossings`), and paired differences.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ CAPTION = (
     "a transcript."
 )
 NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean speech"}
-APART = 8.0  # points of WER between conditions that are both named
+LABEL_DISTANCE = 8.0  # points of WER between conditions that both have a label in the figure
 
 
 class Compilation(NamedTuple):
@@ -76,7 +76,7 @@ class Compilation(NamedTuple):
 
 
 def compare_systems(o: Compare) -> dict[str, Any]:
-    """Compare, print the tables, and return what is in compare.json. Raises InputError as
+    """Compare, print the tables, and return the contents of compare.json. Raises InputError where
     `run_comparison` does."""
     with hold_output(o.out):
         print(run_comparison(o))
@@ -86,16 +86,20 @@ def compare_systems(o: Compare) -> dict[str, Any]:
 def run_comparison(o: Compare) -> str:
     """Compare, write everything into `o.out`, and return the tables.
 
-    Raises InputError as `read_results`, `compare` and `paired_tests` do.
+    Raises InputError where `read_results`, `compare` or `paired_tests` does.
     """
-    pairs = [(first, second) for first, second in (text.split(",") for text in o.pairs)]
+    pairs = []
+    for text in o.pairs:
+        first, second = text.split(",")
+        pairs.append((first, second))
     compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
     tests = paired_tests(compared, pairs)
     corpora = []
-    for c, its_tests in zip(compared, tests, strict=True):
-        corpora.append(Compilation(c, its_tests, crossings(c)))
-    tables = [table for c in corpora for table in tables_of(c)]
-    published, version = published_tables([c.corpus for c in compared]), f"speechssl {__version__}"
+    for c, corpus_tests in zip(compared, tests, strict=True):
+        corpora.append(Compilation(c, corpus_tests, crossings(c)))
+    tables = [table for c in corpora for table in make_tables(c)]
+    published = published_tables([c.corpus for c in compared])
+    version = f"speechssl {__version__}"
     settings = {
         "results": [str(r) for r in o.results],
         "seed": o.seed,
@@ -116,8 +120,9 @@ def run_comparison(o: Compare) -> str:
 # ---- tables
 
 
-def tables_of(compilation: Compilation) -> list[Table]:
-    """Make the tables: scores, word errors, paired differences, crossings; none without rows."""
+def make_tables(compilation: Compilation) -> list[Table]:
+    """Make the tables: scores, word errors, paired differences, crossings. Tables without rows are
+    left out."""
     compared = compilation.compared
     tables = [
         score_table(compared, compared.metric),
@@ -125,20 +130,24 @@ def tables_of(compilation: Compilation) -> list[Table]:
         paired_table(compilation),
         crossing_table(compilation),
     ]
-    about = " ".join(filter(None, [compared.synthetic, compared.seen]))
+    data_note = " ".join(filter(None, [compared.synthetic, compared.seen]))
     return [
-        replace(t, title=f"{compared.corpus}: {t.title}", note=f"{t.note} {about}".strip())
+        replace(t, title=f"{compared.corpus}: {t.title}", note=f"{t.note} {data_note}".strip())
         for t in tables
         if t.rows
     ]
 
 
 def score_table(compared: Compared, metric: str) -> Table:
-    """Make a table: a line a system, a column a condition. metric: that of the comparison, or
-    WER."""
-    found = [key for key in compared.estimates if key[2] == metric]
-    systems = [s for s in compared.systems if s in {system for system, _, _ in found}]
-    conditions = [c for c in compared.conditions if c in {where for _, where, _ in found}]
+    """Make a table of scores, with a row for each system and a column for each condition. metric:
+    that of the comparison, or WER."""
+    cells = [
+        (system, condition) for system, condition, name in compared.estimates if name == metric
+    ]
+    measured_systems = {system for system, _ in cells}
+    measured_conditions = {condition for _, condition in cells}
+    systems = [s for s in compared.systems if s in measured_systems]
+    conditions = [c for c in compared.conditions if c in measured_conditions]
     rows = []
     for system in systems:
         row = [system]
@@ -152,38 +161,43 @@ def score_table(compared: Compared, metric: str) -> Table:
         items, name = f"the passages of {n} questions", compared.errors
     elif compared.aside:
         aside = f" Left out, for they have none: {', '.join(compared.aside)}."
-    note = f"Percent with 95 % intervals, which draw {_drawn(compared, metric)}; {items}.{aside}"
+    drawn = describe_drawn(compared, metric)
+    note = f"Percent with 95 % intervals, which draw {drawn}; {items}.{aside}"
     return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
 
 
 def paired_table(compilation: Compilation) -> Table:
-    """Make a table: a line a test."""
-    tests, drawn = compilation.tests, _drawn(compilation.compared)
+    """Make a table of paired differences, with a row for each test."""
+    compared, tests = compilation.compared, compilation.tests
+    drawn = describe_drawn(compared, compared.metric)
     rows = []
     for test in tests:
+        condition = condition_name(*test.condition)
         difference = interval_text(test.difference.interval, "+")
-        p_values = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
-        rows.append(
-            (test.first, test.second, condition_name(*test.condition), difference, *p_values)
-        )
+        p_value, adjusted = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
+        rows.append((test.first, test.second, condition, difference, p_value, adjusted))
     note = (
         "Points of the first over the second on the same questions, with 95 % intervals; paired "
         f"bootstrap that draws {drawn}; p by changing their signs, two-sided; p (Holm) is adjusted "
         "over all tests of this comparison."
     )
-    if tests:  # so few groups may be drawn that nothing could be significant
-        family, least = tests[0].family, 2.0 ** (1 - tests[0].difference.groups)
-        if family * least > 0.05:
-            after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests"
-            note += f" With {drawn} no p can be below {least:.2g}{after if family > 1 else ''}."
+    if tests:  # with very few groups nothing can be significant
+        family, smallest = tests[0].family, 2.0 ** (1 - tests[0].difference.groups)
+        if family * smallest > 0.05:
+            note += f" With {drawn} no p can be below {smallest:.2g}"
+            if family > 1:
+                adjusted_smallest = min(1.0, family * smallest)
+                note += f", nor below {adjusted_smallest:.2g} after Holm over {family} tests"
+            note += "."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
-    title = f"paired differences, {metric_name(compilation.compared.metric)}"
+    title = f"paired differences, {metric_name(compared.metric)}"
     return Table(title, columns, tuple(rows), note)
 
 
 def crossing_table(compilation: Compilation) -> Table:
-    """Make a table: a line a family of points."""
-    errors, rows = compilation.compared.errors, []
+    """Make a table of crossings, with a row for each family of points."""
+    errors = compilation.compared.errors
+    rows = []
     for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
         rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x)))
@@ -193,15 +207,20 @@ def crossing_table(compilation: Compilation) -> Table:
         f"were measured within {100 * NEAR:.0f} points of {errors} on both sides. Who is ahead is "
         f"told from the points. Without a transcript: of what is asked about; {UNITS_FROM}."
     )
-    varied = (f"{errors} is varied by", "points", f"{errors} measured")
-    columns = ("without a transcript", *varied, "they cross at")
+    columns = (
+        "without a transcript",
+        f"{errors} is varied by",
+        "points",
+        f"{errors} measured",
+        "they cross at",
+    )
     return Table("where the lines cross", columns, tuple(rows), note)
 
 
-def _drawn(compared: Compared, metric: str = "") -> str:
-    """ "8 voices × askers": what the intervals of a metric draw."""
+def describe_drawn(compared: Compared, metric: str) -> str:
+    """Describe the units that the intervals of a metric draw, such as "8 voices × askers"."""
     for (_, _, name), estimate in compared.estimates.items():
-        if name == (metric or compared.metric):
+        if name == metric:
             return describe_range([estimate.groups], estimate.unit)
     return ""
 
@@ -210,13 +229,13 @@ def _drawn(compared: Compared, metric: str = "") -> str:
 
 
 def as_json(compilation: Compilation) -> dict[str, Any]:
-    """Return JSON. Numbers are fractions, not percent; differences in points. low and high are null
-    where too few voices or passages are drawn."""
+    """Return JSON values. Scores are fractions, not percent; differences are in points. low and
+    high are null where too few voices or passages are drawn."""
     compared = compilation.compared
     cells = []
     for (system, condition, metric), estimate in compared.estimates.items():
         cell = {"system": system, "condition": condition_name(*condition), "metric": metric}
-        cells.append(cell | _plain(estimate.interval))
+        cells.append(cell | _interval_as_json(estimate.interval))
     facts = ("corpus", "split", "data", "synthetic", "languages")
     return {name: compared.card.get(name) for name in facts} | {
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
@@ -234,7 +253,7 @@ def _test_as_json(test: PairedTest) -> dict[str, Any]:
         "first": test.first,
         "second": test.second,
         "condition": condition_name(*test.condition),
-        **_plain(test.difference.interval),
+        **_interval_as_json(test.difference.interval),
         "p_value": test.difference.p_value,
         "p_holm": test.p_holm,
     }
@@ -259,37 +278,39 @@ def _crossing_as_json(x: Crossing) -> dict[str, Any]:
     }
 
 
-def _plain(interval: Interval) -> dict[str, Any]:
+def _interval_as_json(interval: Interval) -> dict[str, Any]:
     values: Mapping[str, Any] = asdict(interval)
     low, high = interval.ends
     return {k: x for k, x in values.items() if k != "estimated"} | {"low": low, "high": high}
 
 
 def describe_corpus(c: Compared) -> str:
+    """Describe the size, the hash and the speech of a corpus."""
     n = next(iter(c.estimates.values())).n
     passages = len({line["passage"] for line in c.scores[0].lines.values()})
     size = f"{describe_range([n], 'question')} about {describe_range([passages], 'passage')}"
-    spoken = c.card.get("synthetic") or "speech or text as the corpus has it"
-    return f"{size}, {c.card.get('data')}; {spoken}"
+    speech = c.card.get("synthetic") or "speech or text as the corpus has it"
+    return f"{size}, {c.card.get('data')}; {speech}"
 
 
 # ---- the page
 
 
 def corpus_section(c: Compilation) -> Section:
-    """Make the tables and crossing figures of one corpus."""
+    """Make the section of one corpus, with its tables and crossing figures."""
     compared = c.compared
     drawings = []
     for textless in compared.textless:
         crossings = [x for x in c.crossings if x.textless == textless and x.family != "all"]
         drawings.append(draw_crossings(compared, textless, crossings))
-    return Section(compared.corpus, summarise(c), tables_of(c), drawings, leading=1)
+    return Section(compared.corpus, summarise(c), make_tables(c), drawings, leading=1)
 
 
 def summarise(c: Compilation) -> str:
-    """Say where the lines cross, and how many of the tests are significant."""
+    """Describe where a cascade crosses the system without a transcript, and how many of the tests
+    are significant."""
     parts = []
-    by_family = {x.family: x for x in reversed(c.crossings)}
+    by_family = {x.family: x for x in reversed(c.crossings)}  # the first crossing of each
     if by_family:
         chosen = by_family.get("simulated") or by_family.get("all") or c.crossings[0]
         where = crossing_text(chosen)
@@ -297,17 +318,19 @@ def summarise(c: Compilation) -> str:
             where = f"the cascade falls to {chosen.textless} at a {c.compared.errors} of {where}"
         parts.append(f"{c.compared.errors} varied by {family_name(chosen.family)}: {where}.")
     if c.tests:
-        sure = sum(t.p_holm < 0.05 for t in c.tests)
-        parts.append(f"{sure} of {len(c.tests)} paired differences have p < 0.05 (after Holm).")
+        significant = sum(t.p_holm < 0.05 for t in c.tests)
+        parts.append(
+            f"{significant} of {len(c.tests)} paired differences have p < 0.05 (after Holm)."
+        )
     return " ".join(parts)
 
 
-# ---- the crossing figure: score against word error rate, from every source of errors
+# ---- the crossing figure: scores against the word error rate, for every source of errors
 
 
 def draw_crossings(c: Compared, textless: str, crossings: Sequence[Crossing]) -> Drawing | None:
-    """Draw the fitted curve of every family of errors, and of one system without a transcript its
-    level in clean speech or its scores in the same noise."""
+    """Draw the fitted curve of every family of errors, and a system without a transcript: its level
+    in clean speech or its scores in the same noise."""
     if not crossings:
         return None
     metric = metric_name(c.metric)
@@ -325,7 +348,7 @@ def draw_crossings(c: Compared, textless: str, crossings: Sequence[Crossing]) ->
 
 
 def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
-    """Plot the cascades of a family with the curve that is fitted to them, and where it crosses."""
+    """Plot the cascades of a family with their fitted curve and their crossing."""
     colour = line_style(slot)["color"]
     label = NAMES.get(x.family) or x.family.replace("noise, ", "Noise, ")
     if x.at is not None:
@@ -335,18 +358,18 @@ def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
     scores = _frame(p.cascade for p in x.points)
     plot_scores(ax, rates, scores, slot, label, linestyle="none")
     ax.plot(rates, fit_falling(scores.value.to_numpy()), color=colour)
-    last_named = -APART
-    for p, place, y in zip(x.points, rates, scores.value, strict=True):
-        # the place of simulated errors needs no name
-        if place - last_named >= APART and not reads_reference(p.system):
-            last_named = place
-            offset: Any = {"textcoords": "offset points", "fontsize": 7, "color": MUTED}
-            ax.annotate(condition_name(*p.condition), (place, y), (5, 5), **offset)
+    last_labelled = -LABEL_DISTANCE
+    for p, rate, score in zip(x.points, rates, scores.value, strict=True):
+        # points of simulated errors need no label
+        if rate - last_labelled >= LABEL_DISTANCE and not reads_reference(p.system):
+            last_labelled = rate
+            style: Any = {"textcoords": "offset points", "fontsize": 7, "color": MUTED}
+            ax.annotate(condition_name(*p.condition), (rate, score), (5, 5), **style)
 
 
 def _plot_textless(ax: Axes, x: Crossing) -> None:
-    """Plot a textless system: its level in clean speech, and its scores in noise where the
-    recogniser stands in that noise."""
+    """Plot a system without a transcript: its level where the cascades are in clean speech, else
+    its scores in their noise."""
     scores = _frame(p.textless for p in x.points)
     if all(p.condition == CLEAN for p in x.points):
         colour, level = line_style(0)["color"], scores.iloc[0]
@@ -358,4 +381,5 @@ def _plot_textless(ax: Axes, x: Crossing) -> None:
 
 
 def _frame(estimates: Iterable[Estimate]) -> pd.DataFrame:
+    """Make a table of intervals in percent."""
     return pd.DataFrame([vars(e.interval.percent) for e in estimates])

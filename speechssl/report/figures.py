@@ -41,16 +41,16 @@ LONGEST = 34  # letters of a name in a figure
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing is a figure on a page. svg: a whole <svg> element."""
+    """A drawing is a figure on a page."""
 
     title: str
-    svg: str
+    svg: str  # an <svg> element
     caption: str = ""
 
 
 def line_style(slot: int) -> dict[str, Any]:
-    """Return the colour and marker of a line; after seven a colour comes again with another
-    marker."""
+    """Return the colour and marker of a line; after seven lines the colours are repeated with other
+    markers."""
     marker = MARKERS[(slot + slot // len(PALETTE)) % len(MARKERS)]
     return {"color": PALETTE[slot % len(PALETTE)][0], "marker": marker, "markersize": 4.5}
 
@@ -59,14 +59,14 @@ def line_style(slot: int) -> dict[str, Any]:
 def new_axes(
     rows: int = 1, columns: int = 1, height: float = 2.8, **options: Any
 ) -> Iterator[tuple[Figure, np.ndarray]]:
-    """Make axes as wide as a page, with the look of all figures. height: of a row, in inches."""
+    """Make axes as wide as a page, in the style of all figures. height: of a row, in inches."""
     with style_figures(font_family="sans-serif", svg_hashsalt="report") as figure_class:
         figure = figure_class(figsize=(INCHES, rows * height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def add_legend(figure: Figure, columns: int = 4) -> None:
-    """Add one legend of all axes above them, every name once."""
+    """Add one legend of all axes above them, with every name once."""
     handles: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
@@ -79,20 +79,21 @@ def add_legend(figure: Figure, columns: int = 4) -> None:
 def save_svg(figure: Figure) -> str:
     """Return the <svg> element; the same figure gives the same text."""
     buffer = io.StringIO()
-    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    figure.savefig(buffer, format="svg", metadata=nothing)
+    no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(buffer, format="svg", metadata=no_metadata)
     text = buffer.getvalue()
     return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
 
 
-def shorten(name: str, most: int = LONGEST) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def shorten(name: str, longest: int = LONGEST) -> str:
+    """Shorten a name to so many letters."""
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def plot_scores(
     ax: Axes, xs: Sequence[float], scores: pd.DataFrame, slot: int, label: str, **style: Any
 ) -> None:
-    """Plot values with their intervals. scores: a line each of xs."""
+    """Plot values with their intervals. scores: a row for each of the xs."""
     errors = [scores.value - scores.low, scores.high - scores.value]
     ax.errorbar(
         xs,
@@ -109,24 +110,28 @@ def plot_scores(
 def draw_over_snr(
     title: str, caption: str, panels: Mapping[str, pd.DataFrame], slots: Mapping[str, int]
 ) -> Drawing | None:
-    """Draw a row a panel, a column a kind of noise, a line a label over the SNR, clean speech at
-    the right end.
+    """Draw scores over the SNR, with clean speech at the right end: a row for each panel, a column
+    for each kind of noise, and in it a line for each label.
 
-    panels: scores of one metric by title. None without noise.
+    panels: title -> scores of one metric. None without noise.
     """
-    every = pd.concat(panels.values()) if panels else pd.DataFrame(columns=["condition", "snr_db"])
-    noises = sorted(every.condition[every.snr_db.notna()].unique())
+    if not panels:
+        return None
+    all_scores = pd.concat(panels.values())
+    noises = sorted(all_scores.condition[all_scores.snr_db.notna()].unique())
     if not noises:
         return None
     height = 2.9 if len(panels) == 1 else 1.7
-    share: Any = {"sharex": "col", "sharey": "row"}
-    with new_axes(len(panels), len(noises), height, **share) as (figure, axes):
-        for (name, scores), line in zip(panels.items(), axes, strict=True):
-            for noise, ax in zip(noises, line, strict=True):
-                here = scores[(scores.condition == noise) | (scores.condition == "clean")]
-                _plot_over_snr(ax, here, every.snr_db[every.condition == noise], slots)
-            axis = unit(scores.metric.iloc[0])
-            line[0].set_ylabel(f"{name.replace(', ', chr(10))} ({axis})" if axis else name)
+    shared_axes: Any = {"sharex": "col", "sharey": "row"}
+    with new_axes(len(panels), len(noises), height, **shared_axes) as (figure, axes):
+        for (name, scores), row in zip(panels.items(), axes, strict=True):
+            for noise, ax in zip(noises, row, strict=True):
+                plotted = scores[(scores.condition == noise) | (scores.condition == "clean")]
+                snrs = all_scores.snr_db[all_scores.condition == noise]
+                _plot_over_snr(ax, plotted, snrs, slots)
+            axis_unit = unit(scores.metric.iloc[0])
+            two_lines = name.replace(", ", "\n")
+            row[0].set_ylabel(f"{two_lines} ({axis_unit})" if axis_unit else name)
         for noise, top, bottom in zip(noises, axes[0], axes[-1], strict=True):
             top.set_title(family_name(noise), fontsize=9)
             bottom.set_xlabel(SNR_AXIS if len(noises) < 3 else "SNR (dB)")
@@ -135,16 +140,19 @@ def draw_over_snr(
 
 
 def _plot_over_snr(
-    ax: Axes, scores: pd.DataFrame, ratios: pd.Series, slots: Mapping[str, int]
+    ax: Axes, scores: pd.DataFrame, snrs: pd.Series, slots: Mapping[str, int]
 ) -> None:
-    shown = sorted(ratios.dropna().unique())
-    clean = shown[-1] + max(5.0, (shown[-1] - shown[0]) / 4)
+    """Plot a line for each label. snrs: those of the noise in all panels."""
+    ticks = sorted(snrs.dropna().unique())
+    clean = ticks[-1] + max(5.0, (ticks[-1] - ticks[0]) / 4)
     lines = scores.groupby("label", sort=False)
-    for number, (label, line) in enumerate(lines):
-        line = line.assign(x=line.snr_db.fillna(clean)).sort_values("x")
-        aside = (number - (lines.ngroups - 1) / 2) * (clean - shown[0]) / 98
-        plot_scores(ax, line.x + aside, line, slots[label], label)
-    ax.set_xticks([*shown, clean], [*(decibels(snr)[:-3] for snr in shown), "clean"])
+    for number, (label, label_scores) in enumerate(lines):
+        line = label_scores.assign(x=label_scores.snr_db.fillna(clean)).sort_values("x")
+        # shifts the lines a little, so that their error bars do not overlap
+        shift = (number - (lines.ngroups - 1) / 2) * (clean - ticks[0]) / 98
+        plot_scores(ax, line.x + shift, line, slots[label], label)
+    numbers = [decibels(snr).removesuffix("\u00a0dB") for snr in ticks]
+    ax.set_xticks([*ticks, clean], [*numbers, "clean"])
 
 
 def shade(
@@ -155,18 +163,18 @@ def shade(
     texts: Sequence[Sequence[str]] = (),
     cmap: str = "Blues",
     upright: bool = False,
-) -> Any:
-    """Draw a matrix as squares, darker for more. shares: (R, C) in [0, 1], NaN where there is
-    nothing; texts: what stands in the cells."""
-    image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=1, aspect="auto")
-    for y, line in enumerate(texts):
-        for x, text in enumerate(line):
+) -> None:
+    """Draw a matrix as squares, darker for larger shares. shares: (R, C) in [0, 1], NaN for empty
+    cells; texts: (R, C), printed in the cells. upright: write column names vertically."""
+    ax.imshow(shares, cmap=cmap, vmin=0, vmax=1, aspect="auto")
+    for y, row in enumerate(texts):
+        for x, text in enumerate(row):
             ink = PAPER if shares[y, x] > 0.6 else INK
             ax.text(x, y, text, ha="center", va="center", fontsize=7.5, color=ink)
+    # at most 40 names on an axis
     step_x, step_y = -(-len(columns) // 40), -(-len(rows) // 40)
     rotation = 90 if upright else 0
     ax.set_xticks(range(0, len(columns), step_x), columns[::step_x], rotation=rotation, fontsize=7)
     ax.set_yticks(range(0, len(rows), step_y), rows[::step_y], fontsize=7)
     ax.grid(False)
     ax.spines[:].set_visible(False)
-    return image

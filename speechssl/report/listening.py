@@ -1,8 +1,9 @@
-"""Questions to listen to: the answers of all systems on the waveform, with units and phones below;
-and the data of the table of all predictions.
+"""Make questions to listen to, with the answers of all systems on the waveform and units and phones
+below it; and the data of the table of all predictions.
 
-Letters: N samples, P points of an envelope. Waveforms are WIDTH units wide, whatever the length of
-the passage; the page stretches them sideways only, so that one unit is one pixel in height.
+A waveform is an SVG image of WIDTH x HEIGHT SVG units, whatever the length of the passage. The page
+stretches it sideways only, so that one unit is one pixel in height. Letters: N samples of a
+recording at 16 kHz, P points of its envelope, which is the outline of the waveform.
 """
 
 from __future__ import annotations
@@ -25,71 +26,67 @@ from speechssl.eval.score import ERRORS
 from speechssl.report.scores import condition_label
 from speechssl.results import Table, full_condition
 
-WIDTH, HEIGHT = 1000, 88
-LEAST = 3.0  # width below which a span could not be seen or clicked
-# LAME's average rate: about 105 kB for 30 seconds of speech. Not its constant rate: that low, a
-# frame is too small for the header that tells the encoder's delay, and everything would sound
-# 1,105 samples late.
+WIDTH, HEIGHT = 1000, 88  # of a waveform, in SVG units
+NARROWEST = 3.0  # width of a region in SVG units; a narrower one could not be seen or clicked
+# LAME's average rate: about 105 kB for 30 seconds of speech. At a constant rate as low as this, a
+# frame is too small for the header with the encoder's delay, and the audio would be 1,105 samples
+# late.
 MP3 = {"bitrate_mode": "AVERAGE", "compression_level": 0.89}
 
 
 class Region(NamedTuple):
-    """A region is a span as drawn. x, width: in [0, WIDTH]; start, end: seconds, to be played."""
+    """A region is a span of time on a waveform."""
 
+    # where it is drawn, in SVG units from 0 to WIDTH
     x: float
     width: float
+    # what is played, in seconds
     start: float
     end: float
 
 
 class Lane(NamedTuple):
-    """A lane is one line under a waveform: the answer of a system, or of no system, the gold one.
+    """A lane is one line under a waveform: the answer of a system, or the gold answer."""
 
-    pieces: what was said or recognised, cut into before, answer, after; None where there is no
-    transcript. ff1: percent, None where the answer is scored by its text alone.
-    """
-
-    system: str | None
+    system: str | None  # None for the gold answer
     regions: tuple[Region, ...]
+    # the transcript before, in and after the answer; None where there is no transcript
     pieces: tuple[str, str, str] | None
-    ff1: float | None = None
+    ff1: float | None = None  # percent; None where the answer is scored by its text alone
     confidence: float | None = None
 
 
 class Strip(NamedTuple):
-    """A strip is a row of blocks under a waveform. blocks: text, start, end in seconds. coloured:
-    equal texts have equal colours."""
+    """A strip is a row of blocks under a waveform."""
 
     label: str
-    blocks: tuple[tuple[str, float, float], ...]
-    coloured: bool = False
+    blocks: tuple[tuple[str, float, float], ...]  # text, start and end in seconds
+    coloured: bool = False  # whether equal texts have equal colours
 
 
 @dataclass(frozen=True)
 class ListeningExample:
-    """One question to listen to.
-
-    seconds: length of the passage. envelope: (P,) peaks in [0, 1]. lanes: the gold answer first.
-    """
+    """An example is a question to listen to."""
 
     id: str
     question_text: str
     question_audio: bytes  # MP3
-    passage_audio: bytes
-    seconds: float
-    envelope: tuple[float, ...]
-    lanes: tuple[Lane, ...]
-    condition: str = ""  # as it shall be printed, such as "Pink noise, 5 dB"
-    # what groups it belongs to beside its condition: name of a grouping, group
+    passage_audio: bytes  # MP3
+    seconds: float  # length of the passage
+    envelope: tuple[float, ...]  # (P,) peaks from 0 to 1
+    lanes: tuple[Lane, ...]  # the gold answer first
+    condition: str = ""  # as printed, such as "Pink noise, 5 dB"
+    # further groups that it belongs to: (name of the grouping, group)
     badges: tuple[tuple[str, str], ...] = ()
     strips: tuple[Strip, ...] = ()
 
 
 def cut_at(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str]:
-    """Cut a text at the occurrence of the answer that lies nearest to this fraction of the text:
-    before, answer, after; (text, "", "") where it does not hold the answer.
+    """Cut a text into the parts before, in and after the answer; (text, "", "") where the answer is
+    not in the text.
 
-    Case does not count; whole words are preferred.
+    near: fraction of the text; of several occurrences the nearest to it is taken. Case does not
+    count; whole words are preferred.
     """
     words = re.escape(answer.strip())
     matches = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE))
@@ -101,16 +98,15 @@ def cut_at(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str]:
 
 
 def envelope(samples: np.ndarray, points: int = 600) -> tuple[float, ...]:
-    """Return the peaks of |samples| in P equal parts, the greatest at 1 (all 0 for silence).
-    samples: (N,). There are min(N, points) of them."""
+    """Return the peaks of |samples| in P = min(N, points) equal parts, scaled so that the greatest
+    is 1 (all 0 for silence). samples: (N,)."""
     edges = np.linspace(0, len(samples), min(points, len(samples)) + 1).astype(int)[:-1]
     peaks = np.maximum.reduceat(np.abs(samples), edges)
     return tuple(round(float(p), 3) for p in peaks / max(peaks.max(), 1e-9))
 
 
 def encode_audio(samples: np.ndarray) -> bytes:
-    """Return MP3, sample for sample in time with what went in. samples: (N,) in [-1, 1] at 16
-    kHz."""
+    """Encode samples (N,) in [-1, 1] at 16 kHz as MP3, without a delay."""
     import soundfile
 
     buffer = io.BytesIO()
@@ -123,10 +119,11 @@ def data_uri(audio: bytes) -> str:
 
 
 def outline(peaks: Sequence[float]) -> str:
-    """Return the SVG path of the envelope mirrored about its middle, WIDTH wide. peaks: (P,) in
-    [0, 1]; empty: a flat line."""
+    """Return the SVG path of a waveform: the envelope and its mirror image. peaks: (P,) in [0, 1];
+    a flat line where there are none."""
     values = list(peaks) or [0.0]
     step, middle = WIDTH / len(values), HEIGHT / 2
+    # half the height is at least 0.6, so that silence is a line, and leaves a margin of 3
     points = [(step * (i + 0.5), max(0.6, v * (middle - 3))) for i, v in enumerate(values)]
     top = [f"{x:.1f} {middle - y:.1f}" for x, y in points]
     bottom = [f"{x:.1f} {middle + y:.1f}" for x, y in reversed(points)]
@@ -134,28 +131,27 @@ def outline(peaks: Sequence[float]) -> str:
 
 
 def region(start: float, end: float, seconds: float) -> Region:
-    """Return where [start, end) of a passage of this length lies. Parts outside the passage are cut
-    off; all in seconds."""
-    first, last = (min(max(t, 0.0), seconds) for t in (start, end))
-    width = max((last - first) / seconds * WIDTH, LEAST)
+    """Return the region of [start, end) in a passage of this length, all in seconds. Parts outside
+    the passage are cut off."""
+    first = min(max(start, 0.0), seconds)
+    last = min(max(end, 0.0), seconds)
+    width = max((last - first) / seconds * WIDTH, NARROWEST)
     x = min(first / seconds * WIDTH, WIDTH - width)
     return Region(round(x, 2), round(width, 2), round(first, 3), round(last, 3))
 
 
 def ticks(seconds: float) -> tuple[tuple[float, str], ...]:
-    """Return (percent from the left, label) of a time axis at round seconds, seven steps at
-    most."""
+    """Return the ticks of a time axis at round seconds, as (percent from the left, label); they
+    divide it into at most seven steps."""
     steps = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
     step = next((s for s in steps if seconds / s <= 7), 1800)
-    return tuple(
-        (round(100 * i * step / seconds, 3), f"{i * step:g} s")
-        for i in range(int(seconds / step + 1e-6) + 1)
-    )
+    count = int(seconds / step + 1e-6) + 1
+    return tuple((round(100 * i * step / seconds, 3), f"{i * step:g} s") for i in range(count))
 
 
-# ---- every prediction in one table to filter and sort, which the page's script draws
+# ---- the table of all predictions, which the page's script draws, filters and sorts
 
-# predictions of one system in one condition, as `evaluate` left them
+# the predictions of one system in one condition (`eval.predict.parse_predictions`)
 Answers = Mapping[str, Any]
 RIGHT = "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words)."
 KINDS = (
@@ -166,7 +162,7 @@ KINDS = (
 
 
 def find_predictions(score: Scores) -> Path:
-    """Return where the answers lie that were scored."""
+    """Return the path of the predictions of these scores."""
     folder = score.path.parents[2] / "predictions" / score.path.parent.name
     return folder / score.path.name
 
@@ -176,24 +172,25 @@ def list_predictions(
     corpus: Corpus,
     examples: Mapping[tuple[str, str], str],
 ) -> list[dict[str, Any]]:
-    """Make a line a question, system and condition.
+    """Make a row for each question, system and condition.
 
     examples: (id of a question, label of its condition) -> identifier of its element on the page.
     """
     questions = {q.id: q for q in corpus.questions}
-    answered = [score.lines.keys() & given["answers"].keys() for score, given in scored]
+    answered = [score.lines.keys() & predicted["answers"].keys() for score, predicted in scored]
     common = set.intersection(*answered)
     rows = []
-    for score, given in scored:
-        answers = given["answers"]
+    for score, predicted in scored:
+        answers = predicted["answers"]
         name = full_condition(score.condition[0], score.card.get("snr_over"))
-        where = condition_label(name, score.condition[1])
-        reads = any(answer.get("text") for answer in answers.values())
+        condition = condition_label(name, score.condition[1])
+        gives_text = any(answer.get("text") for answer in answers.values())
         for question_id, line in score.lines.items():
             question, answer = questions[question_id], answers.get(question_id) or {}
             start, end = answer.get("start") or 0.0, answer.get("end") or 0.0
-            text, timed = answer.get("text") or "", end > start
-            if timed and not reads:
+            text = answer.get("text") or ""
+            has_times = end > start
+            if has_times and not gives_text:  # the reference words in the answer
                 words = corpus.passages[question.passage].words
                 text = " ".join(w.text for w in words if start <= (w.start + w.end) / 2 < end)
             row = {
@@ -204,25 +201,26 @@ def list_predictions(
                 "seconds": _round(line["answer_seconds"]),
                 "common": not common or question_id in common,
                 "system": score.system,
-                "condition": where,
+                "condition": condition,
                 "ff1": _round(line["ff1"], 100),
                 "f1": _round(line["f1"], 100),
                 "error": line["error"] or "",
-                "start": _round(start) if timed else None,
-                "end": _round(end) if timed else None,
+                "start": _round(start) if has_times else None,
+                "end": _round(end) if has_times else None,
                 "text": text,
-                "spoken": timed and not reads,
-                "example": examples.get((question_id, where), ""),
+                "spoken": has_times and not gives_text,
+                "example": examples.get((question_id, condition), ""),
             }
             rows.append(row)
     return rows
 
 
 def make_explorer(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -> dict[str, Any]:
-    """Return predictions for the page's script, by condition and question, within these as they
-    come. slots: of the systems."""
+    """Return predictions for the page's script, sorted by condition and question. slots: of the
+    colours of the systems."""
     conditions = list(dict.fromkeys(row["condition"] for row in rows))
-    questions = {name: place for place, name in enumerate(dict.fromkeys(r["id"] for r in rows))}
+    ids = dict.fromkeys(row["id"] for row in rows)
+    questions = {name: number for number, name in enumerate(ids)}
 
     def order(row: Mapping[str, Any]) -> tuple[int, int]:
         return conditions.index(row["condition"]), questions[row["id"]]
@@ -237,16 +235,16 @@ def make_explorer(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -
 
 
 def tabulate_errors(explorer: Mapping[str, Any], note: str = "") -> list[Table]:
-    """Make a table of how the answers of a system err in a condition, in percent of its questions;
-    none where no score says so."""
+    """Make a table of the errors of every system in every condition, in percent of the questions;
+    no table where the scores have no errors."""
     frame = pd.DataFrame(explorer["rows"], columns=explorer["fields"])
     frame = frame[frame.error != ""]
     if frame.empty:
         return []
     lines = []
-    for place, errors in frame.groupby(["condition", "system"], sort=False).error:
+    for cell, errors in frame.groupby(["condition", "system"], sort=False).error:
         shares = 100 * errors.value_counts(normalize=True).reindex(ERRORS, fill_value=0.0)
-        lines.append((*place, len(errors), *shares.round().astype(int)))
+        lines.append((*cell, len(errors), *shares.round().astype(int)))
     columns = ("condition", "system", "n", *ERRORS)
     notes = f"Percent of the questions. {KINDS} {note}".strip()
     return [Table("How answers err", columns, tuple(lines), notes)]

@@ -64,13 +64,12 @@ class Report:
 class Compare:
     """compare systems: paired tests, F1 against WER and where systems cross
 
-    Reads folders that `evaluate` wrote, and pairs results on the same questions. Where several have
-    one system, its models or else the folder stand beside it: "dual (exp/models)". Without --pairs
-    every system that needs no transcript (of what is asked about; the shipped units learned from
-    readings of known text) is tested against every other
-    system. A sweep of the word error rate is several conditions of one cascade, cascades
-    with several recognisers, or cascade-simulated@WER. Writes compare.json, tables.md and
-    compare.html to --out.
+    Reads folders that `evaluate` wrote, and pairs results on the same questions. Where several
+    folders have the same system, its name has its models or else the folder added: "dual
+    (exp/models)". Without --pairs every system that needs no transcript of the passages (the
+    shipped units learned from readings of known text) is tested against every other system. A sweep
+    of the word error rate has several conditions of one cascade, cascades with several recognisers,
+    or cascade-simulated@WER. Writes compare.json, tables.md and compare.html to --out.
 
       speechssl compare exp/mine exp/sweep --out exp/compare
       speechssl compare exp/nmsqa/dev exp/nmsqa/test --pairs dual,cascade-ctc --metric ff1
@@ -89,7 +88,7 @@ class Compare:
     seed: Whole = option(0, "seed of the bootstrap")
 
     def __post_init__(self) -> None:
-        """Raise InputError for what is no pair."""
+        """Raise InputError for a text that is no pair."""
         for text in self.pairs:
             names = text.split(",")
             if len(names) != 2 or not all(names) or names[0] == names[1]:

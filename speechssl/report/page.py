@@ -1,5 +1,5 @@
-"""One HTML page from sections, which holds all that it shows: tables, figures as SVG, and examples
-to listen to."""
+"""Write one HTML page from sections. It is self-contained: tables, figures as SVG, and examples to
+listen to are in the file."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from speechssl.results import Row, Table, read_table
 
 @dataclass(frozen=True)
 class Section:
-    """A section is a part of a page, of which what is empty is left out. leading: how many tables
-    stand before the figures; slots: of the colours of the systems in examples; explorer: the
-    predictions for the page's script."""
+    """A section is a part of a page; its empty parts are left out."""
 
     title: str
     summary: str = ""
     tables: Sequence[Table] = ()
     drawings: Sequence[Drawing | None] = ()
-    leading: int = 99
+    leading: int = 99  # number of tables before the figures
     examples: Sequence[ListeningExample] = ()
-    slots: Mapping[str, int] = field(default_factory=dict)
-    explorer: Mapping[str, Any] | None = None
+    slots: Mapping[str, int] = field(default_factory=dict)  # of the colours of systems in examples
+    explorer: Mapping[str, Any] | None = None  # predictions for the page's script
 
     @property
     def empty(self) -> bool:
-        shown = [d for d in self.drawings if d]
-        return not (self.summary or self.tables or shown or self.examples or self.explorer)
+        """Return whether there is nothing but the title."""
+        drawings = [d for d in self.drawings if d]
+        return not (self.summary or self.tables or drawings or self.examples or self.explorer)
 
 
 def write_page(
@@ -49,8 +48,8 @@ def write_page(
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes.
 
-    opening: the first paragraph. synthetic: what a synthesiser spoke of the data; stands under it.
-    rows: all values behind the page, to be unfolded and downloaded.
+    opening: the first paragraph. synthetic: sentence about synthetic speech in the data, under it.
+    rows: all values of the page, which can be unfolded and downloaded.
     """
     environment = jinja2.Environment(
         # template.html with page.css and page.js
@@ -63,8 +62,8 @@ def write_page(
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     environment.filters |= {"data_uri": data_uri, "outline": outline, "svg_uri": svg_uri}
     environment.globals |= {"ticks": ticks}
-    every = read_table(rows).astype(dict.fromkeys(["snr_db", "low", "high"], float))
-    every["card"] = [row.card if isinstance(row.card, str) else row.card_text for row in rows]
+    values = read_table(rows).astype(dict.fromkeys(["snr_db", "low", "high"], float))
+    values["card"] = [row.card if isinstance(row.card, str) else row.card_text for row in rows]
     page = environment.get_template("template.html").render(
         title=title,
         opening=opening,
@@ -72,15 +71,15 @@ def write_page(
         synthetic=synthetic,
         provenance=provenance,
         count=len(rows),
-        rows=every.to_html(index=False, border=0, na_rep="", float_format="{:.6g}".format),
-        download=_uri("text/csv;charset=utf-8", every.to_csv(index=False, float_format="%.6g")),
+        rows=values.to_html(index=False, border=0, na_rep="", float_format="{:.6g}".format),
+        download=_uri("text/csv;charset=utf-8", values.to_csv(index=False, float_format="%.6g")),
         palette=PALETTE,
     )
     write_text(out, page)
 
 
-def _uri(kind: str, text: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode('ascii')}"
+def _uri(media_type: str, text: str) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(text.encode()).decode('ascii')}"
 
 
 def svg_uri(svg: str) -> str:

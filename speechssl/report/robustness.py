@@ -1,5 +1,5 @@
-"""Make the section of a robustness grid on a page: a heat map of encoders and conditions, and
-curves; a panel a task and metric."""
+"""Make the section of a robustness grid on a page: heat maps of encoders and conditions, and curves
+over the SNR, with a panel for each task and metric."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from speechssl.report.scores import (
 )
 from speechssl.results import LOWER_IS_BETTER, Row, Table, interval_note, metric_name, unit
 
-GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
-LEAST = {"%": 10.0, "dB": 4.0, "": 1.0}  # the colour scale reaches at least to this loss
-LOSSES = {  # a decibel is no point
+GROUPS = ("seen-", "unseen-")  # the names of noisy conditions of a grid begin with these
+# unit -> loss that the colour scale reaches at least
+LEAST_SCALE = {"%": 10.0, "dB": 4.0, "": 1.0}
+# unit -> title of the figure of its metrics; losses in different units cannot share a scale
+LOSSES = {
     "%": "What noise costs, task by task",
     "dB": "What noise costs, in decibels",
     "": "What noise costs, on PESQ's scale",
@@ -33,16 +35,20 @@ def split_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """Return the rows of a robustness grid, and the others."""
     rows = list(rows)
     noisy = {(r.name, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
-    parts: tuple[list[Row], list[Row]] = ([], [])
+    grid: list[Row] = []
+    others: list[Row] = []
     for r in rows:
-        of_grid = r.condition.startswith(("clean", *GROUPS))
-        parts[0 if of_grid and (r.name, r.encoder, r.metric) in noisy else 1].append(r)
-    return parts
+        has_condition = r.condition.startswith(("clean", *GROUPS))
+        if has_condition and (r.name, r.encoder, r.metric) in noisy:
+            grid.append(r)
+        else:
+            others.append(r)
+    return grid, others
 
 
 def add_losses(scores: pd.DataFrame) -> pd.DataFrame:
-    """Add the points that a condition costs against the encoder's own clean speech; below 0 where
-    it is better, NaN where that was not measured."""
+    """Add the points that an encoder loses in a condition against its own clean speech: below 0
+    where it is better in noise, NaN where clean speech was not measured."""
     keys = ["system", "encoder", "metric"]
     clean = scores[scores.condition == "clean"].set_index(keys).value.rename("clean")
     joined = scores.join(clean, on=keys)
@@ -51,7 +57,7 @@ def add_losses(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def robustness_section(rows: Sequence[Row], title: str, tables: Sequence[Table] = ()) -> Section:
-    """Make the section. tables: of the grid, the first before the figures."""
+    """Make the section. tables: those of the grid; the first stands before the figures."""
     if not rows:
         return Section(title, tables=tables)
     scores = add_losses(arrange(rows, by="encoder"))
@@ -62,44 +68,45 @@ def robustness_section(rows: Sequence[Row], title: str, tables: Sequence[Table] 
     }
     bars = interval_note("Error bars", zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
-    for scale, what in LOSSES.items():
+    for scale, losses_title in LOSSES.items():
         of_scale = {name: p for name, p in panels.items() if unit(p.metric.iloc[0]) == scale}
-        drawings.append(draw_losses(what, of_scale, scale))
-    title_over = "Scores against the signal-to-noise ratio (SNR)"
-    drawings.append(draw_over_snr(title_over, bars, panels, slots))
+        drawings.append(draw_losses(losses_title, of_scale, scale))
+    curves_title = "Scores against the signal-to-noise ratio (SNR)"
+    drawings.append(draw_over_snr(curves_title, bars, panels, slots))
     return Section(title, "", tables, drawings, leading=1)
 
 
 def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], scale: str) -> Drawing | None:
-    """Draw the score in every cell; its colour is the points lost against the encoder's own clean
-    speech, for all tasks of one unit (scale) alike. None where nothing noisy was measured."""
-    every = pd.concat(panels.values()) if panels else pd.DataFrame({"condition": []})
-    if (every.condition == "clean").all():
+    """Draw the score in every cell; its colour shows the loss against the encoder's own clean
+    speech, on one scale for all panels. scale: their unit. None where no noise was measured."""
+    all_scores = pd.concat(panels.values()) if panels else pd.DataFrame({"condition": []})
+    if (all_scores.condition == "clean").all():
         return None
-    most = max(LEAST[scale], every.loss.max())
-    conditions = conditions_of(every)
+    darkest = max(LEAST_SCALE[scale], all_scores.loss.max())
+    conditions = conditions_of(all_scores)
     heights = [panel.label.nunique() + 0.9 for panel in panels.values()]
     height = (0.27 * sum(heights) + 0.9) / len(panels)
     with new_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
         for ax, (name, panel) in zip(axes[:, 0], panels.items(), strict=True):
-            places = zip(panel.condition, panel.snr_db, strict=True)
+            snrs = zip(panel.condition, panel.snr_db, strict=True)
             values = zip(panel.metric, panel.value, strict=True)
-            panel = panel.assign(
-                where=[condition_label(*place) for place in places],
-                number=[print_value(*value) for value in values],
+            labelled = panel.assign(
+                where=[condition_label(condition, snr) for condition, snr in snrs],
+                number=[print_value(metric, value) for metric, value in values],
             )
-            pivot = panel.pivot(index="label", columns="where", values=["loss", "number"])
+            pivot = labelled.pivot(index="label", columns="where", values=["loss", "number"])
             pivot = pivot.loc[panel.label.unique()]
             losses = pivot["loss"].reindex(columns=conditions).astype(float)
             texts = pivot["number"].reindex(columns=conditions).fillna("–").to_numpy().tolist()
-            shares = np.sqrt(losses.clip(0) / most).to_numpy()
+            # the root shows small losses more clearly
+            shares = np.sqrt(losses.clip(0) / darkest).to_numpy()
             labels = [shorten(label, 24) for label in pivot.index]
             shade(ax, shares, labels, conditions, texts, "YlOrBr", upright=True)
             ax.set_title(name, loc="left", fontsize=9)
         svg = save_svg(figure)
-    lost = print_value(every.metric.iloc[0], most)
+    darkest_text = print_value(all_scores.metric.iloc[0], darkest)
     caption = (
         "The number is the score; the darker, the more is lost against the encoder's own clean "
-        f"speech (darkest: {lost})."
+        f"speech (darkest: {darkest_text})."
     )
     return Drawing(title, svg, caption)

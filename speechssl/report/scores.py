@@ -1,9 +1,9 @@
-"""Arrange the long table of scores that figures draw: a line a system, encoder, condition and
-metric, with the names that they have on a page.
+"""Arrange the long table of scores that figures draw: a row for each system, encoder, condition and
+metric, with their names on a page.
 
-The columns are system, encoder, condition, snr_db, metric, value, low, high, drawn and groups as in
-`results.Row`; label (what a line of a figure is called) and place (of the condition in the order of
-conditions).
+The columns system, encoder, condition, snr_db, metric, value, low, high, drawn and groups are those
+of `results.Row`. The column label has the name of a line in a figure, the column place the position
+of the condition in the order of conditions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from speechssl.results import (
     system_label,
 )
 
-SYSTEMS = {  # in the order of pages; those of question answering have the names that commands take
+# in the order of pages; systems of question answering have the names of the commands
+SYSTEMS = {
     **{name: name for name in ("dual", "cascade", "cascade-ctc", "speechbert", "units")},
     "ks": "KS (keywords)",
     "ic": "IC (intents)",
@@ -48,24 +49,24 @@ KEYS = ["system", "encoder", "condition", "snr_db", "metric"]
 
 
 def sort_rows(rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by their systems and metrics as pages have them."""
+    """Sort rows by systems and metrics in the order of pages."""
     return sorted(
         rows, key=lambda row: (rank_name(row.name, SYSTEMS), rank_name(row.metric, METRICS))
     )
 
 
 def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
-    """Make the table of scores, of rows as `sort_rows` has them.
+    """Make the table of scores from sorted rows (`sort_rows`).
 
-    Rows that differ in their seed alone are averaged, and their interval reaches from the least
-    lower to the greatest upper end; of rows that differ in their card alone the last counts. by:
-    what lines are called after, "system" or "encoder".
+    Rows that differ in their seed alone are averaged, and their interval reaches from the lowest to
+    the highest end; of rows that differ in their card alone the last counts. by: "system" or
+    "encoder", which gives lines their names.
     """
-    every = read_table(rows).astype(dict.fromkeys(["snr_db", "value", "low", "high"], float))
-    every["system"] = every.task.where(every.system == HEAD, every.system)
-    every["condition"] += every.snr_over.map(lambda over: f", over the {over}" if over else "")
-    every = every.drop_duplicates([*KEYS, "seed"], keep="last")
-    scores = every.groupby(KEYS, dropna=False, sort=False, as_index=False).agg(
+    table = read_table(rows).astype(dict.fromkeys(["snr_db", "value", "low", "high"], float))
+    table["system"] = table.task.where(table.system == HEAD, table.system)
+    table["condition"] += table.snr_over.map(lambda over: f", over the {over}" if over else "")
+    table = table.drop_duplicates([*KEYS, "seed"], keep="last")
+    scores = table.groupby(KEYS, dropna=False, sort=False, as_index=False).agg(
         value=("value", "mean"),
         low=("low", "min"),
         high=("high", "max"),
@@ -83,13 +84,13 @@ def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
 
 
 def rank_name(name: str, known: Iterable[str]) -> tuple[int, str]:
-    """Order names as the known ones stand, others by name behind them."""
+    """Return a sort key: known names in their order, then others by name."""
     names = list(known)
     return (names.index(name) if name in names else len(names), name)
 
 
 def _name_systems(scores: pd.DataFrame) -> pd.Series:
-    """Name the encoder beside a system that has several."""
+    """Return the names of systems, with the encoder for a system that has several."""
     names = scores.system.map(lambda system: SYSTEMS.get(system, system))
     several = scores.groupby("system").encoder.transform("nunique") > 1
     labels = [system_label(*pair) for pair in zip(names, scores.encoder, strict=True)]
@@ -97,29 +98,33 @@ def _name_systems(scores: pd.DataFrame) -> pd.Series:
 
 
 def assign_slots(labels: Iterable[str]) -> dict[str, int]:
-    """Give every line of a page its colour and marker, as a place in the palette."""
+    """Give every line of a page a slot: the number of its colour and marker in the palette."""
     return {label: slot for slot, label in enumerate(dict.fromkeys(labels))}
 
 
 def conditions_of(scores: pd.DataFrame) -> list[str]:
     """Return the names of the conditions, in their order."""
-    shown = scores.sort_values("place").drop_duplicates("place")
-    return [condition_label(*place) for place in zip(shown.condition, shown.snr_db, strict=True)]
+    ordered = scores.sort_values("place").drop_duplicates("place")
+    pairs = zip(ordered.condition, ordered.snr_db, strict=True)
+    return [condition_label(condition, snr) for condition, snr in pairs]
 
 
 # ---- names and numbers as printed
 
 
 def decibels(snr_db: float) -> str:
+    """Write an SNR, with a no-break space and a minus sign."""
     return f"{snr_db:g}\u00a0dB".replace("-", "\u2212")
 
 
 def family_name(condition: str) -> str:
+    """Return the name of a condition without its SNR, such as "Pink noise"."""
     plain = condition.replace("_", " ").replace("-", " ").capitalize()
     return CONDITIONS.get(condition, plain)
 
 
 def condition_label(condition: str, snr_db: float | None = None) -> str:
+    """Return the name of a condition, such as "Pink noise, 5 dB"."""
     if snr_db is None or math.isnan(snr_db):
         return family_name(condition)
     return f"{family_name(condition)}, {decibels(snr_db)}"
@@ -135,4 +140,5 @@ def condition_phrase(condition: str, snr_db: float | None = None) -> str:
 
 
 def print_value(metric: str, value: float) -> str:
+    """Write a value with the decimals of its metric and a minus sign."""
     return f"{value:.{decimals(metric)}f}".replace("-", "\u2212")

@@ -1,5 +1,5 @@
-"""Make the section of SUPERB on a page: the tables that `superb run` prints, published scores, and
-the figures of `superb_figures`. `build` calls it."""
+"""Make the section of SUPERB on a page: the tables of `superb run`, published scores, and the
+figures of `superb_figures`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ AT = 5.0  # dB, the SNR that stands for noise
 
 
 def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
-    """Make the section. rows: of tasks of SUPERB."""
+    """Make the section. rows: those of tasks of SUPERB."""
     encoders = list(dict.fromkeys(row.encoder for row in rows))
     slots = assign_slots([*encoders, *(x.encoder for x in artefacts.details)])
     tables = superb_tables(rows, encoders, AT)
     measured = dict.fromkeys((row.task, row.metric) for row in rows)
-    shown = published_scores(sorted(measured, key=lambda cell: ORDER.index(cell[0])))
+    published_table = published_scores(sorted(measured, key=lambda cell: ORDER.index(cell[0])))
     drawings = [
         draw_layers(artefacts, slots),
         *draw_confusions(artefacts),
         draw_det(artefacts, slots),
     ]
-    return Section("SUPERB", "", [*tables, *shown], drawings)
+    return Section("SUPERB", "", [*tables, *published_table], drawings)
 
 
 def published_scores(measured: Sequence[tuple[str, str]]) -> list[Table]:
-    """Make a table of published scores, of the tasks and metrics that were measured here; none
-    where none of these was published."""
+    """Make a table of published scores for the measured tasks and metrics; no table where none of
+    these was published."""
     encoders, checked = published_encoders(), published()["superb"]["checked"]
     rows = []
     for task, metric in measured:
-        values = [of_encoder.get((task, metric)) for of_encoder in encoders.values()]
+        values = [scores.get((task, metric)) for scores in encoders.values()]
         if any(value is not None for value in values):
             mark = "" if task in checked else " †"
             texts = (None if value is None else f"{value:.2f}{mark}" for value in values)

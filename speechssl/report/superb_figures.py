@@ -1,5 +1,5 @@
-"""Read what `superb run` left beside its rows, cards of heads and details of the test set, and draw
-layer weights, confusion matrices and DET curves."""
+"""Draw layer weights, confusion matrices and DET curves from the cards of heads and the details of
+the test set that `superb run` wrote."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ from speechssl.results import MUTED
 from speechssl.superb.tasks import ORDER
 from speechssl.superb.tasks.verification import ErrorCurve
 
-PRINTED, CLASSES = 14, 60  # classes up to which cells have their numbers; classes that are shown
+NUMBERED_CLASSES = 14  # cells of matrices of up to so many classes have numbers
+MOST_CLASSES = 60  # largest number of classes in a matrix
 DET_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
-ERRORS = ("false_alarms", "misses")  # of a curve in the details of verification
 
 
 @dataclass(frozen=True)
 class Head:
-    """A trained head. layer_weights: the share of each hidden state, CNN output first; they sum to
-    1."""
+    """A trained head has these values in its card."""
 
     encoder: str
     task: str
-    layer_weights: Sequence[float] = ()
+    layer_weights: Sequence[float] = ()  # share of each hidden state, CNN output first; sum 1
     learning_rate: float | None = None
 
 
 @dataclass(frozen=True)
 class Details:
-    """What figures of the test set are drawn from: `HeadEvaluation.detail` of one head."""
+    """Details are the data of figures of the test set: `HeadEvaluation.detail` of one head."""
 
     encoder: str
     task: str
@@ -46,6 +45,8 @@ class Details:
 
 @dataclass(frozen=True)
 class Artefacts:
+    """A run of SUPERB has heads and details beside its rows."""
+
     heads: Sequence[Head] = ()
     details: Sequence[Details] = ()
 
@@ -75,32 +76,29 @@ def read_artefacts(out: Path) -> Artefacts:
 
 
 def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
-    """Draw a panel an encoder, a line a task, a column a hidden state (CNN output first), a mean
-    over seeds. QbE, which has no weights, has a mark at the layer that dev chose."""
+    """Draw the layer weights, as means over seeds: a panel for each encoder, with a row for each
+    task and a column for each hidden state (CNN output first). QbE, which has no weights, has a
+    mark at the best layer on dev."""
     weights: dict[str, dict[str, list[Sequence[float]]]] = {}
     for head in artefacts.heads:
         if len(head.layer_weights) > 1:
-            of_encoder = weights.setdefault(head.encoder, {})
-            of_encoder.setdefault(head.task, []).append(head.layer_weights)
+            by_task = weights.setdefault(head.encoder, {})
+            by_task.setdefault(head.task, []).append(head.layer_weights)
     for details in artefacts.of_task("qbe"):
         if details.encoder in weights:
-            chosen = np.full(len(details.detail["layers"]), np.nan)
-            chosen[np.argmax(details.detail["layers"])] = 0
-            weights[details.encoder]["qbe"] = [chosen.tolist()]
+            mark = np.full(len(details.detail["layers"]), np.nan)
+            mark[np.argmax(details.detail["layers"])] = 0
+            weights[details.encoder]["qbe"] = [mark.tolist()]
     panels = [encoder for encoder in slots if encoder in weights]
     if not panels:
         return None
     heights = [len(weights[encoder]) + 2.5 for encoder in panels]
-    with new_axes(len(panels), 1, 0.24 * sum(heights) / len(panels), height_ratios=heights) as (
-        figure,
-        axes,
-    ):
+    height = 0.24 * sum(heights) / len(panels)
+    with new_axes(len(panels), 1, height, height_ratios=heights) as (figure, axes):
         for ax, encoder in zip(axes[:, 0], panels, strict=True):
             tasks = sorted(weights[encoder], key=ORDER.index)
             shares = np.array([np.mean(weights[encoder][task], axis=0) for task in tasks])
-            texts = []
-            for line in shares:
-                texts.append(["" if np.isnan(v) else f"{100 * v:.0f}" if v else "✓" for v in line])
+            texts = [[_weight_text(share) for share in line] for line in shares]
             names = ["CNN", *map(str, range(1, shares.shape[1]))]
             shade(ax, shares / np.nanmax(shares), [SYSTEMS[task] for task in tasks], names, texts)
             ax.set_title(encoder, loc="left", fontsize=9)
@@ -112,11 +110,19 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
     return Drawing("Which layers the tasks use", svg, caption)
 
 
+def _weight_text(share: float) -> str:
+    """Write the weight of a layer in percent. 0 is the mark of QbE, NaN one of its other layers."""
+    if np.isnan(share):
+        return ""
+    return f"{100 * share:.0f}" if share else "✓"
+
+
 # ---- confusions
 
 
 def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
-    """Draw for every task that classifies a matrix for every encoder and slot, two abreast."""
+    """Draw the confusions of every classification task: a matrix for each encoder and slot, two in
+    a row."""
     caption = "A line is what it was, a column what it was taken for; percent of the line."
     drawings = []
     for task in ORDER:
@@ -135,7 +141,7 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
             for ax, (name, shares) in zip(axes.ravel(), matrices.items(), strict=False):
                 names = [shorten(str(c), 13) for c in shares.index]
                 texts = []
-                if len(names) <= PRINTED:
+                if len(names) <= NUMBERED_CLASSES:
                     for line in shares.to_numpy():
                         texts.append([f"{100 * v:.0f}" if v >= 0.005 else "" for v in line])
                 shade(ax, np.sqrt(shares.to_numpy()), names, names, texts, upright=True)
@@ -146,15 +152,16 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
 
 
 def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int]]) -> pd.DataFrame:
-    """Return for each true class how its recordings were classified; zeros for one without any. Of
-    too many classes those with the most errors are kept. counts: a line a true class."""
+    """Return the shares of predicted classes for each true class; zeros for a class without
+    recordings. Of more than MOST_CLASSES those with the most errors are kept. counts: a row for
+    each true class."""
     table = pd.DataFrame(counts, classes, classes)
     totals = table.sum(axis=1).to_numpy()
     shares = table / np.maximum(totals, 1)[:, None]
-    if len(table) > CLASSES:
+    if len(table) > MOST_CLASSES:
         errors = totals + table.sum().to_numpy() - 2 * np.diag(table)
-        kept = np.sort(np.argsort(-errors, kind="stable")[:CLASSES])
-        shares = shares.iloc[kept, kept]
+        worst = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
+        shares = shares.iloc[worst, worst]
     return shares
 
 
@@ -162,12 +169,13 @@ def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int
 
 
 def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
-    """Draw misses against false alarms on normal-deviate axes, on which scores that are normal for
-    both kinds of trial give a straight line; None without any."""
-    curves = {
-        d.encoder: ErrorCurve(*(np.array(d.detail["det"][name]) for name in ERRORS))
-        for d in artefacts.of_task("asv")
-    }
+    """Draw misses against false alarms on normal-deviate axes, on which normally distributed scores
+    give a straight line; None without verification."""
+    curves = {}
+    for details in artefacts.of_task("asv"):
+        det = details.detail["det"]
+        curve = ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"]))
+        curves[details.encoder] = curve
     if not curves:
         return None
     with new_axes(1, 1, 4.6) as (figure, ((ax,),)):

@@ -1,10 +1,10 @@
-"""Define what a task of SUPERB (arXiv 2105.01051) is, and the data that its head is trained on.
+"""This module defines tasks of SUPERB (arXiv 2105.01051) and the batches that heads are trained on.
 
-A task (`Task`) knows its data and its head: utterances in, a loss, predictions, and measures of
-them. It knows nothing of encoders, caches, learning rates or noise. Loaders give batches of hidden
-states of any encoder, or of spectral features as the baseline, computed once and cached or with the
-encoder in the loop. A cache folder is named after its contents, so that tasks on the same
-recordings (PR and ASR) share it.
+A task (`Task`) knows its data and its head: it computes the loss of a batch, predicts, and measures
+predictions. It knows nothing of encoders, caches, learning rates or noise. Loaders give batches of
+hidden states of any encoder, or of spectral features as the baseline. The states are computed once
+and cached, or computed for every batch with the encoder in the loop. A cache folder is named after
+its contents, so that tasks on the same recordings (PR and ASR) share it.
 Letters: B batch, S hidden states (the encoder's layers and the input of the first), T frames, D
 width, N samples, R recordings.
 """
@@ -65,13 +65,13 @@ class Featurizer(nn.Module):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch is some recordings with their features."""
+    """A batch has B utterances with their hidden states."""
 
     utterances: tuple[Utterance, ...]
     # (B, S, T, D) float32, zeros beyond a length; (B, S, D) for tasks that use means over time
     states: Tensor
     lengths: Tensor  # (B,) real frames
-    # B of (N,) float32, the encoder's input, for tasks that use it
+    # the encoder's inputs, each (N,) float32, for tasks that use them
     waves: tuple[np.ndarray, ...] = ()
 
     def to(self, device: str) -> Batch:
@@ -84,8 +84,8 @@ class Measure:
     """A measure is a value with its 95 % interval, low to high, in the units of `results.unit`:
     percent, dB or a scale.
 
-    drawn, groups: what the interval draws and of how many (`data.superb.recording_units`); "" and 0
-    without an interval.
+    drawn: the units that the bootstrap draws, such as speakers (`data.superb.recording_units`), and
+    groups: their number; "" and 0 without an interval.
     """
 
     # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri",
@@ -94,7 +94,7 @@ class Measure:
     value: float
     low: float
     high: float
-    n: int  # items it is about
+    n: int  # items that were measured
     drawn: str = ""
     groups: int = 0
 
@@ -106,15 +106,13 @@ class Measure:
 
 @dataclass(frozen=True)
 class HeadEvaluation:
-    """An evaluation has measures, by the first of which heads are chosen, and as `detail` the JSON
-    values that figures are drawn from.
-
-    classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions
-    of each class]]}}}; asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200
-    points; qbe: {"layers": [MTWV of each on dev]}.
-    """
+    """An evaluation has measures; heads are chosen by the first of them."""
 
     measures: tuple[Measure, ...]
+    # JSON values that figures are drawn from:
+    # classification: {"confusion": {slot: {"classes": [...], "counts": [[number of predictions of
+    # each class] for each true class]}}}; asv: {"det": {"false_alarms": [shares], "misses":
+    # [shares]}}, at most 200 points; qbe: {"layers": [MTWV of each on dev]}
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -127,10 +125,10 @@ def rate_measure(
     resamples: int,
     scale: float = 100.0,
 ) -> Measure:
-    """Divide the sum of the values by the sum of the sizes, times `scale`, of the recordings of a
-    split in their order.
+    """Measure `scale` times the sum of the values over the sum of the sizes.
 
-    values: such as errors; sizes: such as numbers of words, None for a mean over recordings.
+    values, sizes: of the recordings of the split, in their order, such as errors and numbers of
+    words; sizes None: a mean over recordings. resamples 0: without an interval.
     """
     sizes = [1] * len(values) if sizes is None else sizes
     if not resamples:
@@ -148,7 +146,7 @@ class HeadSettings:
 
     learning_rate: float
     steps: int
-    batch: int  # recordings in a step, accumulation included
+    batch: int  # recordings in a step, over all accumulated batches
     every: int  # steps between evaluations on dev
     optimiser: str = "Adam"  # or AdamW
     clip: float = 1.0  # gradient norm
@@ -157,18 +155,19 @@ class HeadSettings:
 
 
 class Task(ABC):
-    """A task is a frozen dataclass: `Verification(data, grid, ...sizes of the head...)`."""
+    """A task is a frozen dataclass of data, frame grid and the sizes of its head, such as
+    `Verification(data, grid, projection=128)`."""
 
     name: str  # pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss
     data: UtteranceSet
-    grid: FrameGrid  # of the encoder: for which samples a frame stands
-    pooled = False  # the head uses the mean over time alone, (S, D) a recording
-    wants_waves = False  # batches contain the encoder's input
+    grid: FrameGrid  # the encoder's frames
+    pooled = False  # whether the head uses the mean over time alone, (S, D) for a recording
+    wants_waves = False  # whether batches contain the encoder's input
 
     @abstractmethod
     def build(self, states: int, width: int) -> nn.Module:
-        """Make a head for S states of width D, with `featurizer: Featurizer`. Random weights come
-        from torch's generator."""
+        """Make a head for S states of width D, which has a `Featurizer` as `featurizer`. Random
+        weights come from torch's generator."""
 
     @abstractmethod
     def loss(self, head: Any, batch: Batch) -> Tensor:
@@ -176,26 +175,26 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, head: Any, batch: Batch) -> Sequence[Any]:
-        """Predict JSON values or numpy arrays, one a recording, independent of padding and of the
+        """Predict a JSON value or numpy array for each recording, independent of padding and of the
         rest of the batch."""
 
     @abstractmethod
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
-        """Evaluate predictions, which are by the utterance's id. An utterance without one could not
+        """Evaluate predictions by the utterance's id. An utterance without a prediction could not
         be read; it counts as wrong and is never left out.
 
-        resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for
+        resamples: of the bootstrap that gives the intervals; 0: no intervals ([value, value]), for
         evaluations on dev, which must be fast.
         """
 
 
 # ---- hidden states of a frozen encoder in the feature store
 #
-# A recording is kept as either its (T, S, D) hidden states in two bytes a number or, for heads that
-# see their mean over time alone, (1, S, D) float32: these are few.
+# The store has a recording's hidden states (T, S, D) in bfloat16. For heads that use the mean over
+# time alone, it has the mean (1, S, D) in float32, because these are few.
 
 TRAINING = ("train", "dev")
-FREE_SHARE = 0.9  # of the free disk that caches may fill
+FREE_SHARE = 0.9  # share of the free disk that caches may fill
 
 
 def cache_states(
@@ -208,7 +207,7 @@ def cache_states(
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings; errors are those of `store_features`.
     pooled: keep the mean over time instead of every frame."""
-    # audio is known by id, name and size, in this order
+    # id, file name and size identify the audio of a recording
     sizes = []
     for r in recordings:
         sizes.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
@@ -238,8 +237,8 @@ def cache_states(
 
 
 def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
-    """Return what decides the features of an encoder."""
-    card = {
+    """Return the facts that decide the features of an encoder."""
+    card: dict[str, Any] = {
         "encoder": encoder.hash,
         "settings": encoder.settings,
         "precision": encoder.precision,
@@ -247,12 +246,14 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
         "width": encoder.width,
         "chunking": asdict(encoder.chunking),
     }
-    return card | ({"engine": "openvino"} if encoder.engine.backend == "openvino" else {})
+    if encoder.engine.backend == "openvino":
+        card["engine"] = "openvino"
+    return card
 
 
 def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pooled: bool) -> int:
-    """Estimate the bytes that the hidden states of these recordings need, of those that can be
-    opened."""
+    """Estimate the bytes of the hidden states of these recordings; those that cannot be opened
+    count nothing."""
     row = (encoder.layers + 1) * encoder.width
     if pooled:
         return 4 * row * len(recordings)
@@ -274,8 +275,8 @@ def list_split_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Rec
 
 @dataclass
 class FeatureCache:
-    """Cache the hidden states of one encoder for the tasks of a benchmark, in folders below `root`:
-    as far as there is room within limit_gb and on the disk."""
+    """Cache the hidden states of one encoder for the tasks of a benchmark, in folders below `root`,
+    as long as they fit within limit_gb and on the disk."""
 
     encoder: SpeechEncoder
     root: Path
@@ -287,7 +288,7 @@ class FeatureCache:
         return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
-        """Make a task's loader, with the encoder in the loop where there is no room."""
+        """Make a task's loader, with the encoder in the loop where the states do not fit."""
         if self.states(task.data, splits, task.pooled) is None:
             return self.online(task)
         folder = self.folder(task.data, splits, task.pooled)
@@ -300,17 +301,18 @@ class FeatureCache:
     def states(
         self, data: UtteranceSet, splits: Sequence[str], pooled: bool
     ) -> FeatureStore | None:
-        """Compute the states where they are not cached. None, which is reported, without room."""
+        """Compute the states where they are not cached; None, which is reported on stderr, where
+        they do not fit."""
         folder = self.folder(data, splits, pooled)
         recordings = list_split_recordings(data, splits)
-        needed = estimate_bytes(self.encoder, recordings, pooled) / 1e9 - _gigabytes(folder)
+        needed = estimate_bytes(self.encoder, recordings, pooled) / 1e9 - _cached_gb(folder)
         self.root.mkdir(parents=True, exist_ok=True)
         free = FREE_SHARE * shutil.disk_usage(self.root).free / 1e9
-        room = min(free, self.limit_gb - _gigabytes(self.root))
-        if needed > room and not (folder / "card.json").is_file():
+        available = min(free, self.limit_gb - _cached_gb(self.root))
+        if needed > available and not (folder / "card.json").is_file():
             tqdm.write(
                 f"{data.task}: its hidden states need {needed:.3g} GB and there is room for "
-                f"{max(room, 0):.3g} GB; the encoder stays in the loop, which is slower "
+                f"{max(available, 0):.3g} GB; the encoder stays in the loop, which is slower "
                 "(--cache-gb, or another disk)",
                 file=sys.stderr,
             )
@@ -318,13 +320,13 @@ class FeatureCache:
         return cache_states(self.encoder, recordings, folder, pooled, self.limit_gb, self.workers)
 
     def folder(self, data: UtteranceSet, splits: Sequence[str], pooled: bool) -> Path:
-        """Name a folder after encoder, recordings and kind."""
+        """Name a folder after the encoder, the recordings and whether states are pooled."""
         files = [[r.id, str(r.path.resolve())] for r in list_split_recordings(data, splits)]
         return self.root / hash_json([files, pooled, encoder_card(self.encoder)])
 
 
-def _gigabytes(folder: Path) -> float:
-    """Add up the states in a folder; a killed run may have left some."""
+def _cached_gb(folder: Path) -> float:
+    """Return the gigabytes of states in a folder, including those that a killed run left."""
     return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9
 
 
@@ -339,21 +341,21 @@ class Loader(Protocol):
         """Return (S, D)."""
 
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
-        """Leave out those that are known to be unreadable."""
+        """Return the utterances that are not known to be unreadable."""
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
-        """Return those of them that can be encoded, in their order; None where an `OnlineLoader`
-        finds that none of them can."""
+        """Make a batch of the utterances that can be encoded, in their order; None where an
+        `OnlineLoader` can encode none of them."""
 
 
 @dataclass(frozen=True)
 class CachedLoader:
-    """Load hidden states from disk. folder: of `cache_states`."""
+    """Load hidden states from the folder of `cache_states`."""
 
     data: UtteranceSet
     folder: Path
     pooled: bool
-    waves: bool
+    wants_waves: bool
 
     @cached_property
     def states(self) -> FeatureStore:
@@ -370,15 +372,17 @@ class CachedLoader:
         return first.shape[-2], first.shape[-1]
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out open files and what was read: another process opens and reads them itself."""
-        return {name: self.__dict__[name] for name in ("data", "folder", "pooled", "waves")}
+        """Leave out open files and cached values: another process opens and reads them itself."""
+        return {name: self.__dict__[name] for name in ("data", "folder", "pooled", "wants_waves")}
 
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return [u for u in utterances if u.id in self.states]
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch:
         """Make a batch. Raises KeyError for an utterance that is not usable."""
-        waves = tuple(read_audio(self.data.path(u)) for u in utterances) if self.waves else ()
+        waves: tuple[np.ndarray, ...] = ()
+        if self.wants_waves:
+            waves = tuple(read_audio(self.data.path(u)) for u in utterances)
         if self.pooled:
             return mean_batch(utterances, [self.means[u.id] for u in utterances], waves)
         return pad_batch(utterances, [self.states[u.id].float() for u in utterances], waves)
@@ -386,14 +390,14 @@ class CachedLoader:
 
 @dataclass(frozen=True)
 class OnlineLoader:
-    """Compute hidden states with the encoder in the loop. read: (N,) float32 at 16 kHz of a
-    path; a ValueError or InputError of it sets the utterance aside."""
+    """Compute hidden states with the encoder in the loop."""
 
     encoder: SpeechEncoder
+    # path -> (N,) float32 at 16 kHz; an utterance that raises ValueError or InputError is left out
     read: Callable[[Path], np.ndarray]
     task: Task
     pool: ThreadPoolExecutor
-    failed: dict[str, str] = field(default_factory=dict)  # id -> why; grows
+    failed: dict[str, str] = field(default_factory=dict)  # id of an utterance left out -> its error
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -406,7 +410,7 @@ class OnlineLoader:
         task = self.task
 
         def encode(utterance: Utterance) -> tuple[np.ndarray, Tensor] | None:
-            """Return the wave with (S, D) or (T, S, D); None where it fails."""
+            """Return the wave and its states, (S, D) or (T, S, D); None where this fails."""
             try:
                 wave = self.read(task.data.path(utterance))
                 states = self.encoder.hidden_states(wave).cpu()
@@ -414,16 +418,16 @@ class OnlineLoader:
                 self.failed[utterance.id] = str(error)
                 return None
             states = states.mean(1) if task.pooled else states.transpose(0, 1)
-            # cloned: heads cannot be trained on views of what was made in inference mode
+            # heads cannot be trained on views of tensors from inference mode, hence the clone
             return wave, states.clone()
 
         encoded = list(self.pool.map(encode, utterances))
-        usable = [u for u, made in zip(utterances, encoded, strict=True) if made]
+        usable = [u for u, pair in zip(utterances, encoded, strict=True) if pair]
         if not usable:
             return None
         waves, states = zip(*filter(None, encoded), strict=True)
-        make = mean_batch if task.pooled else pad_batch
-        return make(usable, states, waves if task.wants_waves else ())
+        make_batch = mean_batch if task.pooled else pad_batch
+        return make_batch(usable, states, waves if task.wants_waves else ())
 
 
 def mean_batch(
@@ -442,10 +446,10 @@ def pad_batch(
 
 
 def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
-    """Crop each recording to at most so many frames, and return where each crop begins. torch's
-    generator draws them; waves stay whole."""
-    spare = (batch.lengths - frames).clamp(min=0).tolist()
-    starts = [int(torch.randint(n + 1, ())) for n in spare]
+    """Crop each recording at random to at most so many frames, and return the first frame of each
+    crop. Random numbers come from torch's generator; waves are not cropped."""
+    last_starts = (batch.lengths - frames).clamp(min=0).tolist()
+    starts = [int(torch.randint(last + 1, ())) for last in last_starts]
     if batch.states.shape[2] <= frames:
         return batch, starts
     crops = []

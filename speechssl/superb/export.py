@@ -1,16 +1,16 @@
 """Export an encoder for s3prl's own runner: a folder with the encoder, the settings of every task
 of SUPERB, and a script.
 
-OUT/encoder/       Hugging Face's format: s3prl's upstream `speechssl` takes it, and its
-                   `hf_hubert_custom` where that fits
-OUT/configs/       a file a task, for the runner's -c: s3prl's package leaves its own out
+OUT/encoder/       the encoder in Hugging Face's format; s3prl's upstream `speechssl` takes it, and
+                   its `hf_hubert_custom` where that fits
+OUT/configs/       a config file for each task, for the runner's -c (s3prl's package has none)
 OUT/run.sh         the command lines
 OUT/README.md, OUT/card.json
 
-`s3prl/` beside this file has what is written: the settings of the tasks (tasks.yaml), and script
-and README as Jinja templates. The settings are s3prl's own (its package leaves out word lists,
-lists of recordings and, of PR and SF, code, too: for these a clone is needed). s3prl counts a step
-after its accumulation, as we do.
+The folder `s3prl/` beside this file has the settings of the tasks (tasks.yaml) and the Jinja
+templates of script and README. The settings are s3prl's own. Its package also leaves out word
+lists, lists of recordings and the code of PR and SF, for which a clone of s3prl is needed. s3prl
+counts a step after its accumulation, as we do.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from speechssl.superb.options import SuperbExport
 from speechssl.superb.tasks import TASKS as PUBLISHED
 
 TEMPLATES = Path(__file__).parent / "s3prl"
-HOP = 320  # samples; what s3prl's hf_* upstreams say whatever a checkpoint has
+HOP = 320  # samples; s3prl's hf_* upstreams assume this hop for every checkpoint
 # s3prl's upstreams that read transformers' folders
 NATIVE = {"hubert": "hf_hubert_custom", "wav2vec2": "hf_wav2vec2_custom"}
 
 
 def export_encoder(o: SuperbExport) -> dict[str, Any]:
-    """Write the folder, its card last, print what to run in it, and return the card.
+    """Write the folder, its card last, print the command to run in it, and return the card.
 
     The encoder is checked as `convert` checks it: the same weights to the bit, every layer within
-    1e-5. Where the folder holds the same weights already, only missing files are written: a script
+    1e-5. Where the folder has the same weights already, only missing files are written: a script
     that was changed stays as it is.
     Raises InputError where the encoder has no weights to export or cannot be loaded, and where
-    `out` is something else.
+    `out` is a folder of something else.
     """
     out = o.out
     if out.exists() and any(out.iterdir()) and not (out / "encoder").is_dir():
@@ -58,7 +58,9 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
     converted = convert(o.encoder, out / "encoder", "huggingface")
     config: Any = load_checkpoint(out / "encoder").model.config
     hop = math.prod(config.conv_stride)
-    native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
+    upstreams = ["speechssl"]
+    if config.model_type in NATIVE and hop == HOP:
+        upstreams.append(NATIVE[config.model_type])
     name = "/".join(Path(o.encoder).parts[-2:])
     card = {
         "what": "encoder for s3prl's runner",
@@ -70,7 +72,7 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
             "hop": hop,
             "normalise": converted["normalise"],
         },
-        "upstreams": ["speechssl", *native],
+        "upstreams": upstreams,
         "s3prl": "0.4.18",
     }
     texts = render_templates(card)
@@ -89,7 +91,7 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
 
 
 def render_templates(card: Mapping[str, Any]) -> dict[str, str]:
-    """Render run.sh and README.md. card: that of the folder."""
+    """Render run.sh and README.md. card: the card of the folder."""
     variables = {
         "tasks": TASKS,
         "names": "|".join(task.name for task in TASKS),
@@ -113,9 +115,9 @@ def render_templates(card: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RunnerTask:
-    """A runner's task is an entry of tasks.yaml, which says what the fields are."""
+    """A task of the runner is an entry of tasks.yaml, where the fields are explained."""
 
-    name: str  # ours
+    name: str  # the task's name in this package
     title: str
     downstream: str
     expert: Mapping[str, Any]
@@ -134,16 +136,17 @@ class RunnerTask:
 
     @property
     def settings(self) -> HeadSettings | None:
-        """Return the published settings; None: nothing is trained."""
+        """Return the published settings; None where nothing is trained."""
         return PUBLISHED[self.name].published if self.name in PUBLISHED else None
 
     @property
     def training(self) -> str:
+        """Describe the training for the README."""
         s = self.settings
         if s is None:
             return "nothing is trained; a run for every layer, the best on dev counts"
-        split = f"{s.batch // self.accumulation} x {self.accumulation}"
-        return f"{s.optimiser} {s.learning_rate:g}, {s.steps:,} steps of {split}, clip {s.clip:g}"
+        batch = f"{s.batch // self.accumulation} x {self.accumulation}"
+        return f"{s.optimiser} {s.learning_rate:g}, {s.steps:,} steps of {batch}, clip {s.clip:g}"
 
     @property
     def overrides(self) -> str:
@@ -156,11 +159,11 @@ class RunnerTask:
 
     @property
     def variables(self) -> list[str]:
-        """List the shell variables of its paths."""
+        """List the shell variables in the paths."""
         return list(dict.fromkeys(re.findall(r"\$([A-Z0-9_]+)", self.overrides)))
 
     def config(self) -> dict[str, Any]:
-        """Make its config file without the paths, which the command line gives."""
+        """Make the values of the config file, without the paths, which the command line gives."""
         expert = {"downstream_expert": dict(self.expert)}
         if self.settings is None:
             return {"runner": {}} | expert
@@ -186,6 +189,7 @@ class RunnerTask:
 
 
 def read_tasks() -> tuple[RunnerTask, ...]:
+    """Read tasks.yaml, and add the voices of SNIPS that are in each split."""
     tasks = yaml.safe_load((TEMPLATES / "tasks.yaml").read_text(encoding="utf-8"))["tasks"]
     for s3prl_split, split in (("train", "train"), ("valid", "dev"), ("test", "test")):
         tasks["sf"]["expert"]["corpus"][f"{s3prl_split}_speakers"] = list(SNIPS_VOICES[split])

@@ -29,7 +29,7 @@ from speechssl.pretrain.options import Adversary
 
 SNRS = "SNRs in dB for conditions that name none"
 HEADS = "heads"  # title in the help
-# the rates of SUPERB's rules for its constrained track
+# the learning rates that the rules of SUPERB's constrained track allow
 LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 UPSTREAM = (
     "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub "
@@ -39,7 +39,7 @@ UPSTREAM = (
 
 @dataclass(frozen=True)
 class Noisy:
-    """An evaluation in noise has these conditions."""
+    """These options name the conditions of an evaluation in noise."""
 
     seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
     unseen: tuple[str, ...] = option(
@@ -58,7 +58,7 @@ class Noisy:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The sets of SUPERB are read, and encoded, by these options."""
+    """These options say which sets of SUPERB are read, and how they are encoded."""
 
     tasks: tuple[str, ...] = option(
         ("all",),
@@ -83,26 +83,26 @@ class Data:
 
 @dataclass(frozen=True)
 class HeadTraining:
-    """Heads, and the encoder with them, are trained on distorted speech by these options."""
+    """These options train heads on distorted speech, and the encoder with them."""
 
     finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
-    # the authors' repository: "at least ten times smaller"
+    # the authors' repository asks for a rate that is "at least ten times smaller"
     upstream_rate: Amount = option(0.1, "learning rate of the encoder, as a factor of the head's")
     trained: Literal["all", "frozen", "biases", "adapters", "lora"] = option(
         "all",
         "with --finetune, weights of the encoder that are trained: all, frozen (norms and "
-        "positions alone), biases (BitFit), "
-        "adapters (which stay in the encoder) or lora (needs speechssl[peft])",
+        "positions alone), biases (BitFit), adapters (which stay in the encoder) or lora (needs "
+        "speechssl[peft])",
     )
     start: Path | None = option(
         None,
-        "folder of trained heads to start from, such as "
-        "exp/superb/heads/mine; default: random heads",
+        "folder of trained heads to start from, such as exp/superb/heads/mine; default: random "
+        "heads",
     )
     distort: str | None = option(
         None,
-        "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of "
-        "--noise; default: clean speech",
+        "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of --noise; "
+        "default: clean speech",
     )
     distorted: Share = option(0.5, "share of the training recordings to distort")
     snr_range: tuple[float, float] = option(
@@ -141,9 +141,9 @@ class Superb:
     pretrain continue --help`), --finetune trains the encoder with each head, at its own smaller
     rate, and --domain-adversary is the domain-adversarial training (DAT) of arXiv 2203.16104: the
     encoder is trained to mislead a classifier of the domain (clean or distorted; or clean, m, g,
-    r). Heads are then chosen by the mean of their scores on clean and
-    on distorted dev speech. Results have the encoder's name with +distorted,
-    +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
+    r). Heads are then chosen by the mean of their scores on clean and on distorted dev speech.
+    Results have the encoder's name with +distorted, +dat-binary-reversal-1, ... added;
+    OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
       speechssl superb run exp/superb --encoders people-en --tasks all --data sets
       speechssl superb run exp/superb --encoders people-en --units --tasks pr ks ic sid --data sets
@@ -194,9 +194,9 @@ class Superb:
 
     def __post_init__(self) -> None:
         """Raise InputError for options of the training that need others."""
-        o = self.training
+        training = self.training
         refuse_ineffective(changed_options(self), NEEDED)
-        if o.start and not (o.finetune or o.distort):
+        if training.start and not (training.finetune or training.distort):
             raise InputError("--start needs --finetune or --distort; give one of them as well")
 
 

@@ -1,15 +1,15 @@
 """Heads are trained here: one run at one learning rate, and sweeps of rates into folders.
 
-A run is a folder with one file, `state.pt`: weights (of the head, and of what is trained with it:
-`tuning`), the optimiser's moments, and the best head so far by the first measure on dev. It is
-written at every evaluation on dev, whole or not at all, so that a killed run resumes there and
-comes to the same head: what is random in a step depends on the seed and the number of the step
-alone. Heads do not train with `training.fit`: on one core the Hugging Face Trainer took 128 steps a
-second of a KS head on cached means, this loop 200, and choosing the best head on dev and its ties
-would be callbacks.
+A run is a folder with one file, `state.pt`: the weights (of the head, and of an encoder that is
+trained with it: `tuning`), the optimiser's moments, and the best head so far by the first measure
+on dev. It is written, whole or not at all, at every evaluation on dev. A killed run resumes there
+and comes to the same head, because the random numbers of a step depend on the seed and the number
+of the step alone. Heads do not train with `training.fit`: on one core the Hugging Face Trainer took
+128 steps a second of a KS head on cached means, this loop 200, and callbacks would have to choose
+the best head on dev and break ties.
 
-A trained head is a folder: `head.safetensors` is the best on dev, `default.safetensors` that of the
-task's own learning rate, `card.json` describes both. An encoder that was trained with them
+A trained head is a folder: `head.safetensors` is the best on dev, `default.safetensors` the one of
+the task's own learning rate, `card.json` describes both. An encoder that was trained with them
 (`tuning`) lies beside them: `encoder`, and `encoder-default` where the rates differ.
 """
 
@@ -46,7 +46,8 @@ from speechssl.superb.data import CachedLoader, HeadSettings, Loader, Task
 STATE = "state.pt"
 # fields of a task that its head does not depend on
 UNSIZED = ("name", "data", "grid", "language_model", "beam")
-POOL = 20  # batches whose recordings are sorted by length, so that little is padding
+POOL = 20  # batches whose recordings are sorted by length together, so that little is padding
+# the head that is best on dev, and that of the task's own learning rate
 HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
 
 
@@ -58,17 +59,17 @@ class Attempt:
     """An attempt says how far a learning rate was trained, and its best evaluation on dev."""
 
     learning_rate: float
-    metric: str = ""  # the first of the task
+    metric: str = ""  # the first measure of the task
     value: float = math.nan  # of the metric on dev, percent or dB
     tie: float = 0.0  # decides between equal values: the loss on dev, nats, if the task gives it
-    best: int = 0  # the step of that evaluation
-    steps: int = 0  # steps done
-    stale: int = 0  # evaluations since the best
-    ended: bool = False  # patience is used up, or loss or gradient are not finite
+    best: int = 0  # step of the best evaluation
+    steps: int = 0  # number of steps that were made
+    stale: int = 0  # number of evaluations since the best
+    ended: bool = False  # patience is used up, or loss or gradient were not finite
     seconds: float = 0.0  # of training, evaluations included
 
     def beats(self, other: Attempt) -> bool:
-        """Say whether it is better on dev; False for equals."""
+        """Return whether it is better on dev; False for equals."""
         if math.isnan(self.value) or math.isnan(other.value):
             return math.isnan(other.value) and not math.isnan(self.value)
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
@@ -77,22 +78,19 @@ class Attempt:
 
 @dataclass(frozen=True)
 class HeadRun:
-    """A run trains a task's head on the batches of a loader, in a folder.
-
-    settings: the learning rate is the task's own. rates: those to compare; () for its own alone.
-    tuning: None for a frozen encoder in clean speech.
-    """
+    """A run trains a task's head on the batches of a loader, in a folder."""
 
     task: Task
     loader: Loader
-    settings: HeadSettings
+    settings: HeadSettings  # with the task's own learning rate
     seed: int
     folder: Path
     device: str = "cpu"
-    tuning: Any = None  # a `tuning.Tuning`
-    rates: tuple[float, ...] = ()
+    tuning: Any = None  # a `tuning.Tuning`; None for a frozen encoder and clean speech
+    rates: tuple[float, ...] = ()  # learning rates to compare; () for the task's own alone
 
     def trainer(self) -> Trainer:
+        """Make the trainer, with the state of the folder."""
         return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
 
     def at_rate(self, rate: float) -> HeadRun:
@@ -102,7 +100,7 @@ class HeadRun:
 
 
 def task_card(task: Any) -> dict[str, Any]:
-    """Describe the task with its data and the sizes of its head, as JSON values."""
+    """Return the task's name, its data and the sizes of its head, as JSON values."""
     sizes = {f.name: getattr(task, f.name) for f in fields(task) if f.name not in UNSIZED}
     as_json = json.loads(json.dumps(sizes, default=str))
     return {"name": task.name, "data": task.data.hash, "sizes": as_json}
@@ -110,26 +108,26 @@ def task_card(task: Any) -> dict[str, Any]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread, so that no result depends on their number, and leave the
-    state of its generator alone."""
-    before = torch.get_num_threads()
+    """Let torch compute on one thread, so that no result depends on the number of threads, and
+    restore the state of its generator afterwards."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
 
 
 def train_run(run: HeadRun) -> Attempt:
-    """Train a run to its end, or resume it; nothing is done where it has ended. Raises InputError
+    """Train a run to its end, or resume it; a run that has ended stays as it is. Raises InputError
     where no recording of a split can be read."""
     with one_thread():
         return run.trainer().train()
 
 
 def load_best(run: HeadRun) -> nn.ModuleDict:
-    """Load `head` as it was at the best evaluation on dev, and what was trained with it."""
+    """Load the head as it was at the best evaluation on dev, and the models trained with it."""
     with one_thread():
         trainer = run.trainer()
     trainer.models.load_state_dict(trainer.best)
@@ -137,20 +135,20 @@ def load_best(run: HeadRun) -> nn.ModuleDict:
 
 
 class Trainer:
-    """Train all `models`, the head first. `tuning.TuningTrainer` replaces build, rates, prepare,
-    loss and dev_loaders."""
+    """Train `models`, which are a head and perhaps others. `tuning.TuningTrainer` overrides build,
+    rates, prepare, loss and dev_loaders."""
 
     def __init__(self, run: HeadRun) -> None:
         self.run = run
         torch.manual_seed(run.seed)
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
-        kinds: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
+        optimisers: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
         groups = []
         for name, rate in self.rates().items():
             groups.append({"params": list(self.models[name].parameters()), "lr": rate})
-        kind = kinds[run.settings.optimiser]
-        self.optimiser = kind(groups, run.settings.learning_rate, fused=True)
+        make_optimiser = optimisers[run.settings.optimiser]
+        self.optimiser = make_optimiser(groups, run.settings.learning_rate, fused=True)
         self.best: dict[str, Tensor] = {}
         self.attempt = Attempt(run.settings.learning_rate)
         if (run.folder / STATE).is_file():
@@ -169,7 +167,7 @@ class Trainer:
         return dict.fromkeys(self.models, self.run.settings.learning_rate)
 
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Any]]:
-        """Yield (step, input of `loss`). It may read ahead."""
+        """Yield each step with the input of `loss`; batches may be prepared in advance."""
         return steps
 
     def loss(self, utterances: Any, step: int) -> Tensor:
@@ -183,16 +181,17 @@ class Trainer:
         return self.run.task.loss(self.head, batch.to(self.run.device))
 
     def dev_loaders(self) -> list[Loader]:
-        """Return the loaders over which the mean score chooses a head."""
+        """Return the loaders of dev; heads are chosen by the mean of their scores."""
         return [self.run.loader]
 
     def train(self) -> Attempt:
+        """Train to the end, and save the state at every evaluation on dev."""
         settings = self.run.settings
         if self.attempt.ended or self.attempt.steps == settings.steps:
             return self.attempt
         dev = self._usable("dev")
         batches = enumerate(self._batches(self._usable("train")), 1)
-        began = time.perf_counter()
+        last_saved = time.perf_counter()
         if not self.best:
             self._evaluate(dev, 0)
         for step, batch in self.prepare(islice(batches, self.attempt.steps, settings.steps)):
@@ -203,19 +202,19 @@ class Trainer:
             else:
                 continue
             now = time.perf_counter()
-            self.attempt = replace(self.attempt, seconds=self.attempt.seconds + now - began)
-            began = now
+            self.attempt = replace(self.attempt, seconds=self.attempt.seconds + now - last_saved)
+            last_saved = now
             self._save()
             if self.attempt.ended:
                 break
         return self.attempt
 
     def update(self, prepared: Any, step: int) -> bool:
-        """Make one step of the optimiser, and say whether loss and gradient were finite; the
-        weights stay as they are where not."""
-        # heads of means have nothing random in them
+        """Make one step of the optimiser, and return whether loss and gradient were finite; the
+        weights stay as they are where they were not."""
+        # heads of pooled tasks draw no random numbers
         if self.run.tuning or not self.run.task.pooled:
-            # far apart, so that no step of one seed has the draws of a step of another
+            # far apart, so that steps of different seeds never share random numbers
             torch.manual_seed(self.run.seed * 1_000_003 + step)
         self.models.train()
         loss = self.loss(prepared, step)
@@ -228,6 +227,7 @@ class Trainer:
         return True
 
     def _usable(self, split: str) -> list[Utterance]:
+        """List the utterances that can be read. Raises InputError where there is none."""
         data = self.run.task.data
         usable = self.run.loader.usable(data.splits[split])
         if not usable:
@@ -247,7 +247,7 @@ class Trainer:
 
     def _evaluate(self, dev: Sequence[Utterance], step: int) -> None:
         """Evaluate the head on dev; keep it where it is the best so far."""
-        run, before = self.run, self.attempt
+        run, previous = self.run, self.attempt
         self.models.eval()
         heads = {"head": (run.task, self.head)}
         evaluations = []
@@ -255,7 +255,7 @@ class Trainer:
             predicted = predict(heads, loader, dev, run.settings.batch, run.device)["head"]
             evaluations.append(run.task.evaluate("dev", predicted, 0))
         attempt = replace(
-            before,
+            previous,
             metric=evaluations[0].measures[0].metric,
             value=mean(x.measures[0].value for x in evaluations),
             tie=mean(float(x.detail.get("loss", 0.0)) for x in evaluations),
@@ -263,14 +263,14 @@ class Trainer:
             steps=step,
             stale=0,
         )
-        if attempt.beats(before):
+        if attempt.beats(previous):
             self.attempt = attempt
             weights = self.models.state_dict()
             self.best = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
         else:
-            stale = before.stale + 1
+            stale = previous.stale + 1
             ended = 0 < run.settings.patience <= stale
-            self.attempt = replace(before, steps=step, stale=stale, ended=ended)
+            self.attempt = replace(previous, steps=step, stale=stale, ended=ended)
 
     def _save(self) -> None:
         state = {
@@ -292,33 +292,33 @@ def predict(
     device: str = "cpu",
     what: str = "",
 ) -> dict[Any, dict[str, Any]]:
-    """Predict for all recordings that can be read: by head, then by id; every recording is encoded
-    once for all heads.
+    """Return the predictions for all recordings that can be read, by head, then by id; every
+    recording is encoded once for all heads.
 
-    Batches are of like lengths, so that little is padding. what: for the progress bar, which there
-    is none of without it.
+    Recordings of similar length form a batch, so that little is padding. batch: its size. what:
+    title of the progress bar; "" for no bar.
     """
     ordered = sorted(loader.usable(utterances), key=lambda u: u.seconds)
     by_head: dict[Any, dict[str, Any]] = {name: {} for name in heads}
-    for at in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
-        part = loader.batch(ordered[at : at + batch])
-        if part is None:
+    for first in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
+        encoded = loader.batch(ordered[first : first + batch])
+        if encoded is None:
             continue
-        names = [u.id for u in part.utterances]
+        ids = [u.id for u in encoded.utterances]
         for name, (task, head) in heads.items():
-            predicted = task.predict(head, part.to(device))
-            by_head[name].update(zip(names, predicted, strict=True))
+            predicted = task.predict(head, encoded.to(device))
+            by_head[name].update(zip(ids, predicted, strict=True))
     return by_head
 
 
 def weighted_batches(
     utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor
 ) -> Iterator[list[Utterance]]:
-    """Yield batches without end, drawn with replacement. weights: of each utterance."""
+    """Yield batches without end, drawn with replacement. weights: (R,), one for each utterance."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        drawn = torch.multinomial(weights, size, replacement=True, generator=generator)
-        yield [utterances[i] for i in drawn.tolist()]
+        numbers = torch.multinomial(weights, size, replacement=True, generator=generator)
+        yield [utterances[i] for i in numbers.tolist()]
 
 
 def shuffled_batches(
@@ -327,29 +327,29 @@ def shuffled_batches(
     """Yield batches without end: all utterances in a new order, again and again. An incomplete last
     batch is left out.
 
-    by_length: of every POOL batches those of like length go together.
+    by_length: sort the utterances of every POOL batches by length before they are divided.
     """
     generator = torch.Generator().manual_seed(seed)
     size = min(size, len(utterances))
     while True:
         order = torch.randperm(len(utterances), generator=generator).tolist()
-        whole = order[: len(order) // size * size]
+        order = order[: len(order) // size * size]
         if not by_length:
-            for at in range(0, len(whole), size):
-                yield [utterances[i] for i in whole[at : at + size]]
+            for first in range(0, len(order), size):
+                yield [utterances[i] for i in order[first : first + size]]
             continue
-        for at in range(0, len(whole), POOL * size):
-            near = sorted(whole[at : at + POOL * size], key=lambda i: utterances[i].seconds)
-            for batch in torch.randperm(len(near) // size, generator=generator).tolist():
-                yield [utterances[i] for i in near[batch * size : (batch + 1) * size]]
+        for first in range(0, len(order), POOL * size):
+            pool = sorted(order[first : first + POOL * size], key=lambda i: utterances[i].seconds)
+            for batch in torch.randperm(len(pool) // size, generator=generator).tolist():
+                yield [utterances[i] for i in pool[batch * size : (batch + 1) * size]]
 
 
 def train_runs(runs: Sequence[HeadRun], workers: int) -> dict[Path, Attempt]:
     """Train every run to its end, and return the attempts by folder.
 
-    Small heads gain nothing from several threads and much from a core each, so runs on cached
-    states are trained in `workers` processes. Those with the encoder in the loop, or on a GPU, are
-    trained in this process, one after another.
+    Small heads gain nothing from several threads and much from a core of their own, so runs on
+    cached states are trained in `workers` processes. Those with the encoder in the loop, or on a
+    GPU, are trained in this process, one after another.
     """
     cached = []
     if workers > 1:
@@ -369,7 +369,7 @@ def train_runs(runs: Sequence[HeadRun], workers: int) -> dict[Path, Attempt]:
 
 
 def _end_with_parent() -> None:
-    """Let this process end when its parent does: a killed parent cannot end its workers."""
+    """End this process when its parent ends, because a killed parent cannot end its workers."""
     parent: Any = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -389,8 +389,8 @@ class TrainedHead:
     task: Task
     head: nn.Module
     card: Mapping[str, Any]
-    which: str = "tuned"  # or default: of the task's own learning rate
-    # the encoder that was trained with it; None: the frozen one it was trained on
+    which: str = "tuned"  # a key of HEADS
+    # the encoder that was trained with it; None where the encoder was frozen
     upstream: Path | None = None
 
     @property
@@ -403,14 +403,15 @@ def train_heads(
     runs: Sequence[HeadRun], encoder: Mapping[str, Any], workers: int = 1
 ) -> list[TrainedHead]:
     """Train (once) every run with all of its rates and with the task's own, and save in its folder
-    the head that does best on dev.
+    the head that is best on dev.
 
-    All rates begin with the same weights and batches. A single rate is taken, however the task's
-    own does. encoder: the card of what gave the states. Raises InputError where a folder was made
-    from other inputs, or no recording of a split can be read.
+    All rates begin with the same weights and batches. A single rate in `rates` is taken, even where
+    the task's own rate is better. encoder: the card of the encoder that the states come from.
+    Raises InputError where a folder was made from other inputs, or no recording of a split can be
+    read.
     """
     with ExitStack() as stages:
-        missing = []
+        unfinished = []
         for run in runs:
             made_from = {
                 "encoder": dict(encoder),
@@ -421,25 +422,25 @@ def train_heads(
             }
             step = stages.enter_context(stage(run.folder, made_from, lasting=("lr-*",)))
             if not step.done:
-                missing.append((run, step, made_from))
-        trials = []
-        for run, _, _ in missing:
+                unfinished.append((run, step, made_from))
+        one_rate_runs = []
+        for run, _, _ in unfinished:
             rates = dict.fromkeys((*run.rates, run.settings.learning_rate))
-            trials += [run.at_rate(rate) for rate in rates]
-        attempts = train_runs(trials, workers)
-        for run, step, made_from in missing:
-            own = [a for folder, a in attempts.items() if folder.parent == run.folder]
-            step.finish(made_from | save_heads(run, own))
+            one_rate_runs += [run.at_rate(rate) for rate in rates]
+        attempts = train_runs(one_rate_runs, workers)
+        for run, step, made_from in unfinished:
+            run_attempts = [a for folder, a in attempts.items() if folder.parent == run.folder]
+            step.finish(made_from | save_heads(run, run_attempts))
             for folder in run.folder.glob("lr-*"):
                 shutil.rmtree(folder)
     return [load_head(run.folder, run.task, encoder) for run in runs]
 
 
 def choose_attempt(attempts: Sequence[Attempt], own_rate: float) -> Attempt:
-    """Return the best; of equals the one whose rate is nearest to the task's own."""
-    near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
-    best = near[0]
-    for attempt in near[1:]:
+    """Return the best attempt; of equals the one whose rate is nearest to the task's own."""
+    nearest_first = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
+    best = nearest_first[0]
+    for attempt in nearest_first[1:]:
         if attempt.beats(best):
             best = attempt
     return best
@@ -447,7 +448,7 @@ def choose_attempt(attempts: Sequence[Attempt], own_rate: float) -> Attempt:
 
 def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
     """Write the best head and that of the task's own rate, with the encoders that were trained with
-    them; return what the card says of them. attempts: one a rate."""
+    them; return their entries of the card. attempts: one for each rate."""
     own_rate = run.settings.learning_rate
     by_rate = {attempt.learning_rate: attempt for attempt in attempts}
     best = choose_attempt(attempts, own_rate)
@@ -455,25 +456,25 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
         best = by_rate[run.rates[0]]
     upstreams: dict[str, str] = {}
     hashes = {}
+    # The best comes last: the card has its `layer_weights` and `trained_parameters`.
     for which, attempt in (("default", by_rate[own_rate]), ("tuned", best)):
         one_run = run.at_rate(attempt.learning_rate)
         models = load_best(one_run)
         head: Any = models["head"]
         shares = head.featurizer.shares.tolist()
         trained = trained_parameters(models)  # before `Tuning.save` merges some
-        weights = {name: x.cpu().contiguous() for name, x in head.state_dict().items()}
-        path = run.folder / HEADS[which]
-        with replacing(path) as temporary:
-            save_file(weights, temporary)
-        hashes[which] = hash_files([path])
+        hashes[which] = _write_weights(head, run.folder / HEADS[which])
         if "upstream" in models:
             upstreams[which] = "encoder" if attempt is best else "encoder-default"
+            # where both heads are the same one, its encoder is saved once
             if which == "tuned" or attempt is not best:
                 run.tuning.save(models, run.folder / upstreams[which], one_run)
     sweep = []
-    for a in attempts:
-        value = None if math.isnan(a.value) else a.value
-        sweep.append({"learning_rate": a.learning_rate, "value": value, "steps": a.steps})
+    for attempt in attempts:
+        value = None if math.isnan(attempt.value) else attempt.value
+        sweep.append(
+            {"learning_rate": attempt.learning_rate, "value": value, "steps": attempt.steps}
+        )
     states, width = run.loader.shape
     return {
         "states": states,
@@ -491,10 +492,18 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
     }
 
 
+def _write_weights(head: nn.Module, path: Path) -> str:
+    """Write the weights of a head, and return their hash."""
+    weights = {name: weight.cpu().contiguous() for name, weight in head.state_dict().items()}
+    with replacing(path) as temporary:
+        save_file(weights, temporary)
+    return hash_files([path])
+
+
 def load_head(
     folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned"
 ) -> TrainedHead:
-    """Load a head of a folder. which: tuned or default.
+    """Load a head of a folder. which: a key of HEADS.
 
     Raises InputError where there is no card, or head, task and encoder do not belong together.
     """

@@ -3,20 +3,21 @@ against a domain classifier (DAT).
 
 Source: arXiv 2203.16104, "Improving Distortion Robustness of Self-supervised Speech Processing
 Tasks with Domain Adaptation".
-There a model of SUPERB is trained on labelled clean and distorted speech; its upstream is trained
-with the head, and a domain classifier behind gradient reversal removes the domain from the
-features: clean or distorted (`binary`), or clean and every kind of distortion (`multi`). The
-authors' later repository (nobel861017/distort-robust-distilSSL) has an optimiser for the upstream
-alone, whose rate is to be "at least ten times smaller" than the head's; for distillation it trains
-the classifier on detached features and then subtracts its loss (`alternating`). Its downstream
-runner is not published. These choices are therefore ours: the place of the classifier (the mean
-over time of the weighted sum that the head reads), its size and rate (the head's), the schedule of
-its weight, and that clean and distorted recordings are mixed by chance in every batch. All
-gradients are clipped together, as s3prl clips a head's and an upstream's.
+In the paper a model of SUPERB is trained on labelled clean and distorted speech; its upstream is
+trained with the head, and a domain classifier behind gradient reversal removes the domain from the
+features. The domains are clean and distorted (`binary`), or clean and every kind of distortion
+(`multi`). The authors' later repository (nobel861017/distort-robust-distilSSL) has an optimiser for
+the upstream alone, whose rate is to be "at least ten times smaller" than the head's; for
+distillation it trains the classifier on detached features and then subtracts its loss
+(`alternating`). Its downstream runner is not published. These choices are therefore ours: the
+classifier's input (the mean over time of the weighted sum that the head reads), its size and rate
+(the head's), the schedule of its weight, and that every batch mixes clean and distorted recordings
+at random. All gradients are clipped together, as s3prl clips a head's and an upstream's.
 
-A recording is distorted anew at every step, by (seed, step, place in the batch) alone, in threads
-ahead of the model, so that a killed run comes to the same weights. It is never cropped; batches are
-of like lengths, and no frame of it depends on padding.
+A recording is distorted anew at every step. The distortion depends on (seed, step, position in the
+batch) alone, so that a killed run comes to the same weights; threads apply it in advance of the
+model. Recordings are never cropped; those of similar length form a batch, and no frame depends on
+padding.
 Dev is evaluated clean and, where training is distorted, once more with every recording distorted
 (the same every time): a head is chosen by the mean of both.
 Letters: B batch, S hidden states, T frames, D width, N samples.
@@ -41,12 +42,7 @@ from speechssl.artifacts import hash_files, write_json
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.superb import Utterance
-from speechssl.encoders.hubert import (
-    before_end,
-    check_known,
-    frames_of_samples,
-    training_states,
-)
+from speechssl.encoders.hubert import before_end, check_known, frames_of_samples, training_states
 from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import merge_lora, train_only
@@ -58,23 +54,19 @@ from speechssl.superb.options import HeadTraining, Superb
 from speechssl.superb.train import HeadRun, Trainer
 
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
-AHEAD = 4  # batches that are read and distorted in advance
-ROUND = 4_000  # samples: batches are padded to multiples of it
+PREPARED_BATCHES = 4  # batches that are read and distorted in advance
+PADDING_STEP = 4_000  # batches are padded to a multiple of so many samples
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Tuning is the options by which heads are trained, with the noise at hand.
+    """A tuning has the options of a training of heads on distorted speech or with their encoder."""
 
-    source: the encoder, as `load_checkpoint` takes it. distort: what `training.distort` names;
-    None: speech is clean. bf16: the upstream computes in bf16 autocast.
-    """
-
-    source: str = ""
+    source: str = ""  # the encoder, as `load_checkpoint` takes it
     training: HeadTraining = HeadTraining()
-    distort: TrainingDistortions | None = None
+    distort: TrainingDistortions | None = None  # of `training.distort`; None for clean speech
     adversary: Adversary = Adversary()
-    bf16: bool = False
+    bf16: bool = False  # whether the upstream computes in bf16 autocast
 
     @property
     def name(self) -> str:
@@ -90,7 +82,7 @@ class Tuning:
 
     @property
     def card(self) -> dict[str, Any]:
-        """Return what decides the head, in JSON values."""
+        """Return the settings that decide the head, in JSON values."""
         training = self.training
         heads = sorted(training.start.glob("*/seed-*/head.safetensors")) if training.start else []
         return {
@@ -125,8 +117,8 @@ class Tuning:
 
 
 def make_tuning(o: Superb) -> Tuning | None:
-    """Make the tuning that the options name, with all noise at hand; None where heads are trained
-    on clean speech and a frozen encoder."""
+    """Make the tuning that the options name, and load or generate its noise; None where heads are
+    trained on clean speech and a frozen encoder."""
     training = o.training
     if not (training.finetune or training.distort):
         return None
@@ -146,24 +138,24 @@ def make_tuning(o: Superb) -> Tuning | None:
 
 
 class Waves(NamedTuple):
-    """A batch that is being read: for each utterance the encoder's input, (N,) float32, and the
+    """A batch that threads read: for each utterance the encoder's input, (N,) float32, and the
     number of its domain."""
 
     utterances: Sequence[Utterance]
-    read: list[Future[tuple[Tensor, int]]]
+    futures: list[Future[tuple[Tensor, int]]]
 
     @property
     def samples(self) -> list[Tensor]:
-        return [future.result()[0] for future in self.read]
+        return [future.result()[0] for future in self.futures]
 
     @property
     def domains(self) -> list[int]:
-        return [future.result()[1] for future in self.read]
+        return [future.result()[1] for future in self.futures]
 
 
 class TuningTrainer(Trainer):
-    """Train a head with its upstream. run.loader: an `OnlineLoader`, of which encoder and threads
-    are used."""
+    """Train a head on distorted speech or with its upstream. run.loader: an `OnlineLoader`, whose
+    encoder and threads are used."""
 
     def __init__(self, run: HeadRun, tuning: Tuning) -> None:
         assert isinstance(run.loader, OnlineLoader)
@@ -186,7 +178,7 @@ class TuningTrainer(Trainer):
         check_known(self.upstream, tuning.source)
         if tuning.adversary.domain_adversary and tuning.distort:
             width, domains = self.loader.encoder.width, len(tuning.distort.domains)
-            # one input, the weighted sum
+            # it gets a single layer, the weighted sum
             models["adversary"] = DomainAdversary(width, domains, tuning.adversary)
         if tuning.training.finetune:
             train_only(self.upstream, tuning.training.trained)
@@ -203,13 +195,13 @@ class TuningTrainer(Trainer):
         return rates
 
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Waves]]:
-        """Read and distort recordings in threads, AHEAD batches in advance."""
+        """Read and distort recordings in threads, PREPARED_BATCHES in advance."""
         waiting: deque[tuple[int, Waves]] = deque()
         for step, utterances in steps:
-            keys = [(self.run.seed, step, place) for place in range(len(utterances))]
+            keys = [(self.run.seed, step, position) for position in range(len(utterances))]
             progress = (step - 1) / self.run.settings.steps
             waiting.append((step, self.read(utterances, self.tuning.distort, keys, progress)))
-            if len(waiting) > AHEAD:
+            if len(waiting) > PREPARED_BATCHES:
                 yield waiting.popleft()
         yield from waiting
 
@@ -226,13 +218,13 @@ class TuningTrainer(Trainer):
         return loss + adversarial
 
     def encode(self, waves: Waves) -> tuple[Batch, Tensor]:
-        """Encode by the upstream as it is now: the head's input, and the mean over time of every
-        hidden state, (B, S, D)."""
+        """Encode by the upstream as it is now. Return the head's batch, and the mean over time of
+        every hidden state, (B, S, D)."""
         utterances = tuple(waves.utterances)
         samples = torch.tensor([len(wave) for wave in waves.samples], device=self.run.device)
-        # lengths in steps: oneDNN keeps a program for every length that it meets, gigabytes of them
+        # few different lengths: oneDNN keeps a program for every length, which takes gigabytes
         padded = pad_sequence(waves.samples, batch_first=True)
-        padded = pad(padded, (0, -padded.shape[1] % ROUND)).to(self.run.device)
+        padded = pad(padded, (0, -padded.shape[1] % PADDING_STEP)).to(self.run.device)
         with torch.autocast(padded.device.type, torch.bfloat16, enabled=self.tuning.bf16):
             _, layers = training_states(self.upstream, padded, lengths=samples)
         lengths = frames_of_samples(self.upstream.config, samples)
@@ -256,7 +248,7 @@ class TuningTrainer(Trainer):
         keys: Sequence[Any],
         progress: float,
     ) -> Waves:
-        """Read in threads. keys: what each distortion depends on, beside its seed."""
+        """Read and distort in threads. keys: decide each distortion together with its seed."""
 
         def read_one(utterance: Utterance, key: Any) -> tuple[Tensor, int]:
             path = self.run.task.data.path(utterance)
@@ -277,8 +269,8 @@ class TuningTrainer(Trainer):
 
 @dataclass(frozen=True)
 class DevLoader:
-    """Encode recordings by the upstream as it is now, each with a distortion of its own, as at the
-    end of training."""
+    """Encode recordings by the upstream as it is now. Each has its own distortion, which is always
+    the same, as at the end of training."""
 
     trainer: TuningTrainer
     distort: TrainingDistortions | None

@@ -15,9 +15,9 @@ from speechssl.augment.training import parse_distortions
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.pretrain import data as room
 from speechssl.pretrain.data import (
-    ALIKE,
-    APART,
+    LENGTH_RATIO,
     NO_LABEL,
+    WIDEST_LENGTH_RATIO,
     Cropper,
     LabelledAudio,
     TrainingRecording,
@@ -192,9 +192,9 @@ def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, f
         assert shortest <= bucket.frames <= frames
         if bucket.frames < frames:
             assert bucket.frames == own.min()
-            assert own.max() <= APART * own.min()
+            assert own.max() <= WIDEST_LENGTH_RATIO * own.min()
             # it grew to fill a batch
-            assert own.max() <= ALIKE * own.min() or len(own) <= bucket.crops
+            assert own.max() <= LENGTH_RATIO * own.min() or len(own) <= bucket.crops
     if (counts >= frames).any():
         assert found[-1].recordings.tolist() == np.flatnonzero(counts >= frames).tolist()
         assert (found[-1].frames, found[-1].crops) == (frames, crops)
@@ -334,7 +334,7 @@ def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
 def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_path, dies_in):
     root, out = mini_corpus(), tmp_path / "out"
     for call in (1, 2):  # of the audio, and of the targets
-        with dies_in(room, "_save", call):
+        with dies_in(room, "_save_array", call):
             targets(root, out)
     targets(root, out)
     with untouched(out.parent):

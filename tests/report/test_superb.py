@@ -5,7 +5,7 @@ import pytest
 
 from speechssl import results
 from speechssl.report.superb import published_scores
-from speechssl.report.superb_figures import CLASSES, deviate, share_confusions
+from speechssl.report.superb_figures import MOST_CLASSES, deviate, share_confusions
 
 
 def row(task, encoder, condition, snr, metric, value, seed=0):
@@ -55,4 +55,4 @@ def test_cells_are_percent_of_the_truth():
     counts = 8 * np.eye(100, dtype=int)
     counts[40:, 0] += 1
     shares = share_confusions(list(range(100)), counts.tolist())
-    assert list(shares.index) == [0, *range(40, 40 + CLASSES - 1)]
+    assert list(shares.index) == [0, *range(40, 40 + MOST_CLASSES - 1)]

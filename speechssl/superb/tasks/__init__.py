@@ -1,9 +1,10 @@
-"""TASKS has the tasks by their short names, with their heads and how these are trained.
+"""TASKS has the tasks by their short names, with the sizes of their heads and their training.
 
-published: sizes and settings of s3prl 0.4.18 (downstream/*/config.yaml; of SE and SS those of the
-second versions, _stft2).
-small: for an hour or two of speech and a CPU, chosen on the dev sets of the synthetic SUPERB: the
-same heads and losses with fewer units and steps, ended early where dev does not improve.
+The published sizes and settings are those of s3prl 0.4.18 (downstream/*/config.yaml; for SE and SS
+those of the second versions, _stft2).
+The small ones are for an hour or two of speech and a CPU. They were chosen on the dev sets of the
+synthetic SUPERB: the heads and losses are the same, with fewer units and steps, and training ends
+early where dev does not improve.
 """
 
 from __future__ import annotations
@@ -25,25 +26,26 @@ QBE = "qbe"  # has no head: `spoken_terms`
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry is a task with a head. folders: other names of its data (`speechssl prepare`)."""
+    """An entry describes a task that has a head."""
 
     about: str
     metric: str  # the first measure
-    make: Callable[..., Task]  # (data, grid, **sizes)
+    make: Callable[..., Task]  # (data, grid, **sizes) -> task
     published: HeadSettings
     small: HeadSettings
     sizes: Mapping[str, Any] = field(default_factory=dict)  # of the small head
-    folders: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # other names that its data may have (`speechssl prepare`)
 
 
-def _classes(
+def _classification(
     name: str, about: str, published: HeadSettings, folders: tuple[str, ...] = ()
 ) -> Entry:
+    """Make the entry of a classification task; all of them have the same small head."""
     small = HeadSettings(1e-3, 3000, 32, 100, patience=8)
     return Entry(about, METRIC, partial(Classification, name), published, small, folders=folders)
 
 
-_CLASSES = HeadSettings(1e-4, 200_000, 32, 5_000)
+_CLASSIFICATION = HeadSettings(1e-4, 200_000, 32, 5_000)
 _LETTERS = HeadSettings(1e-4, 200_000, 32, 2_000)
 _TEXT = {"projection": 192, "lstm_width": 192, "lstm_layers": 1, "dropout": 0.1, "masks": None}
 _MASKS = {"hidden": 64, "layers": 2}
@@ -61,8 +63,8 @@ TASKS: dict[str, Entry] = {
         small=HeadSettings(3e-3, 1600, 16, 200, patience=4),
         sizes=_TEXT,
     ),
-    "ks": _classes("ks", "keyword spotting", replace(_CLASSES, balanced=True)),
-    "sid": _classes("sid", "speaker identification", _CLASSES),
+    "ks": _classification("ks", "keyword spotting", replace(_CLASSIFICATION, balanced=True)),
+    "sid": _classification("sid", "speaker identification", _CLASSIFICATION),
     "asv": Entry(
         "speaker verification", "eer", Verification,
         published=HeadSettings(1e-4, 200_000, 50, 10_000, "AdamW", 1e3),
@@ -75,14 +77,16 @@ TASKS: dict[str, Entry] = {
         small=HeadSettings(1e-3, 600, 8, 100, patience=4),
         sizes={"hidden": 128},
     ),
-    "ic": _classes("ic", "intent classification", _CLASSES),
+    "ic": _classification("ic", "intent classification", _CLASSIFICATION),
     "sf": Entry(
         "slot filling", "slot_f1", SlotFilling,
         published=_LETTERS,
         small=HeadSettings(3e-3, 1200, 16, 200, patience=6),
         sizes=_TEXT,
     ),
-    "er": _classes("er", "emotion recognition", HeadSettings(1e-4, 30_000, 32, 1_000), ("style",)),
+    "er": _classification(
+        "er", "emotion recognition", HeadSettings(1e-4, 30_000, 32, 1_000), ("style",)
+    ),
     "se": Entry(
         "speech enhancement", "pesq", Enhancement,
         published=HeadSettings(1e-3, 100_000, 8, 1_250, "AdamW"),

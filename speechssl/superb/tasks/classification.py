@@ -1,11 +1,11 @@
-"""KS, SID, IC and ER give utterances one or several labels each, from the mean over time of every
+"""KS, SID, IC and ER give each utterance one label or several, from the mean over time of every
 hidden state.
 
 The head has no non-linearity (s3prl
 `downstream/{speech_commands,voxceleb1,fluent_commands,emotion}`), so the mean over time may be
-taken first: of a frozen encoder it needs only the mean of every hidden state, (S, D) a recording,
-and a training set is one array. s3prl crops the training utterances of SID to 8 s at random; here
-the mean is over the whole of each.
+taken first: of a frozen encoder the head needs only the mean of every hidden state, (S, D) for a
+recording. s3prl crops the training utterances of SID to 8 s at random; here the mean is over the
+whole utterance.
 Letters: B batch, S hidden states, T frames, D width, C classes of all slots together.
 """
 
@@ -29,10 +29,10 @@ METRIC = "acc"
 
 
 class UtteranceClassifier(nn.Module):
-    """The head is weighted sum, projection and a linear layer, on the mean over time of every
+    """The head is a weighted sum, a projection and a linear layer, on the mean over time of every
     hidden state.
 
-    classes: of every slot (IC: action, object and location in one head).
+    classes: number of classes of every slot (IC: action, object and location in one head).
     """
 
     def __init__(
@@ -45,20 +45,22 @@ class UtteranceClassifier(nn.Module):
         self.output = nn.Linear(projection, sum(classes))
 
     def forward(self, means: Tensor) -> Tensor:
-        """Return logits (B, C), of the slots one after another. means: (B, S, D) over the real
-        frames of every hidden state."""
+        """Return the logits of all slots, one slot after another, (B, C). means: (B, S, D), over
+        the real frames of every hidden state."""
         return self.output(self.projection(self.featurizer(means)))  # type: ignore[no-any-return]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the sum of the slots' cross-entropies, in nats. labels: (B, slots) numbers of
         classes."""
-        slots = zip(logits.split(self.classes, 1), labels.T, strict=True)
-        return torch.stack([cross_entropy(*slot) for slot in slots]).sum()
+        losses = []
+        for slot_logits, slot_labels in zip(logits.split(self.classes, 1), labels.T, strict=True):
+            losses.append(cross_entropy(slot_logits, slot_labels))
+        return torch.stack(losses).sum()
 
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Classification counts an utterance as right when all its slots are (IC: three)."""
+    """In classification an utterance is right when all its slots are right (IC: three)."""
 
     name: str
     data: LabelledSet
@@ -76,7 +78,7 @@ class Classification(Task):
         return head.loss(head(batch.states), labels)  # type: ignore[no-any-return]
 
     def predict(self, head: Any, batch: Batch) -> list[list[float]]:
-        """Return the log-probabilities of all classes, of the slots one after another."""
+        """Return the log-probabilities of all classes, one slot after another."""
         slots = head(batch.states).split(head.classes, 1)
         log_probs = torch.cat([logits.log_softmax(1) for logits in slots], 1)
         return log_probs.tolist()  # type: ignore[no-any-return]
@@ -86,7 +88,7 @@ class Classification(Task):
     ) -> HeadEvaluation:
         """Measure acc; the detail has the confusion of every slot, and the mean loss."""
         utterances = self.data.splits[split]
-        right = {u.id: 0.0 for u in utterances}
+        is_right = {u.id: 0.0 for u in utterances}
         usable = [u for u in utterances if u.id in predicted]
         detail: dict[str, Any] = {}
         if usable:
@@ -94,8 +96,8 @@ class Classification(Task):
             sizes = [len(names) for names in self.data.classes.values()]
             slots = torch.tensor([predicted[u.id] for u in usable]).split(sizes, 1)
             chosen = torch.stack([log_probs.argmax(1) for log_probs in slots], 1)
-            for u, is_right in zip(usable, (chosen == truth).all(1).tolist(), strict=True):
-                right[u.id] = float(is_right)
+            for u, matches in zip(usable, (chosen == truth).all(1).tolist(), strict=True):
+                is_right[u.id] = float(matches)
             losses, confusion = [], {}
             for i, (slot, names) in enumerate(self.data.classes.items()):
                 losses.append(-slots[i].gather(1, truth[:, i, None]).mean())
@@ -103,20 +105,21 @@ class Classification(Task):
                 np.add.at(counts, (truth[:, i], chosen[:, i]), 1)
                 confusion[slot] = {"classes": list(names), "counts": counts.tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
-        measure = rate_measure(METRIC, list(right.values()), None, self.data, split, resamples)
+        measure = rate_measure(METRIC, list(is_right.values()), None, self.data, split, resamples)
         return HeadEvaluation((measure,), detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """Return the numbers of the true classes, (B, slots). Raises ValueError for a label that is
         no class."""
+        classes = self.data.classes
         numbers = []
         for u in utterances:
-            numbers.append([c.index(u.labels[slot]) for slot, c in self.data.classes.items()])
+            numbers.append([names.index(u.labels[slot]) for slot, names in classes.items()])
         return torch.tensor(numbers)
 
     def weights(self, utterances: Sequence[Utterance]) -> Tensor:
-        """Return the sampling weights, (B,), by which all classes come equally often: one over the
-        number with the same labels."""
+        """Return the sampling weights, (B,), by which all classes come equally often: 1 over the
+        number of utterances with the same labels."""
         keys = [tuple(sorted(u.labels.items())) for u in utterances]
         counts = Counter(keys)
         return torch.tensor([1 / counts[key] for key in keys])

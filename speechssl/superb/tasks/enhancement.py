@@ -1,11 +1,12 @@
-"""SE and SS estimate clean speech from noisy speech, and two speakers from their mixture, by masks
-of the mixture's spectrum.
+"""SE estimates clean speech from noisy speech, and SS two speakers from their mixture, both by
+masks of the mixture's spectrum.
 
-Settings of s3prl's `downstream/{enhancement_stft2,separation_stft2}`, those with three BiLSTM-256
-and log spectra. Recordings are taken whole, as there. The mixture is the encoder's input: where
-noise was added, improvements are over the noisy mixture, and the target stays the clean source.
-SI-SDR is not torchmetrics': that would be a dependency more for six lines, and gives silence no
-bounded value.
+The settings are those of s3prl's `downstream/{enhancement_stft2,separation_stft2}`, with three
+BiLSTM-256 and log spectra. Recordings are not cut, as in s3prl. The mixture is the encoder's input:
+where noise was added, improvements are over the noisy mixture, and the target is still the clean
+source.
+SI-SDR does not come from torchmetrics, which would be a dependency for six lines, and gives silence
+no bounded value.
 Letters: B batch, S hidden states, T frames, D width, N samples, F frames of the spectrum, K bins, M
 sources.
 """
@@ -32,9 +33,9 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, rate_measure
 from speechssl.timing import FrameGrid
 
-RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
+RECORDINGS = 256  # clean recordings that are kept in memory: 160 MB for ten seconds each
 DROPOUT = 0.1
-EPSILON = 1e-10  # beside a magnitude that is divided by
+EPSILON = 1e-10  # is added to a magnitude before it divides
 
 # ---- head
 
@@ -58,8 +59,8 @@ class Stft:
         return 1 + samples // self.hop
 
     def spectrum(self, waves: Tensor) -> Tensor:
-        """Transform (..., N) to complex (..., F, K). Zeros behind a shorter recording leave its
-        frames as they are."""
+        """Transform (..., N) to complex (..., F, K). Zeros after a shorter recording do not change
+        its frames."""
         spectra = torch.stft(
             waves.reshape(-1, waves.shape[-1]),
             **self._settings(waves),
@@ -71,7 +72,7 @@ class Stft:
 
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
         """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples
-        silent; here they are as the frames have them."""
+        silent; here they come from the frames too."""
         settings = self._settings(spectrum.real)
         return torch.istft(spectrum.transpose(1, 2), **settings, length=samples)
 
@@ -82,12 +83,11 @@ class Stft:
 
 
 class Masker(nn.Module):
-    """The head is weighted sum, BiLSTMs, dropout, and a linear layer with a sigmoid for each of M
+    """The head is a weighted sum, BiLSTMs, dropout, and a linear layer with a sigmoid for each of M
     sources.
 
-    As s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`); the default
-    sizes are those published.
-    hidden: of every direction.
+    It is s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`); the default
+    sizes are the published ones. hidden: width of each direction.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class Masker(nn.Module):
         self.outputs = nn.ModuleList(nn.Linear(2 * hidden, bins) for _ in range(sources))
 
     def forward(self, states: Tensor, lengths: Tensor, frames: Tensor, repeat: int = 1) -> Tensor:
-        """Return masks (B, M, F, K) within 0 and 1, without meaning beyond a recording's frames.
+        """Return masks (B, M, F, K) within 0 and 1, which mean nothing beyond a recording's frames.
 
-        states: (B, S, T, D); lengths: (B,) real ones of the T; frames: (B,) of the F, at least 1;
-        repeat: of each frame.
+        states: (B, S, T, D); lengths: (B,) real frames among the T; frames: (B,) real frames of the
+        spectrum, at least 1; repeat: how often each frame of the encoder is repeated.
         """
         features = fit_frames(self.featurizer(states), lengths, frames, repeat)
         packed = pack_padded_sequence(
@@ -125,14 +125,14 @@ class Masker(nn.Module):
 def fit_frames(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Tensor:
     """Fit the encoder's frames to those of the spectrum, as s3prl does: (B, T, D) -> (B, F, D).
 
-    Every frame is repeated; surplus ones are cut off at the end and missing ones are 0. What the
-    padding holds never matters.
+    Every frame is repeated; surplus frames at the end are cut off and missing ones are 0. The
+    contents of the padding never matter.
     """
     features = features.repeat_interleave(repeat, 1)
-    most = int(frames.max())
-    features = pad(features, (0, 0, 0, max(most - features.shape[1], 0)))[:, :most]
+    longest = int(frames.max())
+    features = pad(features, (0, 0, 0, max(longest - features.shape[1], 0)))[:, :longest]
     counts = torch.minimum(lengths * repeat, frames).to(features.device)
-    real = torch.arange(most, device=features.device) < counts[:, None]
+    real = torch.arange(longest, device=features.device) < counts[:, None]
     return features.masked_fill(~real[..., None], 0)
 
 
@@ -151,8 +151,8 @@ def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Masking(Task):
-    """This is what both tasks share. Raises InputError for an utterance with another number of
-    sources."""
+    """Both tasks predict masks. Raises InputError for an utterance with another number of sources
+    than the task's."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -204,7 +204,7 @@ class Masking(Task):
         estimates = []
         for wave, spectra, count in zip(batch.waves, masked, frames.tolist(), strict=True):
             estimated = self.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
-            # the mixture goes along, for the improvement over it is what is scored
+            # the score needs the mixture too: it is an improvement over the mixture
             estimates.append(np.concatenate([wave[None], estimated]).astype(np.float32))
         return estimates
 
@@ -235,7 +235,7 @@ _recording = lru_cache(RECORDINGS)(read_audio)
 
 
 def mask_padding(values: Tensor, frames: Tensor) -> Tensor:
-    """Set (B, M, F, K) to zero beyond a recording's frames. frames: (B,)."""
+    """Set (B, M, F, K) to zero beyond a recording's real frames. frames: (B,)."""
     beyond = torch.arange(values.shape[2], device=values.device) >= frames[:, None]
     return values.masked_fill(beyond[:, None, :, None], 0)
 
@@ -243,7 +243,7 @@ def mask_padding(values: Tensor, frames: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Enhancement(Masking):
     """Enhancement, the task `se`, has one clean source. Raises InputError for an utterance without
-    it, or an encoder whose hop is no multiple of the spectrum's."""
+    it, and for an encoder whose hop is no multiple of the spectrum's hop."""
 
     name = "se"
     sources = 1
@@ -267,8 +267,8 @@ class Enhancement(Masking):
     def evaluate(
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
-        """Measure PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to
-        choose heads as s3prl does, PESQ alone."""
+        """Measure PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples PESQ
+        alone, by which heads are chosen as in s3prl."""
         metrics = ("pesq", "stoi", "si_sdri") if resamples else ("pesq",)
         return HeadEvaluation(
             tuple(self.mean_score(split, predicted, metric, resamples) for metric in metrics)
@@ -289,10 +289,10 @@ class Separation(Masking):
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         """Return the mean squared error of log(1 + magnitude), summed over the bins, in the order
-        of the sources that is best in a recording.
+        of the sources that is best for each recording.
 
-        The target magnitude is that of the source times the cosine of its phase to the mixture's,
-        where positive (NPSM).
+        The target magnitude is that of the source times the cosine of the angle between its phase
+        and the mixture's; 0 where this is negative (NPSM).
         """
         masks, mixture, frames = self.predict_masks(head, batch)
         clean = self.clean_spectra(batch)
@@ -316,17 +316,18 @@ class Separation(Masking):
 
 # ---- measures, at 16 kHz
 
-LIMIT = 100.0  # dB, either way: what would be infinite, or hangs on the last bits of the samples
-# dB of an estimate without any sound: below that of noise that is unrelated to the source
+# dB, of either sign; beyond it SI-SDR is infinite or depends on the last bits of the samples
+LIMIT = 100.0
+# dB of an estimate without any sound: less than that of noise that is unrelated to the source
 SILENT = -50.0
-WORST_PESQ = 1.0  # the lower end of its scale: of an estimate in which no utterance is found
+WORST_PESQ = 1.0  # lower end of the scale, for an estimate in which no utterance is found
 
 
 def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """Return how much of the estimate is the reference, at any level, in dB within [-LIMIT, LIMIT];
-    SILENT for silence. Both (N,).
+    """Return the scale-invariant signal-to-distortion ratio in dB within [-LIMIT, LIMIT]; SILENT
+    for silence. Both (N,).
 
-    Le Roux et al. (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, which
+    Source: Le Roux et al. (arXiv 1811.02508); the mean is not removed, as in pb_bss_eval, which
     s3prl uses.
     """
     reference = np.asarray(reference, np.float64)
@@ -342,19 +343,19 @@ def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
 
 def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: np.ndarray) -> float:
     """Return by how many dB the estimates are better than the mixture itself: the mean over the
-    sources, in the order that is best.
+    sources, in the best order.
 
     references, estimates: (M, N); mixture: (N,).
     """
-    orders = []
+    means = []
     for order in permutations(estimates):
-        orders.append(np.mean([si_sdr(*pair) for pair in zip(references, order, strict=True)]))
-    return float(max(orders) - np.mean([si_sdr(reference, mixture) for reference in references]))
+        means.append(np.mean([si_sdr(*pair) for pair in zip(references, order, strict=True)]))
+    return float(max(means) - np.mean([si_sdr(reference, mixture) for reference in references]))
 
 
 def check_installed() -> None:
-    """Raise MissingExtra, before a long run, without the packages that `pesq_wideband` and
-    `stoi_percent` need."""
+    """Raise MissingExtra, before a long run, where the packages of `pesq_wideband` and
+    `stoi_percent` are missing."""
     for package, measure in (("pesq", "PESQ"), ("pystoi", "STOI")):
         if find_spec(package) is None:
             raise MissingExtra(f"the task se (its measure {measure})", "superb")
@@ -364,21 +365,21 @@ def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
     """Return MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code
     when it is installed). Both (N,).
 
-    WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second.
+    It is WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second.
     """
     from pesq import BufferTooShortError, NoUtterancesError, pesq
 
     try:
         return float(pesq(SAMPLE_RATE, reference, estimate, "wb"))
     except (BufferTooShortError, NoUtterancesError, ValueError):
-        # the last where silence makes it NaN
+        # ValueError where silence makes the score NaN
         return WORST_PESQ
 
 
 def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
     """Return STOI in percent (Taal et al. 2011, not extended; package `pystoi`). Both (N,).
 
-    0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it.
+    It is 0 (0.001) where less than 0.4 s of the reference is speech, which is too little for STOI.
     """
     from pystoi import stoi
 
@@ -387,7 +388,7 @@ def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
         return 100 * float(stoi(reference, estimate, SAMPLE_RATE, extended=False))
 
 
-# clean (M, N), estimates (M, N), mixture (N,) -> value; and the worst value
+# metric -> function of clean (M, N), estimates (M, N) and mixture (N,); and the worst value
 SCORES: dict[str, tuple[Callable[[np.ndarray, np.ndarray, np.ndarray], float], float]] = {
     "pesq": (lambda clean, estimates, _: pesq_wideband(clean[0], estimates[0]), WORST_PESQ),
     "stoi": (lambda clean, estimates, _: stoi_percent(clean[0], estimates[0]), 0.0),

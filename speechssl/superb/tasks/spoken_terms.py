@@ -1,11 +1,12 @@
-"""QbE asks which recordings hold a spoken query. Nothing is trained; layers of the encoder are
-compared by DTW (SUPERB, section 3).
+"""QbE (query by example) asks which recordings contain a spoken query. Nothing is trained: states
+of a layer of the encoder are compared by DTW (SUPERB, section 3).
 
-As s3prl's `downstream/quesst14_dtw`: every dimension is normalised over all frames of the queries
-and documents together, a pair's score is minus its cost, scores are normalised over the documents
-of a query, and a score above 2 is a detection. Queries of fewer than five frames have 0 everywhere.
-Silence is not cut out (its configuration names no `silence_frame`). MTWV is found for every layer
-on dev; the test set is evaluated with the best of them.
+The scores are those of s3prl's `downstream/quesst14_dtw`: every dimension is normalised over all
+frames of the queries and documents together, the score of a query and a document is minus the cost,
+scores are normalised over the documents of a query, and a score above 2 is a detection. A query of
+fewer than five frames has the score 0 for every document. Silence is not cut out (s3prl's
+configuration names no `silence_frame`). MTWV is computed for every layer on dev; the test set is
+evaluated with the best layer.
 Letters: T frames, n frames of a query, S hidden states, D width, L layers that are compared, Q
 queries, R documents, B documents side by side, K thresholds.
 """
@@ -31,15 +32,15 @@ from speechssl.superb.data import HeadEvaluation, Measure
 
 # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 StatesOf = Callable[[str], Tensor]
-# numbers of hidden states of documents that are held at a time: 256 MB
+# float32 numbers in the documents' states that are in memory at a time: 256 MB
 BLOCK = 1 << 26
-PAIRS = 1 << 23  # numbers of distances held at a time by every worker
+PAIRS = 1 << 23  # distances that every worker has in memory at a time
 DECISION = 2.0  # standard deviations above which a score is a detection
-SHORTEST = 5  # frames; a shorter query has 0 for every document
-# of QUESST 2014: of a document's holding a query; cost of a miss, in false alarms
-PRIOR, MISS = 0.0008, 100.0
+SHORTEST = 5  # frames; a shorter query has the score 0 for every document
+PRIOR = 0.0008  # probability that a document contains a query, of QUESST 2014
+MISS = 100.0  # cost of a miss in false alarms, of QUESST 2014
 BETA = (1 - PRIOR) / (MISS * PRIOR)
-FLAT = 1e-5  # distances, which lie in [0, 6.4], are equal when they differ by no more
+FLAT = 1e-5  # distances, which lie in [0, 6.4], count as equal when they differ by less
 
 
 @dataclass(frozen=True)
@@ -69,34 +70,35 @@ class SpokenTerms:
         self, states_of: StatesOf, layers: int, workers: int = 2
     ) -> tuple[int, list[float]]:
         """Return the best layer on dev (of equals the first), and the MTWV of every layer in
-        percent. layers: S.
+        percent. layers: their number, S.
 
         states_of is called from this thread alone, twice for every recording.
         """
         scores = self.scores(states_of, "dev", range(layers), workers)
         truth = self.truth("dev")
-        mtwvs = [100 * max_term_value(term_values(of_layer, truth)) for of_layer in scores]
+        mtwvs = [100 * max_term_value(term_values(layer_scores, truth)) for layer_scores in scores]
         return int(np.argmax(mtwvs)), mtwvs
 
     def evaluate(
         self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2
     ) -> HeadEvaluation:
-        """Return MTWV, and the value at the published decision (`atwv`), in percent, with intervals
-        over the queries, by their speakers."""
+        """Measure MTWV, and the value at the published decision (`atwv`), in percent. The intervals
+        draw the speakers of the queries."""
         scores = self.scores(states_of, split, [layer], workers)[0]
         truth = self.truth(split)
         units = recording_units(self.data, self.queries(split), "query")
-        actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))  # more than 2, not 2
+        # a score of exactly 2 is no detection
+        actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))
         mtwv = max_term_interval(term_values(scores, truth), units, resamples)
         atwv = mean_interval(actual, units, resamples=resamples)
         return HeadEvaluation((Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent)))
 
     def queries(self, split: str) -> list[Utterance]:
-        """List the Q queries that some document holds; the others count in no measure."""
+        """List the Q queries that some document contains; the others count in no measure."""
         return [u for u in self.data.splits[split] if u.matches]
 
     def truth(self, split: str) -> np.ndarray:
-        """Mark which documents hold which query, (Q, R) bool."""
+        """Return (Q, R) bool, true where a document contains a query."""
         documents = [d.id for d in self.data.splits[DOCUMENTS]]
         return np.array([[name in q.matches for name in documents] for q in self.queries(split)])
 
@@ -121,32 +123,38 @@ class SpokenTerms:
 
         columns = [i for i, d in enumerate(documents) if d.id in frames]
         rows = [i for i, q in enumerate(queries) if q.id in frames]
-        long = [i for i in rows if frames[queries[i].id] >= SHORTEST]
         scores = np.full((len(layers), len(queries), len(documents)), -np.inf)
         scores[np.ix_(range(len(layers)), rows, columns)] = 0
-        spoken = [normalise_states(queries[i].id) for i in long]
-        longest = max((x.shape[1] for x in spoken), default=1)
-        most = min(BLOCK // mean.numel(), PAIRS // longest)
+        long_rows = [i for i in rows if frames[queries[i].id] >= SHORTEST]
+        query_states = [normalise_states(queries[i].id) for i in long_rows]
+        longest = max((states.shape[1] for states in query_states), default=1)
+        block_frames = min(BLOCK // mean.numel(), PAIRS // longest)
+        lengths = [frames[documents[i].id] for i in columns]
         with single_threaded(workers) as pool:
-            for block in _blocks(columns, [frames[documents[i].id] for i in columns], most):
-                read = [normalise_states(documents[i].id) for i in block]
+            for block in _blocks(columns, lengths, block_frames):
+                document_states = [normalise_states(documents[i].id) for i in block]
                 for layer in range(len(layers)):
-                    stacked, beyond = side_by_side([x[layer] for x in read])
-                    cost = partial(subsequence_costs, frames=stacked, beyond=beyond)
-                    costs = pool.map(cost, [x[layer] for x in spoken])
-                    for row, of_query in zip(long, costs, strict=True):
-                        scores[layer, row, block] = -of_query.numpy()
-        finite = np.ma.masked_invalid(scores)
-        centred = finite - finite.mean(2, keepdims=True)
-        deviations = np.ma.maximum(finite.std(2, keepdims=True), 1e-9)
-        return (centred / deviations).filled(-np.inf)  # type: ignore[no-any-return]
+                    stacked, beyond = side_by_side([states[layer] for states in document_states])
+                    costs_of = partial(subsequence_costs, frames=stacked, beyond=beyond)
+                    costs = pool.map(costs_of, [states[layer] for states in query_states])
+                    for row, query_costs in zip(long_rows, costs, strict=True):
+                        scores[layer, row, block] = -query_costs.numpy()
+        return _normalise_scores(scores)
+
+
+def _normalise_scores(scores: np.ndarray) -> np.ndarray:
+    """Normalise the finite scores of every query in (L, Q, R) to mean 0 and deviation 1."""
+    finite = np.ma.masked_invalid(scores)
+    centred = finite - finite.mean(2, keepdims=True)
+    deviations = np.ma.maximum(finite.std(2, keepdims=True), 1e-9)
+    return (centred / deviations).filled(-np.inf)  # type: ignore[no-any-return]
 
 
 def _frame_moments(
     states_of: StatesOf, names: Sequence[str], layers: Sequence[int]
 ) -> tuple[dict[str, int], Tensor, Tensor]:
-    """Return the frames of every recording that can be read and has one, and mean and standard
-    deviation of every dimension, (L, D) float32, over all of these frames."""
+    """Return the number of frames of every recording that can be read and has any, and the mean and
+    standard deviation of every dimension, (L, D) float32, over all frames."""
     frames: dict[str, int] = {}
     sums = torch.zeros(2, 1, 1, dtype=torch.float64)
     for name in names:
@@ -163,12 +171,12 @@ def _frame_moments(
     return frames, mean.float(), variance.sqrt().float().clamp(min=1e-9)
 
 
-def _blocks(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Yield the items, the shortest first, in blocks that take at most so many frames when padded,
-    or are one recording."""
+def _blocks(items: Sequence[int], lengths: Sequence[int], frames: int) -> Iterator[list[int]]:
+    """Yield the items, the shortest first, in blocks of at most so many frames when padded, or of a
+    single longer item."""
     block: list[int] = []
     for length, item in sorted(zip(lengths, items, strict=True), key=lambda pair: pair[0]):
-        if block and (len(block) + 1) * length > most:
+        if block and (len(block) + 1) * length > frames:
             yield block
             block = []
         block.append(item)
@@ -176,44 +184,44 @@ def _blocks(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator
         yield block
 
 
-# ---- subsequence DTW: the place of a spoken query in many documents at once
+# ---- subsequence DTW, which compares a spoken query with many documents at once
 
 
 def side_by_side(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Stack B of (T, D) to (B, T, D) float32 of length 1, zeros beyond an end, and mark (B, T)
-    which frames are beyond it."""
+    """Normalise the frames of B documents (T, D) to length 1 and stack them to (B, T, D) float32,
+    with zeros after the end of a document. Return them with (B, T) bool, true after the end."""
     frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
     lengths = torch.tensor([len(x) for x in documents])
     return frames, torch.arange(frames.shape[1]) >= lengths[:, None]
 
 
 def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
-    """Return the cost of the query where it fits best, (B,), 0 to 1. query: (n, D); frames, beyond:
-    of `side_by_side`. Holds n B T numbers.
+    """Return the cost of the query where it fits best in each document, (B,), from 0 to 1. query:
+    (n, D); frames, beyond: from `side_by_side`. n B T numbers are in memory.
 
     The local distance is e^(1 - cosine) - 1, scaled to [0, 1] for every frame of the query over the
     frames of the document. A path takes every frame of the query once, may begin and end anywhere
     in the document, and advances by 0, 1 or 2 of its frames: Rabiner and Juang's asymmetric step
     pattern (dtw-python's `asymmetric`, open begin and end). Its cost is the mean distance. s3prl
-    does the same, one pair at a time (`downstream/quesst14_dtw`), but for one thing: there a frame
-    of the query that is equally far from all frames of the document costs nothing, so that a
-    document of one frame fits every query; here it costs 1. librosa's `sequence.dtw` finds the same
-    costs, one pair at a time in 1.5 times the time, and saves no line.
+    (`downstream/quesst14_dtw`) computes the same, one pair at a time, with one difference: there a
+    frame of the query that is equally far from all frames of the document costs nothing, so that a
+    document of one frame fits every query; here it costs 1. librosa's `sequence.dtw` gives the same
+    costs, one pair at a time in 1.5 times the time, and would save no line.
     """
-    # (n, B, T); a frame of zeros is at right angles to all
+    # (n, B, T); a frame of zeros is orthogonal to all
     cosines = torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames)
     distances = cosines.neg_().add_(1).expm1_()
-    # scaled over T; infinite beyond the end of a document
+    # scaled over T; infinite after the end of a document
     highest = distances.masked_fill_(beyond, -torch.inf).amax(2, keepdim=True)
     lowest = distances.masked_fill_(beyond, torch.inf).amin(2, keepdim=True)
     spread = highest - lowest
     flat = spread < FLAT
     distances.sub_(lowest).div_(spread.masked_fill_(flat, 1)).add_(flat)
     # the cheapest paths, a frame of the query at a time
-    total = pad(distances[0], (2, 0), value=torch.inf)  # nothing lies before the document
+    total = pad(distances[0], (2, 0), value=torch.inf)  # no path begins before the document
     for row in distances[1:]:
-        before = torch.minimum(torch.minimum(total[:, 2:], total[:, 1:-1]), total[:, :-2])
-        torch.add(row, before, out=total[:, 2:])
+        cheapest = torch.minimum(torch.minimum(total[:, 2:], total[:, 1:-1]), total[:, :-2])
+        torch.add(row, cheapest, out=total[:, 2:])
     return total.amin(1) / len(distances)
 
 
@@ -221,7 +229,7 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
 
 
 def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float) -> np.ndarray:
-    """Return 1 - P_miss - β P_fa of every query: (Q,) or, of (K,) thresholds, (Q, K). scores: (Q,
+    """Return 1 - P_miss - β P_fa of every query: (Q,) or, for (K,) thresholds, (Q, K). scores: (Q,
     R); truth: (Q, R) bool.
 
     A score of at least the threshold is a detection; -inf never is. β = C_fa (1 - P) / (C_miss P).
@@ -233,10 +241,10 @@ def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | fl
         return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
 
     values = []
-    for row, holds in zip(scores, truth, strict=True):
-        hits = count_detections(row[holds]) / holds.sum()
-        false_alarms = count_detections(row[~holds])
-        values.append(hits - BETA * false_alarms / max((~holds).sum(), 1))
+    for row, matches in zip(scores, truth, strict=True):
+        hits = count_detections(row[matches]) / matches.sum()
+        false_alarms = count_detections(row[~matches])
+        values.append(hits - BETA * false_alarms / max((~matches).sum(), 1))
     return np.stack(values)
 
 
@@ -244,23 +252,24 @@ def term_values(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the value of every query at every threshold at which the mean can be highest, (Q, K),
     highest threshold first. scores: (Q, R); truth: (Q, R) bool.
 
-    Thresholds between two true scores add false alarms alone, so those at true ones do; the first
-    is above all of them. Queries that no document holds are left out beforehand, as NIST does.
+    Thresholds between the scores of two true pairs only add false alarms, so the thresholds are
+    these scores; the first is above all of them. Queries that no document contains are left out
+    beforehand, as NIST does.
     """
     thresholds = np.concatenate([[np.inf], np.unique(scores[truth & np.isfinite(scores)])[::-1]])
     return values_at(scores, truth, thresholds)
 
 
 def max_term_value(values: np.ndarray) -> float:
-    """Return MTWV of (Q, K) values: the mean over the queries at the best threshold, of equals the
-    highest; no detection at all has 0."""
+    """Return MTWV of (Q, K) values: the mean over the queries at the best threshold; it is 0 where
+    no detection at all is best."""
     return float(values[:, values.mean(0).argmax()].mean())
 
 
 def max_term_interval(values: np.ndarray, units: BootstrapUnits, resamples: int) -> Interval:
     """Return MTWV with the interval of a bootstrap, each resample at its own best threshold.
 
-    units: what is drawn of the Q queries, such as their speakers.
+    units: the drawn units of the Q queries, such as their speakers.
     """
     queries, thresholds = values.shape
     by_group = pd.DataFrame(values).groupby(list(units.labels), sort=False)
@@ -269,6 +278,6 @@ def max_term_interval(values: np.ndarray, units: BootstrapUnits, resamples: int)
     blocks = draw_counts(len(sizes), (queries + thresholds) / 2, 0, resamples)
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
     mtwv = max_term_value(values)
-    # nothing found is worth 0
+    # without any detection the value is 0
     ends = interval_ends(mtwv, resampled, len(sizes), bounds=(0.0, 1.0))
     return Interval(mtwv, *ends, queries, drawn=units.text, groups=len(sizes))

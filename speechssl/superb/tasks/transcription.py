@@ -1,15 +1,16 @@
-"""PR, ASR and SF transcribe speech: phones, words, words with slots.
+"""PR, ASR and SF transcribe speech: as phones, as words, and as words with slots.
 
-Settings, heads and metrics: s3prl 0.4.18, `downstream/{asr,ctc}` (config.yaml, libriphone.yaml,
-snips.yaml). Symbols are those of the training split, sorted. Others, in dev or test, cannot be
-predicted and count as errors.
+Settings, heads and metrics are those of s3prl 0.4.18, `downstream/{asr,ctc}` (config.yaml,
+libriphone.yaml, snips.yaml). The symbols are those of the training split, sorted. Other symbols, in
+dev or test, cannot be predicted and count as errors.
 Letters: B batch, S hidden states, T frames, D width, V symbols, N frames of one recording.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,35 +41,35 @@ class SpecAugment:
     those of SUPERB's ASR and SF.
 
     s3prl 0.4.18 (`downstream/specaug.py`) draws masks over the frames of the padded batch, so that
-    a short recording may get none or vanish, and depends on the rest of the batch. Here each
-    recording has masks over its own frames; for a batch of one both draw the same numbers.
+    a short recording may get no mask or be masked altogether, and depends on the rest of the batch.
+    Here each recording has masks over its own frames; for a batch of one recording both draw the
+    same numbers.
     """
 
-    warp: int = 5  # frames by which a place in time is moved at most; 0: none
+    warp: int = 5  # largest number of frames by which a frame is moved; 0: time is not warped
     frequency_masks: int = 4
-    frequency_width: int = 50  # of a mask; less than this
+    frequency_width: int = 50  # masks are narrower than this
     time_masks: int = 2
-    time_width: int = 40  # less than this
+    time_width: int = 40  # masks are shorter than this
 
     def __call__(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Warp and mask (B, T, D), with zeros beyond a length. Random numbers come from torch's
         generator of the CPU."""
-        # taken apart and stacked: gradients of rows that are written in place cost B times as much
-        changed = []
+        # unbound and stacked, because rows that are written in place cost B times as much gradient
+        augmented = []
         for recording, n in zip(features.unbind(), lengths.tolist(), strict=True):
-            augmented = self._augment(recording[:n])
-            changed.append(pad(augmented, (0, 0, 0, features.shape[1] - n)))
-        return torch.stack(changed)
+            augmented.append(pad(self._augment(recording[:n]), (0, 0, 0, features.shape[1] - n)))
+        return torch.stack(augmented)
 
     def _augment(self, features: Tensor) -> Tensor:
         """Warp and mask one recording, (N, D)."""
         n, width = features.shape
-        # a frame is moved; what lies before and after it is resampled (bicubic)
+        # time warping moves a frame, and resamples the frames before and after it (bicubic)
         if self.warp and n > 2 * self.warp:
-            place = int(torch.randint(self.warp, n - self.warp, (1,)))
-            moved = int(torch.randint(place - self.warp, place + self.warp, (1,))) + 1
-            before = interpolate(features[None, None, :place], (moved, width), mode="bicubic")
-            after = interpolate(features[None, None, place:], (n - moved, width), mode="bicubic")
+            old = int(torch.randint(self.warp, n - self.warp, (1,)))
+            new = int(torch.randint(old - self.warp, old + self.warp, (1,))) + 1
+            before = interpolate(features[None, None, :old], (new, width), mode="bicubic")
+            after = interpolate(features[None, None, old:], (n - new, width), mode="bicubic")
             features = torch.cat([before[0, 0], after[0, 0]])
         dimensions = _draw_masks(width, self.frequency_masks, self.frequency_width)
         frames = _draw_masks(n, self.time_masks, self.time_width)
@@ -76,24 +77,25 @@ class SpecAugment:
         return features.masked_fill(hidden.to(features.device), 0.0)
 
 
-def _draw_masks(size: int, count: int, widest: int) -> Tensor:
-    """Draw `count` masks: (size,) bool, true where hidden."""
+def _draw_masks(size: int, count: int, limit: int) -> Tensor:
+    """Draw `count` masks narrower than `limit`; return (size,) bool, true where hidden."""
     if count == 0:
         return torch.zeros(size, dtype=torch.bool)
-    widths = torch.randint(0, widest, (count, 1))
+    widths = torch.randint(0, limit, (count, 1))
     starts = torch.randint(0, max(1, size - int(widths.max())), (count, 1))
-    at = torch.arange(size)
-    return ((starts <= at) & (at < starts + widths)).any(0)
+    positions = torch.arange(size)
+    return ((starts <= positions) & (positions < starts + widths)).any(0)
 
 
 class TranscriptionHead(nn.Module):
-    """The head is weighted sum of hidden states, SpecAugment in training, projection, LSTM, CTC.
+    """The head is a weighted sum of the hidden states, SpecAugment in training, a projection,
+    LSTMs and CTC.
 
     Source: s3prl 0.4.18, `downstream/asr/model.py` (`RNNs`) and `downstream/model.py`
-    (`FrameLevel`) behind a projector. Outputs are equal for real frames. Two things are left out:
-    the end of a sentence is no symbol (CTC does not need it), and padded frames are never read
-    (s3prl's greedy decoding reads them, which does no harm at its batch size of 1).
-    shape: of what follows the weighted sum, which is one state. masks: None for no SpecAugment.
+    (`FrameLevel`) behind a projector; outputs for real frames are equal to theirs. Two things are
+    left out: the end of a sentence is no symbol (CTC does not need it), and padded frames are never
+    read (s3prl's greedy decoding reads them, which does no harm at its batch size of 1).
+    shape: sizes of the layers after the weighted sum. masks: None for no SpecAugment.
     """
 
     def __init__(self, states: int, shape: HeadShape, masks: SpecAugment | None = None) -> None:
@@ -108,8 +110,8 @@ class TranscriptionHead(nn.Module):
         return self.ctc(self._features(states, lengths), lengths)
 
     def loss(self, states: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> Tensor:
-        """Return CTC, nats a symbol, the mean over the batch; targets (numbers of symbols) too long
-        for their frames add nothing."""
+        """Return the CTC loss in nats per symbol, the mean over the batch. targets: the numbers of
+        each recording's symbols; those with too few frames add nothing."""
         return self.ctc.loss(self._features(states, lengths), lengths, targets)["loss"]
 
     def _features(self, states: Tensor, lengths: Tensor) -> Tensor:
@@ -119,10 +121,11 @@ class TranscriptionHead(nn.Module):
 
 @torch.inference_mode()
 def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
-    """Return (T, V) of every recording, its real frames alone, without dropout and SpecAugment."""
-    before = head.training
+    """Return the log-probabilities of every recording's real frames, (T, V), without dropout and
+    SpecAugment."""
+    was_training = head.training
     outputs = head.eval()(batch.states, batch.lengths).cpu()
-    head.train(before)
+    head.train(was_training)
     return [log_probs[:n] for log_probs, n in zip(outputs, batch.lengths.tolist(), strict=True)]
 
 
@@ -130,10 +133,13 @@ def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
 
 
 class Transcription(Task):
-    """This is what the three tasks share: CTC on the symbols of the training split."""
+    """The three tasks transcribe by CTC on the symbols of the training split."""
 
     separator = SEPARATOR
-    symbols: Callable[[Utterance], Sequence[str]]
+
+    @abstractmethod
+    def symbols(self, utterance: Utterance) -> Sequence[str]:
+        """Return the true symbols of an utterance."""
 
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
@@ -144,8 +150,8 @@ class Transcription(Task):
         targets = [self.vocabulary.numbers(self.symbols(u)) for u in batch.utterances]
         return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return]
 
-    def check(self, field: str) -> None:
-        """Raise InputError for a split of which no utterance has this field."""
+    def check_field(self, field: str) -> None:
+        """Raise InputError for a split in which no utterance has this field."""
         for split, utterances in self.data.splits.items():
             if not any(getattr(u, field) for u in utterances):
                 raise InputError(
@@ -161,8 +167,11 @@ class Transcription(Task):
         split: str,
         resamples: int,
     ) -> Measure:
-        """Measure the edits of words, or of whatever is separated by spaces, pooled over the split.
-        Both by id; what is missing is wrong."""
+        """Measure the errors in words, or other symbols with spaces between them, pooled over the
+        split.
+
+        truth, predicted: texts by id; all words of an utterance without a prediction are wrong.
+        """
         errors, lengths = [], []
         for name, text in truth.items():
             words = text.split()
@@ -184,7 +193,7 @@ class Phones(Transcription):
     separator = ""
 
     def __post_init__(self) -> None:
-        self.check("phones")
+        self.check_field("phones")
 
     def symbols(self, utterance: Utterance) -> list[str]:
         return utterance.phones.split()
@@ -195,7 +204,7 @@ class Phones(Transcription):
         return TranscriptionHead(states, shape)
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
-        """Return phones, separated by spaces."""
+        """Return the phones of each recording, separated by spaces."""
         outputs = log_probabilities(head, batch)
         return [" ".join(greedy_symbols(log_probs, self.vocabulary)) for log_probs in outputs]
 
@@ -207,7 +216,8 @@ class Phones(Transcription):
 
 @dataclass(frozen=True)
 class Recurrent(Transcription):
-    """A recurrent head writes letters (ASR, SF). The defaults are the published sizes."""
+    """ASR and SF have a recurrent head that predicts letters. The defaults are the published
+    sizes."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -231,20 +241,17 @@ class Recurrent(Transcription):
 
 @dataclass(frozen=True)
 class Speech(Recurrent):
-    """Speech recognition, the task `asr`, is by letters, in texts as `spell_letters` writes them.
-    Raises InputError where a split has no words.
+    """Speech recognition, the task `asr`, predicts the letters of texts that `spell_letters`
+    spells. Raises InputError where a split has no words."""
 
-    language_model: for decoding beside greedy decoding (`wer_lm`); None for greedy decoding alone,
-    which is fast.
-    """
-
+    # decodes as well (`wer_lm`); None for greedy decoding alone, which is fast
     language_model: NgramModel | None = None
     beam: BeamOptions = BeamOptions()
 
     name = "asr"
 
     def __post_init__(self) -> None:
-        self.check("text")
+        self.check_field("text")
 
     def symbols(self, utterance: Utterance) -> str:
         return SEPARATOR.join(spell_letters(utterance.text).split())
@@ -256,7 +263,7 @@ class Speech(Recurrent):
         return BeamDecoder(self.language_model, self.vocabulary, self.beam)
 
     def predict(self, head: nn.Module, batch: Batch) -> list[dict[str, str]]:
-        """Decode greedily (`wer`), and by the language model where there is one (`wer_lm`)."""
+        """Decode greedily (`wer`), and with the language model where there is one (`wer_lm`)."""
         decoded = []
         for log_probs in log_probabilities(head, batch):
             texts = {"wer": greedy_decode(log_probs, self.vocabulary)}
@@ -280,8 +287,8 @@ class Speech(Recurrent):
 
 @dataclass(frozen=True)
 class SlotFilling(Recurrent):
-    """Slot filling, the task `sf`, writes letters with a symbol before and after the value of each
-    slot.
+    """Slot filling, the task `sf`, predicts letters, with a symbol before and after the value of
+    each slot.
 
     Raises InputError where a split has no slots, or a text does not have the values of its slots in
     their order.
@@ -290,7 +297,7 @@ class SlotFilling(Recurrent):
     name = "sf"
 
     def __post_init__(self) -> None:
-        self.check("slots")
+        self.check_field("slots")
         for split, utterances in self.data.splits.items():
             for u in utterances:
                 try:
@@ -305,36 +312,38 @@ class SlotFilling(Recurrent):
         return slot_symbols(utterance.text, utterance.slots)
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
-        """Return texts with their slots, as in "play B-artist madonna E-artist"."""
+        """Return texts with their slots, such as "play B-artist madonna E-artist"."""
         outputs = log_probabilities(head, batch)
         return [marked_text(greedy_symbols(log_probs, self.vocabulary)) for log_probs in outputs]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure F1 of the slots' types, the mean over utterances, and CER of their values,
-        pooled."""
-        types, errors, lengths = [], [], []
+        pooled over the split."""
+        f1_scores, errors, lengths = [], [], []
         for u in self.data.splits[split]:
             truth = marked_text(self.symbols(u))
             text = predicted.get(u.id, "")
-            types.append(slot_type_f1(text, truth) if u.id in predicted else 0.0)
-            wrong, characters = slot_value_errors(text, truth)
-            errors.append(wrong)
+            f1_scores.append(slot_type_f1(text, truth) if u.id in predicted else 0.0)
+            edits, characters = slot_value_errors(text, truth)
+            errors.append(edits)
             lengths.append(characters)
-        f1 = rate_measure("slot_f1", types, None, self.data, split, resamples)
+        f1 = rate_measure("slot_f1", f1_scores, None, self.data, split, resamples)
         cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
         return HeadEvaluation((f1, cer))
 
 
 def train_language_model(data: UtteranceSet) -> NgramModel:
-    """Count the 4-grams of the training texts of a set, spelt as `Speech` spells them; the model
-    has no other words."""
+    """Count the 4-grams of the training texts of a set in the spelling of `Speech`; the model has
+    no other words."""
     return train_ngram((spell_letters(u.text) for u in data.splits["train"]), 4)
 
 
-# ---- slots: "play B-artist madonna E-artist" is a text with its slots, made of letters, "|"
-# between words, and the markers
+# ---- slots
+#
+# "play B-artist madonna E-artist" is a text with its slots. Its symbols are the letters, "|"
+# between words, and the markers.
 
-# of s3prl's metric: a value ends at the next E- of its type, whatever stands between
+# The rule of s3prl's metric: a value ends at the next E- of its type, even after other markers.
 _SLOT = re.compile(r"B-(\S+) (.+?) E-\1")
 
 
@@ -342,20 +351,22 @@ def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
     """List the symbols of a text with its slots. Raises ValueError where the text does not have
     their values in their order."""
     words = spell_letters(text).split()
-    pieces: list[list[str]] = []
-    at = 0
+    pieces: list[list[str]] = []  # symbols of every word or slot
+    next_word = 0
     for slot in slots:
         value = spell_letters(slot.value).split()
-        places = range(at, len(words) - len(value) + 1)
-        first = next((i for i in places if words[i : i + len(value)] == value), None)
+        positions = range(next_word, len(words) - len(value) + 1)
+        first = next((i for i in positions if words[i : i + len(value)] == value), None)
         if first is None:
             raise ValueError(
                 f"{slot.type} {slot.value!r} does not occur in {text!r} after the slots before it"
             )
         name = "_".join(slot.type.split())
-        pieces += [*map(list, words[at:first]), [f"B-{name}", *SEPARATOR.join(value), f"E-{name}"]]
-        at = first + len(value)
-    pieces += map(list, words[at:])
+        value_symbols = [f"B-{name}", *SEPARATOR.join(value), f"E-{name}"]
+        pieces += map(list, words[next_word:first])
+        pieces.append(value_symbols)
+        next_word = first + len(value)
+    pieces += map(list, words[next_word:])
     symbols: list[str] = []
     for piece in pieces:
         if symbols:
@@ -365,8 +376,7 @@ def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
 
 
 def marked_text(symbols: Sequence[str]) -> str:
-    """Join symbols to a text with its slots: spaces around the values as s3prl's encoder writes
-    them."""
+    """Join symbols to a text with its slots, with spaces around the values as in s3prl."""
     spaced = []
     for symbol in symbols:
         if symbol.startswith("B-"):
@@ -378,35 +388,39 @@ def marked_text(symbols: Sequence[str]) -> str:
     return re.sub(" +", " ", "".join(spaced)).strip()
 
 
-def find_slots(marked: str, recognised: bool) -> dict[str, list[str]]:
-    """Find the values of each type, in their order. recognised: markers are removed from them."""
+def find_slots(marked: str, *, strip_markers: bool) -> dict[str, list[str]]:
+    """Find the values of each type, in their order. strip_markers: remove the markers of other
+    slots from a value, which only recognised texts have there."""
     slots: dict[str, list[str]] = {}
-    for kind, value in _SLOT.findall(re.sub(" +", " ", marked)):
-        text = re.sub(r" E-\S+", "", re.sub(r"B-\S+ ", "", value)) if recognised else value
-        slots.setdefault(kind, []).append(text)
+    for slot_type, value in _SLOT.findall(re.sub(" +", " ", marked)):
+        if strip_markers:
+            value = re.sub(r"B-\S+ ", "", value)
+            value = re.sub(r" E-\S+", "", value)
+        slots.setdefault(slot_type, []).append(value)
     return slots
 
 
 def slot_type_f1(predicted: str, truth: str) -> float:
     """Return F1 of the types of one utterance's slots, each counted once; 1 where there are none in
     either (s3prl `slot_filling.py`)."""
-    types = set(find_slots(predicted, True))
-    true_types = set(find_slots(truth, False))
-    if not types and not true_types:
+    predicted_types = set(find_slots(predicted, strip_markers=True))
+    true_types = set(find_slots(truth, strip_markers=False))
+    if not predicted_types and not true_types:
         return 1.0
-    return 2 * len(types & true_types) / (len(types) + len(true_types))
+    return 2 * len(predicted_types & true_types) / (len(predicted_types) + len(true_types))
 
 
 def slot_value_errors(predicted: str, truth: str) -> tuple[int, int]:
     """Count edits and characters of the true slots' values; each is compared with the nearest of
     its type, or with nothing."""
-    recognised = find_slots(predicted, True)
+    predicted_slots = find_slots(predicted, strip_markers=True)
     errors = characters = 0
-    for kind, values in find_slots(truth, False).items():
+    for slot_type, values in find_slots(truth, strip_markers=False).items():
+        candidates = predicted_slots.get(slot_type, [])
         for value in values:
-            distances = [Levenshtein.distance(other, value) for other in recognised.get(kind, [])]
+            distances = [Levenshtein.distance(candidate, value) for candidate in candidates]
             nearest = min(distances, default=len(value))
-            # s3prl ignores values a hundred times as long
+            # as in s3prl, at a hundred times the length or more the value counts as missing
             errors += nearest if nearest < 100 * len(value) else len(value)
             characters += len(value)
     return errors, characters

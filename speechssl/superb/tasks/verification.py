@@ -1,12 +1,13 @@
 """Speaker verification (ASV) asks whether one person speaks in both of two recordings, by the
 cosine of their x-vectors.
 
-Heads are trained to tell the speakers of the training data apart, on a random crop of 8 s of a
-recording, and tested on other speakers (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl
-evaluates on no dev data: it tests every checkpoint on the test trials and keeps the best; here the
-head that is best on the trials of dev is tested on those of test.
-The error curve is not torchmetrics': its EER takes the nearest threshold instead of the
-interpolated crossing, and no weights, by which all resamples of the bootstrap are computed at once.
+Heads are trained to tell the speakers of the training data apart, on random crops of 8 s, and
+tested on other speakers (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl evaluates on no dev
+data: it tests every checkpoint on the test trials and keeps the best; here the head that is best on
+the trials of dev is tested on those of test.
+The error curve does not come from torchmetrics, whose EER takes the nearest threshold instead of
+the interpolated crossing, and no weights; with weights all resamples of the bootstrap are computed
+at once.
 Letters: B batch, S hidden states, T frames, D width, E embedding, C speakers, N trials, P points of
 a curve, R resamples.
 """
@@ -31,26 +32,26 @@ from speechssl.stats import Interval, draw_weights, interval_ends
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, random_crops
 from speechssl.timing import FrameGrid
 
-# of every TDNN layer: frames in its window, how far apart
+# of every TDNN layer: number of frames in its window, and dilation
 CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))
-# 14 frames fewer come out than go in
-CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)
-LEAST = CONTEXT + 2  # a standard deviation needs two
+# 14, by which the output of the layers is shorter than their input
+CONTEXT = sum((frames - 1) * dilation for frames, dilation in CONTEXTS)
+SHORTEST = CONTEXT + 2  # frames; a standard deviation needs two
 SCALE, MARGIN = 30.0, 0.4  # s and m of the softmax
-DET_POINTS = 200
-TARGET = 0.01
+DET_POINTS = 200  # largest number of points of a curve in the results
+PRIOR = 0.01  # probability that one person speaks in both recordings, in min DCF
 
 
 class XVector(nn.Module):
     """X-vectors (Snyder et al. 2018) are trained by additive-margin softmax (Wang et al. 2018).
 
-    The head is weighted sum, projection, five layers over time (TDNN), mean and standard deviation
-    over time, and two layers: as s3prl's `downstream/sv_voxceleb1/model.py` (XVector, SP,
-    UtteranceExtractor, AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for three things. Its
-    pooling includes one padded frame where the batch is longer; here padding is never read. Its
-    deviation of a single frame is NaN and recordings within the context of the TDNN make it fail;
-    here a recording of fewer than LEAST frames is repeated up to LEAST. Its softmax overflows for
-    large s; here it does not.
+    The head is a weighted sum, a projection, five layers over time (TDNN), mean and standard
+    deviation over time, and two layers. Its source is s3prl's `downstream/sv_voxceleb1/model.py`
+    (XVector, SP, UtteranceExtractor, AMSoftmaxLoss) with `configs/amsoftmax.yaml`. Three things
+    differ. s3prl's pooling includes one padded frame where the batch is longer; here padding is
+    never read. s3prl's deviation of a single frame is NaN, and it fails on recordings shorter than
+    the context of the TDNN; here a recording of fewer than SHORTEST frames is repeated up to
+    SHORTEST. s3prl's softmax overflows for large s; here it does not.
     """
 
     def __init__(
@@ -66,8 +67,8 @@ class XVector(nn.Module):
         self.projection = nn.Linear(width, projection)
         outputs = [projection] * (len(CONTEXTS) - 1) + [last]
         self.layers = nn.ModuleList(
-            nn.Conv1d(projection, output, frames, dilation=apart)
-            for output, (frames, apart) in zip(outputs, CONTEXTS, strict=True)
+            nn.Conv1d(projection, output, frames, dilation=dilation)
+            for output, (frames, dilation) in zip(outputs, CONTEXTS, strict=True)
         )
         self.embedding = nn.Linear(2 * last, projection)
         self.second = nn.Linear(projection, projection)
@@ -77,31 +78,31 @@ class XVector(nn.Module):
         """Return (B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,)
         real frames, at least 1."""
         frames = self.projection(self.featurizer(states))
-        frames, lengths = repeat_short(frames, lengths.to(states.device), LEAST)
+        frames, lengths = repeat_short(frames, lengths.to(states.device), SHORTEST)
         hidden = frames.transpose(1, 2)
         for layer in self.layers:
             hidden = relu(layer(hidden))
         return relu(self.embedding(pool_statistics(hidden, lengths - CONTEXT)))
 
     def loss(self, embeddings: Tensor, speakers: Tensor) -> Tensor:
-        """Return the mean of -log of the softmax over s cos(speaker), the right one's cosine less
-        m, in nats. speakers: (B,) numbers."""
+        """Return the mean cross-entropy, in nats, of logits s cos(speaker), where m is subtracted
+        from the cosine of the right speaker. speakers: (B,) numbers."""
         cosines = normalize(relu(self.second(embeddings)), dim=1) @ normalize(self.speakers, dim=0)
         right = nn.functional.one_hot(speakers, self.speakers.shape[1])
         return cross_entropy(SCALE * (cosines - MARGIN * right), speakers)
 
 
-def repeat_short(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tensor]:
-    """Repeat those of (B, T, E) that are shorter than `least` from their beginning up to it; return
-    them with their (B,) lengths."""
-    if not (lengths < least).any():
+def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor, Tensor]:
+    """Repeat those recordings of (B, T, E) that have fewer than `shortest` frames from their
+    beginning until they have as many; return all with their (B,) lengths."""
+    if not (lengths < shortest).any():
         return frames, lengths
-    times = torch.arange(max(frames.shape[1], least), device=frames.device)
-    around = times % lengths[:, None]
-    straight = times.clamp(max=frames.shape[1] - 1)
-    places = torch.where(lengths[:, None] < least, around, straight)
-    repeated = frames.gather(1, places[..., None].expand(-1, -1, frames.shape[2]))
-    return repeated, lengths.clamp(min=least)
+    positions = torch.arange(max(frames.shape[1], shortest), device=frames.device)
+    repeating = positions % lengths[:, None]
+    unchanged = positions.clamp(max=frames.shape[1] - 1)
+    sources = torch.where(lengths[:, None] < shortest, repeating, unchanged)
+    repeated = frames.gather(1, sources[..., None].expand(-1, -1, frames.shape[2]))
+    return repeated, lengths.clamp(min=shortest)
 
 
 def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
@@ -111,8 +112,9 @@ def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
     squares = (frames - mean[..., None]).square().masked_fill(~real, 0).sum(2)
-    # the root of 0 has no gradient
-    return torch.cat([mean, (squares / (lengths[:, None] - 1)).clamp(min=1e-12).sqrt()], 1)
+    variance = squares / (lengths[:, None] - 1)
+    # clamped, because the root of 0 has no gradient
+    return torch.cat([mean, variance.clamp(min=1e-12).sqrt()], 1)
 
 
 @dataclass(frozen=True)
@@ -122,14 +124,14 @@ class Verification(Task):
 
     data: UtteranceSet
     grid: FrameGrid
-    projection: int = 512  # its width is that of an embedding too
+    projection: int = 512  # width of the projection and of an embedding
     last: int = 1500  # width of the last layer of the TDNN
     crop: float = 8.0  # seconds of a training recording in a step
 
     name = "asv"
 
     def __post_init__(self) -> None:
-        _ = self._speakers, self._trials  # their errors are raised now rather than after hours
+        _ = self._speakers, self._trials  # raises their errors now rather than after hours
 
     @cached_property
     def _speakers(self) -> dict[str, int]:
@@ -164,16 +166,17 @@ class Verification(Task):
         return list(head(batch.states, batch.lengths).cpu().numpy())
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
-        """Evaluate embeddings. A trial of a recording that could not be read is wrong at any
+        """Measure EER and min DCF. A trial of a recording that could not be read is wrong at any
         threshold."""
         trials = self._trials[split]
         utterances = self.data.splits[split]
         scores = score_trials(trials, predicted)
         same = np.array([t.same for t in trials])
         units = recording_units(self.data, utterances)
-        group = dict(zip([u.id for u in utterances], units.labels, strict=True))
-        sides = [group[t.first] for t in trials], [group[t.second] for t in trials]
-        eer, cost = verification_intervals(scores, same, *sides, resamples, units.text)
+        speaker = dict(zip([u.id for u in utterances], units.labels, strict=True))
+        first = [speaker[t.first] for t in trials]
+        second = [speaker[t.second] for t in trials]
+        eer, cost = verification_intervals(scores, same, first, second, resamples, units.text)
         curve = ErrorCurve.of_scores(scores, same).thin()
         det = {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}
         measures = (Measure.of("eer", eer.percent), Measure.of("min_dcf", cost))
@@ -200,16 +203,16 @@ def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) 
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """A curve goes from a threshold that rejects all trials to one that accepts all. Both (..., P),
-    one curve or several of as many points.
+    """An error curve goes from a threshold that rejects all trials to one that accepts all.
 
     A trial is accepted where its score is at least the threshold. A score of -inf is rejected and
-    one of inf accepted at any finite threshold.
+    one of inf accepted at any finite threshold. Several curves have the same number of points.
     """
 
-    # share of the trials of two speakers that are accepted: rises from 0 to 1
+    # (..., P): share of the trials of two speakers that are accepted; rises from 0 to 1
     false_alarms: np.ndarray
-    misses: np.ndarray  # share of the trials of one speaker that are rejected: falls from 1 to 0
+    # (..., P): share of the trials of one speaker that are rejected; falls from 1 to 0
+    misses: np.ndarray
 
     @classmethod
     def of_scores(
@@ -217,52 +220,42 @@ class ErrorCurve:
     ) -> ErrorCurve:
         """Make one curve, or one for each row of weights.
 
-        scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights:
-        (..., N), counts of trials.
-
-        Every curve needs weight on both kinds of trial.
+        scores: (N,), higher where one person is likelier. same: (N,) whether one person speaks in
+        both. weights: (..., N), counts of trials, above 0 for some trials of each kind.
         """
         scores = np.asarray(scores, np.float64)
         same = np.asarray(same, bool)
         order = np.argsort(-scores, kind="stable")
         scores, same = scores[order], same[order]
-        # of resamples: a trial that was drawn twice counts twice, and one sort does for all of them
+        # One sort serves all resamples: a trial that was drawn twice has weight 2.
         weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]
         # equal scores are accepted together
         ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])
-
-        def accept(weights: np.ndarray) -> np.ndarray:
-            """Return (..., P): 0, and the share of the weight up to every end."""
-            sums = weights.cumsum(-1)[..., ends]
-            shares = sums / sums[..., -1:]
-            return np.concatenate([np.zeros_like(shares[..., :1]), shares], -1)
-
-        return cls(accept(weights * ~same), 1 - accept(weights * same))
+        return cls(_accepted(weights * ~same, ends), 1 - _accepted(weights * same, ends))
 
     @property
     def eer(self) -> Any:
-        """Return the equal error rate in [0, 1], interpolated linearly between two points. A float,
-        or (...) of them.
+        """Return the equal error rate in [0, 1], interpolated linearly between two points: one
+        number, or (...) for several curves.
 
         This is where 1 - FPR crosses the interpolated TPR (s3prl `sv_voxceleb1/utils.py`).
         """
-        more = self.misses - self.false_alarms  # falls from 1 to -1
-        crossing = np.argmax(more <= 0, -1)[..., None].clip(min=1)
-        above = np.take_along_axis(more, crossing - 1, -1)[..., 0]
-        below = np.take_along_axis(more, crossing, -1)[..., 0]
+        difference = self.misses - self.false_alarms  # falls from 1 to -1
+        crossing = np.argmax(difference <= 0, -1)[..., None].clip(min=1)
+        above = np.take_along_axis(difference, crossing - 1, -1)[..., 0]
+        below = np.take_along_axis(difference, crossing, -1)[..., 0]
         before = np.take_along_axis(self.false_alarms, crossing - 1, -1)[..., 0]
         after = np.take_along_axis(self.false_alarms, crossing, -1)[..., 0]
         return before + (after - before) * above / (above - below)
 
     @property
     def min_dcf(self) -> Any:
-        """Return the least cost of detection at any threshold, over that of deciding without
-        listening (NIST SRE 2016, section 3).
+        """Return the least cost of detection at any threshold, over the cost of deciding without
+        listening (NIST SRE 2016, section 3): one number, or (...) for several curves.
 
-        The prior probability of one person is TARGET, and both errors cost the same. A float, or
-        (...) of them.
+        The prior probability of one person is PRIOR, and both errors cost the same.
         """
-        return (TARGET * self.misses + (1 - TARGET) * self.false_alarms).min(-1) / TARGET
+        return (PRIOR * self.misses + (1 - PRIOR) * self.false_alarms).min(-1) / PRIOR
 
     def thin(self) -> ErrorCurve:
         """Keep at most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both
@@ -276,6 +269,14 @@ class ErrorCurve:
         return ErrorCurve(self.false_alarms[chosen], self.misses[chosen])
 
 
+def _accepted(weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return 0, and the share of the weights (..., N) up to each of the last positions `ends` of
+    equal scores: (..., P)."""
+    sums = weights.cumsum(-1)[..., ends]
+    shares = sums / sums[..., -1:]
+    return np.concatenate([np.zeros_like(shares[..., :1]), shares], -1)
+
+
 def verification_intervals(
     scores: np.ndarray,
     same: np.ndarray,
@@ -287,9 +288,9 @@ def verification_intervals(
     """Return the equal error rate and the least cost with their 95 % intervals; [value, value]
     without resamples or with too few groups.
 
-    scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either
-    recording, N each. Trials that share a speaker are not independent: speakers are drawn, and
-    trials count as `stats.draw_weights` says. drawn: what these are called.
+    scores, same: (N,), as in `ErrorCurve.of_scores`. first, second: the speakers of both
+    recordings, N each. Trials that share a speaker are not independent, so that the bootstrap draws
+    speakers and weights trials (`stats.draw_weights`). drawn: the name of the drawn units.
     """
     groups = len({*first, *second})
     order = np.argsort(-scores, kind="stable")
@@ -297,7 +298,7 @@ def verification_intervals(
     pairs = [tuple(dict.fromkeys((first[i], second[i]))) for i in order]
     eers, costs = [np.zeros(0)], [np.zeros(0)]
     for weights in draw_weights(pairs, [*first, *second], 0, resamples):
-        # resamples that have trials of both kinds
+        # leaves out resamples without trials of both kinds
         weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]
         curve = ErrorCurve.of_scores(ranked, right, weights)
         eers.append(curve.eer)

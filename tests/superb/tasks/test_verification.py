@@ -13,9 +13,9 @@ from sklearn.metrics import roc_curve
 
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.superb.tasks.verification import (
-    LEAST,
     MARGIN,
     SCALE,
+    SHORTEST,
     ErrorCurve,
     Verification,
     XVector,
@@ -156,10 +156,10 @@ def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
 def test_a_short_recording_is_repeated(frames):
     head = head_of()
     states, lengths = states_of([frames])
-    around = states.repeat(1, 1, LEAST, 1)[:, :, :LEAST]
+    around = states.repeat(1, 1, SHORTEST, 1)[:, :, :SHORTEST]
     found = head(states, lengths)
     assert torch.isfinite(found).all()
-    assert torch.allclose(found, head(around, torch.tensor([LEAST])), atol=1e-6)
+    assert torch.allclose(found, head(around, torch.tensor([SHORTEST])), atol=1e-6)
     head.loss(found, torch.tensor([0])).backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
