@@ -1,5 +1,6 @@
-"""How well the times of reference readings fit: python recipes/units/alignment.py LIST.txt TEACHER
-CODEBOOK [--recordings 25]
+"""Measure how well the times of reference readings fit.
+
+    python recipes/units/alignment.py LIST.txt TEACHER CODEBOOK [--recordings 25]
 
 For the readings of every folder that a reference is in another folder of: the share of frames whose
 target, read off the reference at the time that LIST.reference.jsonl gives, is the teacher's own
@@ -7,7 +8,7 @@ cluster of the frame, and their mutual information in bits. Both readings are of
 better times raise both.
 """
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import defaultdict
 from pathlib import Path
 
@@ -25,17 +26,11 @@ def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
     joint = np.zeros((clusters, clusters))
     np.add.at(joint, (a, b), 1 / len(a))
     known = joint > 0
-    apart = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
-    return float((joint[known] * np.log2(joint[known] / apart[known])).sum())
+    independent = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+    return float((joint[known] * np.log2(joint[known] / independent[known])).sum())
 
 
-if __name__ == "__main__":
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("list", type=Path)
-    parser.add_argument("teacher", help="encoder")
-    parser.add_argument("codebook", help="clusters of the encoder")
-    parser.add_argument("--recordings", type=int, default=25, help="of every folder, the first")
-    options = parser.parse_args()
+def main(options: Namespace) -> None:
     codebook = load_codebook(options.codebook)
     features = features_of(codebook, options.teacher)
 
@@ -44,22 +39,26 @@ if __name__ == "__main__":
 
     folders = defaultdict(list)
     for recording in training_data(options.list).recordings:
-        if (
-            recording.anchors is not None
-            and recording.audio.parent.parent != recording.path.parent.parent
-        ):
+        elsewhere = recording.audio.parent.parent != recording.path.parent.parent
+        if recording.anchors is not None and elsewhere:
             folders[recording.path.parent].append(recording)
     for folder, recordings in folders.items():
         own, targets = [], []
         for recording in recordings[: options.recordings]:
             own.append(clusters(recording.path))
             reference = clusters(recording.audio)
-            targets.append(
-                reference[recording.align_frames(features.grid, len(own[-1]), len(reference))]
-            )
+            frames = recording.align_frames(features.grid, len(own[-1]), len(reference))
+            targets.append(reference[frames])
         ours, theirs = np.concatenate(own), np.concatenate(targets)
         bits = mutual_information(ours, theirs, codebook.size)
-        print(
-            f"{folder}: {len(ours):,} frames, {100 * (ours == theirs).mean():.1f} % the same, "
-            f"{bits:.2f} bits"
-        )
+        same = 100 * (ours == theirs).mean()
+        print(f"{folder}: {len(ours):,} frames, {same:.1f} % the same, {bits:.2f} bits")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("list", type=Path)
+    parser.add_argument("teacher", help="encoder")
+    parser.add_argument("codebook", help="clusters of the encoder")
+    parser.add_argument("--recordings", type=int, default=25, help="of every folder, the first")
+    main(parser.parse_args())
