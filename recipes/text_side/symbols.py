@@ -44,8 +44,8 @@ class Symbols:
 
 
 # The notes of a score of music21 are read in the order in which they sound, the lower first. A MIDI
-# pitch is a symbol, pitches beyond C2 and C6 are moved by octaves, and "|" says that time goes on. A
-# work is cut into excerpts, all of which are in the same split.
+# pitch is a symbol, pitches beyond C2 and C6 are moved by octaves, and "|" says that time goes on.
+# A work is cut into excerpts, all of which are in the same split.
 
 COMPOSERS = ("bach", "beethoven", "haydn", "monteverdi", "mozart", "palestrina")
 SCORES = (".mxl", ".xml", ".krn", ".abc")

@@ -1,4 +1,4 @@
-"""Options that several programs of the recipe have."""
+"""Options of several programs of the recipe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARM = "name of this arm of the experiment in tables; the arm scratch is the base
 
 @dataclass(frozen=True, kw_only=True)
 class TwoLanguages:
-    """What is read of two languages by which encoder, and which words are translations."""
+    """Programs about two languages read texts or units of both with an encoder, and a lexicon."""
 
     first: Path = argument("text of the first language: folder of .txt files or a prepared corpus")
     second: Path = argument("text of the second language")
