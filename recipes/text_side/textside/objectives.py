@@ -369,7 +369,8 @@ def set_rows(model: PreTrainedModel, rows: torch.Tensor, special: int) -> None:
     model.config.tie_word_embeddings = True
     for config in (model.config, model.generation_config):
         config.bos_token_id = config.eos_token_id = config.pad_token_id = special
-    model.resize_token_embeddings(len(rows), mean_resizing=False)  # of the output as well
+    # this resizes the rows of the output, too
+    model.resize_token_embeddings(len(rows), mean_resizing=False)
     model.set_input_embeddings(table)
     model.tie_weights()
 
@@ -459,8 +460,8 @@ def check_length(
     longest = longest_sequence(model)
     if length < fewest or (longest is not None and length > longest):
         raise InputError(
-            f"sequences of {length} {symbols} do not fit into {name}; give a --length from {fewest} to "
-            f"{longest or 'any'}, specials included"
+            f"sequences of {length} {symbols} do not fit into {name}; give a --length from "
+            f"{fewest} to {longest or 'any'}, specials included"
         )
 
 
