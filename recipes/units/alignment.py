@@ -1,14 +1,14 @@
 """Measure how well the times of reference readings fit.
 
-    python recipes/units/alignment.py LIST.txt TEACHER CODEBOOK [--recordings 25]
+    python recipes/units/alignment.py LIST.txt TEACHER CODEBOOK
 
-For the readings of every folder that a reference is in another folder of: the share of frames whose
-target, read off the reference at the time that LIST.reference.jsonl gives, is the teacher's own
-cluster of the frame, and their mutual information in bits. Both readings are of one text, so that
-better times raise both.
+Of every folder, the first readings are measured whose reference is in another folder: the share of
+frames whose target, read off the reference at the time that LIST.reference.jsonl gives, is the
+teacher's own cluster of the frame, and their mutual information in bits. Both readings are of one
+text, so that better times raise both.
 """
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from speechssl.pretrain.data import training_data
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import features_of
 
+MEASURED = 25  # recordings of a folder
+
 
 def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
     """Return bits. a, b: (T,) int."""
@@ -30,21 +32,21 @@ def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
     return float((joint[known] * np.log2(joint[known] / independent[known])).sum())
 
 
-def main(options: Namespace) -> None:
-    codebook = load_codebook(options.codebook)
-    features = features_of(codebook, options.teacher)
+def main(listed: Path, teacher: str, codebook_path: str) -> None:
+    codebook = load_codebook(codebook_path)
+    features = features_of(codebook, teacher)
 
     def clusters(path: Path) -> np.ndarray:
         return codebook.assign(torch.cat(list(features.stream(read_audio(path)))))
 
     folders = defaultdict(list)
-    for recording in training_data(options.list).recordings:
+    for recording in training_data(listed).recordings:
         elsewhere = recording.audio.parent.parent != recording.path.parent.parent
         if recording.anchors is not None and elsewhere:
             folders[recording.path.parent].append(recording)
     for folder, recordings in folders.items():
         own, targets = [], []
-        for recording in recordings[: options.recordings]:
+        for recording in recordings[:MEASURED]:
             own.append(clusters(recording.path))
             reference = clusters(recording.audio)
             frames = recording.align_frames(features.grid, len(own[-1]), len(reference))
@@ -56,9 +58,4 @@ def main(options: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("list", type=Path)
-    parser.add_argument("teacher", help="encoder")
-    parser.add_argument("codebook", help="clusters of the encoder")
-    parser.add_argument("--recordings", type=int, default=25, help="of every folder, the first")
-    main(parser.parse_args())
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -31,6 +31,7 @@ from speechssl.data.records import Passage, load_corpus, read_lines
 from speechssl.units.features import Features, load_features
 
 MATCHED_WORDS = 3  # frames are matched within so many words
+QUESTIONS = 70  # of a split of MiniSQA, the first of a passage each
 Measured = tuple[str, Path, str, str, str]  # id, audio, text, speaker, group
 
 
@@ -167,17 +168,15 @@ def list_measured(options: Namespace) -> None:
     for other in options.others:
         for split in ("dev", "test"):
             if (other / split / "questions.jsonl").is_file():
-                rows = pair_questions(options.corpus, other, split, options.questions)
-                if rows is not None:
-                    lists[f"{split}-{other.name}"] = rows
+                lists[f"{split}-{other.name}"] = pair_questions(options.corpus, other, split)
     if options.fsdd:
         lists |= list_digits(options.fsdd)
     if options.precise:
-        words = list_precise(options.precise)
-        if words:
-            lists["test-precise"] = words
+        lists["test-precise"] = list_precise(options.precise)
     options.out.mkdir(parents=True, exist_ok=True)
     for name, rows in lists.items():
+        if not rows:
+            continue
         with (options.out / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("id", "audio", "text", "speaker", "group"))
@@ -185,20 +184,15 @@ def list_measured(options: Namespace) -> None:
         print(f"{options.out / name}.csv: {len(rows)} recordings")
 
 
-def pair_questions(corpus: Path, other: Path, split: str, most: int) -> list[Measured] | None:
-    """Pair the first question of every passage, read by espeak-ng and by another synthesiser; None
-    where the other has no questions."""
+def pair_questions(corpus: Path, other: Path, split: str) -> list[Measured]:
+    """Pair the first question of every passage, read by espeak-ng and by another synthesiser."""
     ours, theirs = load_corpus(corpus, split), load_corpus(other, split)
-    if not theirs.questions:
-        return None
     first = {q.id: q for q in ours.questions if q.id.endswith("-0")}
     same = [q for q in theirs.questions if q.id in first and first[q.id].text == q.text]
     rows = []
-    for q in same[:most]:
-        for data, reading, group in (
-            (ours, first[q.id], "espeak-ng"),
-            (theirs, q, other.name),
-        ):
+    for q in same[:QUESTIONS]:
+        readings = ((ours, first[q.id], "espeak-ng"), (theirs, q, other.name))
+        for data, reading, group in readings:
             rows.append((f"{group}-{q.id}", data.path(reading), q.text, reading.speaker, group))
     return rows
 
@@ -247,8 +241,6 @@ def parse_arguments() -> Namespace:
     add("--others", type=Path, nargs="+", default=[], help=others)
     add("--fsdd", type=Path)
     add("--precise", type=Path)
-    questions = "of a split of MiniSQA, the first of a passage each"
-    add("--questions", type=int, default=70, help=questions)
     return parser.parse_args()
 
 

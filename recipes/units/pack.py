@@ -22,10 +22,11 @@ from speechssl.signal import speech_level
 
 LEVEL = -26  # dB of the full scale, of the speech in every recording
 PAUSES = (0.1, 0.4)  # seconds
+LENGTH = 20  # seconds of a file
 
 
 def pack(options: Namespace, sources: Sequence[Path]) -> None:
-    rng, folder = np.random.default_rng(options.seed), options.out.with_suffix("")
+    rng, folder = np.random.default_rng(0), options.out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     order = np.concatenate([rng.permutation(len(sources)) for _ in range(options.copies)])
     files: list[Path] = []
@@ -49,7 +50,7 @@ def pack(options: Namespace, sources: Sequence[Path]) -> None:
         samples = samples * np.float32(10 ** ((LEVEL - level) / 20))
         pause = np.zeros(int(rng.uniform(*PAUSES) * SAMPLE_RATE), np.float32)
         pieces += [np.clip(samples, -1, 1), pause]
-        if sum(map(len, pieces)) > options.seconds * SAMPLE_RATE:
+        if sum(map(len, pieces)) > LENGTH * SAMPLE_RATE:
             write_file()
     if pieces:
         write_file()
@@ -64,10 +65,8 @@ if __name__ == "__main__":
     add("out", type=Path, help="list to write (.txt); the files are in the folder of the same name")
     add("folders", type=Path, nargs="+")
     add("--skip", default=r"$^", help="regular expression of file names to leave out")
-    add("--seconds", type=float, default=20.0, help="length of a file")
     copies = "times that every recording occurs, beside others each time"
     add("--copies", type=int, default=1, help=copies)
-    add("--seed", type=int, default=0)
     options = parser.parse_args()
     try:
         listed = [recording.path for f in options.folders for recording in list_recordings(f)]

@@ -20,6 +20,8 @@ from speechssl.audio import write_flac
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 
+MEASURED = 8  # sentences of every speaker who is held out
+
 
 def main(options: Namespace) -> None:
     with (options.folder / "utterances.tsv").open(newline="") as table:
@@ -28,7 +30,7 @@ def main(options: Namespace) -> None:
     held_out = sorted({row["speaker"] for row in rows})[::8]
     dev = []
     for speaker in held_out:
-        dev += [row for row in rows if row["speaker"] == speaker][: options.sentences]
+        dev += [row for row in rows if row["speaker"] == speaker][:MEASURED]
     train = [row for row in rows if row["speaker"] not in held_out]
     readings = options.out / "readings"
     readings.mkdir(parents=True, exist_ok=True)
@@ -52,6 +54,4 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, help="folder of the lists")
     parser.add_argument("--synthesisers", nargs="*", default=["espeak-ng"])
-    measured = "sentences of every speaker that are measured"
-    parser.add_argument("--sentences", type=int, default=8, help=measured)
     main(parser.parse_args())
