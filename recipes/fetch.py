@@ -260,6 +260,23 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return {name: tensor.float() for name, tensor in renamed.items()}
 
 
+def whisper_sizes(
+    tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]
+) -> dict[str, int]:
+    """Return the sizes of a WhisperConfig. tensors: of the file; state: with transformers' names."""
+    vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
+    sizes = {"vocab_size": vocabulary, "d_model": width}
+    sizes["num_mel_bins"] = state["model.encoder.conv1.weight"].shape[1]
+    for half, side in (("encoder", "source"), ("decoder", "target")):
+        base = f"model.{half}"
+        layers = {name.split(".")[3] for name in state if name.startswith(f"{base}.layers.")}
+        sizes[f"{half}_layers"] = len(layers)
+        sizes[f"{half}_attention_heads"] = int(tensors[f"{half}/num_heads"])
+        sizes[f"{half}_ffn_dim"] = len(state[f"{base}.layers.0.fc1.bias"])
+        sizes[f"max_{side}_positions"] = len(state[f"{base}.embed_positions.weight"])
+    return sizes
+
+
 def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokenizer: str) -> None:
     """Write a Hugging Face folder with model, extractor, tokeniser and settings of decoding.
     settings: of CTranslate2's config.json."""
@@ -274,33 +291,24 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
 
     tensors = read_ctranslate2(weights)
     state = whisper_weights(tensors)
+    embeddings = state["model.decoder.embed_tokens.weight"]
+    multilingual = len(embeddings) > 51864
     (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     words = WhisperTokenizer(tokenizer_object=Tokenizer.from_str(tokenizer), model_max_length=448)
     token = words.convert_tokens_to_ids
-    vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
     special = {"decoder_start_token_id": token("<|startoftranscript|>")}
     end = token("<|endoftext|>")
     special |= {"eos_token_id": end, "pad_token_id": end, "bos_token_id": end}
-    sizes = {"num_mel_bins": state["model.encoder.conv1.weight"].shape[1]}
-    for half, side in (("encoder", "source"), ("decoder", "target")):
-        base = f"model.{half}"
-        layers = {name.split(".")[3] for name in state if name.startswith(f"{base}.layers.")}
-        sizes[f"{half}_layers"] = len(layers)
-        sizes[f"{half}_attention_heads"] = int(tensors[f"{half}/num_heads"])
-        sizes[f"{half}_ffn_dim"] = len(state[f"{base}.layers.0.fc1.bias"])
-        sizes[f"max_{side}_positions"] = len(state[f"{base}.embed_positions.weight"])
-    config = WhisperConfig(vocab_size=vocabulary, d_model=width, **sizes, **special)
+    config = WhisperConfig(**whisper_sizes(tensors, state), **special)
     model = WhisperForConditionalGeneration(config)
-    projection = state["model.decoder.embed_tokens.weight"]
-    model.load_state_dict(state | {"proj_out.weight": projection})
-    multilingual = vocabulary > 51864
-    more: dict[str, Any] = {}
+    model.load_state_dict(state | {"proj_out.weight": embeddings})
+    languages: dict[str, Any] = {}
     if multilingual:
-        more["lang_to_id"] = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
-        more["task_to_id"] = {x: token(f"<|{x}|>") for x in ("translate", "transcribe")}
+        languages["lang_to_id"] = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
+        languages["task_to_id"] = {x: token(f"<|{x}|>") for x in ("translate", "transcribe")}
     model.generation_config = GenerationConfig(
         **special,
-        **more,
+        **languages,
         is_multilingual=multilingual,
         alignment_heads=settings["alignment_heads"],
         suppress_tokens=settings["suppress_ids"],

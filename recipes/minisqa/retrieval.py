@@ -3,18 +3,16 @@ they have in common with a question.
 
     python recipes/minisqa/retrieval.py --help
 
-Embeddings are means of a text encoder's output
-over all tokens, as the model card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the
-means of their rows in DUAL's embedding table (DUAL's reader always sees question and passage
-together; what it makes of either alone says nothing). Those of a passage are of windows of N
-tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv 1905.09217). N-grams
-of N letters keep most of what is misheard.
+Embeddings are means of a text encoder's output over all tokens, as the model card of
+sentence-transformers/all-MiniLM-L6-v2 has it; of units the means of their rows in DUAL's embedding
+table (DUAL's reader always sees question and passage together; what it makes of either alone says
+nothing). Those of a passage are of windows of N tokens, half overlapping, and the best one counts
+(MaxP; Dai and Callan, arXiv 1905.09217). N-grams of N letters keep most of what is misheard.
 
 The right passage is the one that the question was asked about: another that answers it as well
 counts as wrong. Passages with equal scores are in random order; metrics are the expectation over
 these orders (McSherry and Najork 2008, ECIR), so that a system that scores everything alike is at
-chance.
-Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
+chance. Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
 """
 
 from __future__ import annotations
@@ -77,9 +75,9 @@ class Retrieval(Conditions):
     n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
     those of dual/ in --models; the best window of N tokens counts, 254 without @N).
     Sources: units, taught (units, whose vectors are those of taught/ in --models, a reader of
-    `train unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face). Without audio, in the
-    condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
-    are those of `evaluate qa`.
+    `train unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face); without audio, in the condition
+    clean alone: text (the reference), given (the corpus's own transcripts).
+    Conditions are those of `evaluate qa`.
 
       python recipes/minisqa/retrieval.py corpus exp/mine \\
         --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5

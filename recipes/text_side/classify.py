@@ -55,14 +55,13 @@ from textside.tasks import TaskExample, TextTask, load_task
 class Classify:
     """fine-tune an encoder on a classification task, and test it
 
-    DATA is a folder of `sentence_tasks.py`, one of GLUE as it is published (its name says
-    which: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl,
-    dev.jsonl and test.jsonl whose lines are {"text": ..., "pair": ..., "label": ...}. In the place
-    of a text a line may have "symbols", as `symbols.py` writes them: a sequence of DNA, of
-    notes, of anything, which get rows of the encoder as units do (--assignment). --assignment
-    scratch draws a new encoder, re-init new embeddings.
-    RESULTS/runs/TASK/ARM-SEED has what every test item got. A killed run resumes with the same
-    command.
+    DATA is a folder of `sentence_tasks.py`, one of GLUE as it is published (its name says which:
+    CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl, dev.jsonl
+    and test.jsonl whose lines are {"text": ..., "pair": ..., "label": ...}. In the place of a text
+    a line may have "symbols", as `symbols.py` writes them: a sequence of DNA, of notes, of
+    anything, which get rows of the encoder as units do (--assignment). --assignment scratch draws a
+    new encoder, re-init new embeddings. RESULTS/runs/TASK/ARM-SEED has what every test item got. A
+    killed run resumes with the same command.
 
       python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
         --arm dyck-64 --seed 1
@@ -76,8 +75,7 @@ class Classify:
     assignment: str = option(
         "own",
         "own (the encoder's tokens; of symbols those of their names), re-init (new embeddings), "
-        "scratch (a new encoder as well); "
-        "of symbols also those of `train dual`",
+        "scratch (a new encoder as well); of symbols also those of `train dual`",
     )
     device: str = option("auto", DEVICE)
     training: TrainingOptions = group(TrainingOptions(1000, 5e-5, 100, **vars(BERT)), "training")

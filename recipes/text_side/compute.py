@@ -80,9 +80,8 @@ class Compute:
     learning_rates: tuple[Amount, ...] = option(
         (),
         "train with each of these learning rates and take the one that is best on dev: as many "
-        "other generated examples as are "
-        "tested, or a tenth of the training images, on which nothing is trained then; default: "
-        "--learning-rate",
+        "other generated examples as are tested, or a tenth of the training images, on which "
+        "nothing is trained then; default: --learning-rate",
         least=1,
     )
     device: str = option("auto", DEVICE)

@@ -47,8 +47,7 @@ class Plateau:
     For hundreds of steps the reader points at any fact, whatever is asked; then FF1 rises within a
     few. This trains the reader of `speechssl train dual` from any text encoder and scores it on
     --eval-split every --eval-every steps. UNITS has both splits, extracted with one codebook.
-    `gains.py` prints after how many steps each start reaches FF1 50, and what it gains
-    in the end.
+    `gains.py` prints after how many steps each start reaches FF1 50, and what it gains in the end.
 
       python recipes/text_side/plateau.py corpus units exp/text_side --arm scratch \\
         --assignment scratch --text-encoder exp/english/encoder

@@ -71,26 +71,14 @@ def probe(o: Probe) -> None:
 
     Raises InputError for what does not fit together, or is too long for the model.
     """
-    lm: Model
-    if o.model == BIGRAM:
-        card = units_card(o.units / "train")
-        lm = Bigram([u.runs.units for u in iterate_units(o.units / "train")], int(card["K"]))
-        check_same(units_card(o.units / o.split), card, o.units / o.split)
-        spoken = [u for u in iterate_units(o.units / o.split) if len(u.runs)]
-        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"]}
-    else:
-        lm = load_unit_lm(Path(o.model))
-        card = lm.card
-        spoken = utterances(o.units / o.split, lm)
-        kept = ("start", "weights", "units", "curve", "options", "training")
-        details = {name: card[name] for name in kept}
+    lm, card, details = load_model(o)
     seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
     details |= {"probe": keep_decisive(o)}
+    spoken = utterances(o.units / o.split, card)
     scores = lm.log_probs([u.runs.units for u in spoken])
-    items = {
-        u.id: (float(len(log_probs)), -float(log_probs.sum()))
-        for u, log_probs in zip(spoken, scores, strict=True)
-    }
+    items: Items = {}
+    for u, log_probs in zip(spoken, scores, strict=True):
+        items[u.id] = float(len(log_probs)), -float(log_probs.sum())
     drawn = BootstrapUnits("recording", tuple((name,) for name in items))
     write_test(o, PERPLEXITY, items, drawn, seed, details)
     check_same(units_card(o.word_units), card, o.word_units)
@@ -110,6 +98,19 @@ def probe(o: Probe) -> None:
             )
         drawn = BootstrapUnits("word", tuple((word,) for word in words))
         write_test(o, task, items, drawn, seed, facts)
+
+
+def load_model(o: Probe) -> tuple[Model, dict[str, Any], dict[str, Any]]:
+    """Return a model, the card of the units that it knows, and the details that cards of its scores
+    have."""
+    if o.model == BIGRAM:
+        card = units_card(o.units / "train")
+        recordings = [u.runs.units for u in iterate_units(o.units / "train")]
+        details = {"model": BIGRAM, "units": card["made_from"]}
+        return Bigram(recordings, int(card["K"])), card, details
+    lm = load_unit_lm(Path(o.model))
+    names = ("start", "weights", "units", "curve", "options", "training")
+    return lm, lm.card, {name: lm.card[name] for name in names}
 
 
 def write_test(

@@ -42,8 +42,8 @@ class SpokenWords:
     phones that arise occur in words of the corpus; the result is the pronunciation of no word of
     the corpus, nor of the vocabulary of --avoid; of all such, that one is taken whose pairs of
     phones are nearest in frequency to the word's. Both are spoken from phones by the same voices of
-    espeak-ng, which no training set of MiniSQA has. OUT/words.jsonl is a
-    manifest for `speechssl units extract`.
+    espeak-ng, which no training set of MiniSQA has. OUT/words.jsonl is a manifest for `speechssl
+    units extract`.
 
       python recipes/text_side/spoken_words.py corpus words --words 100
       speechssl units extract words/words.jsonl people-en/encoder people-en/units.safetensors \\
@@ -58,8 +58,8 @@ class SpokenWords:
     phones: Count = option(4, "fewest phones of a word")
     avoid: str | None = option(
         None,
-        "text encoder whose vocabulary has real words that no "
-        "non-word may sound like, such as minilm",
+        "text encoder whose vocabulary has real words that no non-word may sound like, such as "
+        "minilm",
     )
 
 

@@ -1,9 +1,8 @@
 """Translate tokens by the difference between the mean states of two languages (arXiv 2010.10041).
 
-A token belongs to the second language if its text has it more often. Precision is that of BLEU-1
-on the places of words of the lexicon: a token is right if it is among the translations of the
-piece's words, each as often as it is there. Letters: B sequences, S tokens in a sequence, V
-vocabulary.
+A token belongs to the second language if its text has it more often. Precision is that of BLEU-1 on
+the places of words of the lexicon: a token is right if it is among the translations of the piece's
+words, each as often as it is there. Letters: B sequences, S tokens in a sequence, V vocabulary.
 """
 
 from __future__ import annotations

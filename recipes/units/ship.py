@@ -60,8 +60,8 @@ def main(exp: Path, arm: str, read: str, out: Path, file: str) -> None:
     corpus = {
         "corpus": "recipes/units",
         "synthetic": f"speech by espeak-ng (MiniSQA){', kokoro' * kokoro} and flite, "
-        "digits spoken by people (FSDD, recordings from 10 on), "
-        "the names Amelia and Athena spoken by people (Precise-Community-Data)",
+        "digits spoken by people (FSDD, recordings from 10 on), the names Amelia and Athena spoken "
+        "by people (Precise-Community-Data)",
     }
     source, encoder = exp / arm / "encoder", out / "encoder"
     encoder.mkdir(parents=True, exist_ok=True)

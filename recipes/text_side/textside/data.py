@@ -330,8 +330,7 @@ def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> l
     if lacking:
         raise InputError(
             f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
-            "symbols have none; give one that "
-            "was pre-trained on them, or another --assignment"
+            "symbols have none; give one that was pre-trained on them, or another --assignment"
         )
     return [ids[symbol] for symbol in symbols]
 

@@ -1,8 +1,8 @@
 """Score units with language models of units.
 
 Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
-before every recording and behind the last.
-Letters: K units, U units of a recording, H width of the model, N sequences.
+before every recording and behind the last. Letters: K units, U units of a recording, H width of the
+model, N sequences.
 """
 
 from __future__ import annotations
@@ -165,10 +165,10 @@ def load_unit_lm(folder: Path) -> UnitLm:
     return UnitLm(model, int(card["K"]), positions, card, length)
 
 
-def utterances(units: Path, lm: UnitLm) -> list[UtteranceUnits]:
-    """Read the recordings that have units. Raises InputError for units of another codebook than the
-    model's."""
-    check_same(units_card(units), lm.card, units)
+def utterances(units: Path, card: dict[str, Any]) -> list[UtteranceUnits]:
+    """Read the recordings that have units. card: of a model. Raises InputError for units of another
+    codebook than the model's."""
+    check_same(units_card(units), card, units)
     return [u for u in iterate_units(units) if len(u.runs)]
 
 

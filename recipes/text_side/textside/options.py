@@ -14,9 +14,8 @@ Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-tok
 Letters = Literal["own", "apart", "pinyin"]
 Init = Literal["pretrained", "statistics", "default"]
 LETTERS = (
-    "letters of the second text: own, apart (every Latin letter becomes another character: "
-    "English twice shares no symbol), or "
-    "pinyin (Chinese in Latin letters, needs speechssl[chinese])"
+    "letters of the second text: own, apart (every Latin letter becomes another character: English "
+    "twice shares no symbol), or pinyin (Chinese in Latin letters, needs speechssl[chinese])"
 )
 RESULTS = "folder for results: runs/ and results.jsonl; several runs share it"
 ARM = "name of this arm of the experiment in tables; the arm scratch is the baseline of the others"
