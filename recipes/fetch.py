@@ -263,7 +263,8 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 def whisper_sizes(
     tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]
 ) -> dict[str, int]:
-    """Return the sizes of a WhisperConfig. tensors: of the file; state: with transformers' names."""
+    """Return the sizes of a WhisperConfig. tensors: of the file; state: as transformers names
+    them."""
     vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
     sizes = {"vocab_size": vocabulary, "d_model": width}
     sizes["num_mel_bins"] = state["model.encoder.conv1.weight"].shape[1]
