@@ -17,9 +17,9 @@ from speechssl.errors import InputError
 from speechssl.options import DEVICE, argument, option
 from speechssl.stats import BootstrapUnits
 from textside.languages import (
+    BilingualData,
     Pair,
     States,
-    Two,
     load_body,
     longest_piece,
     mean_states,
@@ -83,11 +83,11 @@ def align(o: Align) -> None:
     Raises InputError where a text, a lexicon with words of both, or the encoder is missing.
     """
     folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
-    two, identity = read_languages(o), describe_encoder(o.encoder)
+    data, identity = read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
-    inputs = {**two.inputs, **identity}
+    inputs = {**data.inputs, **identity}
     details = identity | {"options": options}
-    card = run_once(folder, inputs, options, lambda: measure_alignment(two, details, o))
+    card = run_once(folder, inputs, options, lambda: measure_alignment(data, details, o))
     best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
     raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
     print(
@@ -96,17 +96,17 @@ def align(o: Align) -> None:
     )
 
 
-def measure_alignment(two: Two, details: dict[str, Any], o: Align) -> dict[str, Any]:
+def measure_alignment(data: BilingualData, details: dict[str, Any], o: Align) -> dict[str, Any]:
     """Measure the ranks of translations at every layer, write them, and return the card. details:
     what every card of the run has."""
     body = load_body(o.encoder)
     longest = longest_piece(body, o.length)
-    lexicon_words = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
+    lexicon_words = [sorted({pair[i] for pair in data.pairs}) for i in (0, 1)]
     states = []  # of both languages
     for i in (0, 1):
-        sequences = two.sequences(i, lexicon_words[i], body, longest)
+        sequences = data.sequences(i, lexicon_words[i], body, longest)
         states.append(mean_states(body, sequences, len(lexicon_words[i]), o.batch))
-    pairs = choose_read_pairs(two.pairs, lexicon_words, states, o)
+    pairs = choose_read_pairs(data.pairs, lexicon_words, states, o)
     words, golds = make_dictionary(pairs)
     places = [[lexicon_words[i].index(word) for word in words[i]] for i in (0, 1)]
     chances = []

@@ -96,11 +96,11 @@ def translate(o: Translate) -> None:
     Raises InputError for an encoder that predicts no tokens, or a layer that there is not.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
-    two, identity = languages.read_languages(o), describe_encoder(o.encoder)
+    data, identity = languages.read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
     details = identity | {"options": options}
-    inputs = {**two.inputs, **identity}
-    card = run_once(folder, inputs, options, lambda: translate_text(two, details, o))
+    inputs = {**data.inputs, **identity}
+    card = run_once(folder, inputs, options, lambda: translate_text(data, details, o))
     best = max(card["cells"], key=lambda cell: cell["precision"])
     print(
         f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % "
@@ -109,17 +109,19 @@ def translate(o: Translate) -> None:
     )
 
 
-def translate_text(two: languages.Two, details: dict[str, Any], o: Translate) -> dict[str, Any]:
+def translate_text(
+    data: languages.BilingualData, details: dict[str, Any], o: Translate
+) -> dict[str, Any]:
     """Translate, write the scores of every layer and alpha, and return the card. details: what
     every card of the run has."""
     body, predict = load_predictor(o.encoder)
     for layer in o.layers:
         check_layer(body.encoder, layer)
     longest = languages.longest_piece(body, o.length)
-    texts = [two.sequences(i, (), body, longest) for i in (0, 1)]
+    texts = [data.sequences(i, (), body, longest) for i in (0, 1)]
     means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in texts]
     of_second = find_second_tokens(texts, body.table.num_embeddings)
-    pieces = find_pieces(two, body, min(PIECE, longest))
+    pieces = find_pieces(data, body, min(PIECE, longest))
     constant = score_constant(pieces)
     cells = []
     for layer, alpha in product(o.layers, o.alphas):
@@ -141,8 +143,9 @@ def translate_text(two: languages.Two, details: dict[str, Any], o: Translate) ->
             card = write_scores(o.results, task, name, o.arm, o.seed, of_pieces, facts)
             cell[name] = card["value"]
         for piece, tokens in zip(pieces[:EXAMPLES], predicted, strict=False):
-            both = (piece.sequence[0], tokens)
-            cell["examples"].append([body.tokenizer.decode(ids) for ids in both])
+            cell["examples"].append(
+                [body.tokenizer.decode(ids) for ids in (piece.sequence[0], tokens)]
+            )
         cells.append(cell)
     what = {"what": "token translation"}
     return what | {"cells": cells, "constant": constant, "pieces": len(pieces)}
@@ -186,15 +189,15 @@ def find_second_tokens(
     return shares[1] > shares[0]
 
 
-def find_pieces(two: languages.Two, body: languages.Body, longest: int) -> list[Piece]:
+def find_pieces(data: languages.BilingualData, body: languages.Body, longest: int) -> list[Piece]:
     """Return the pieces of the first text that have words of the lexicon. longest: tokens of a
     piece."""
-    words = sorted({a for a, _ in two.pairs})
+    words = sorted({a for a, _ in data.pairs})
     tokens: dict[str, set[int]] = {word: set() for word in words}  # of its translations
-    for a, b in two.pairs:
+    for a, b in data.pairs:
         tokens[a].update(body.tokenizer(b, add_special_tokens=False)["input_ids"])
     pieces = []
-    for ids, places in two.sequences(0, words, body, longest):
+    for ids, places in data.sequences(0, words, body, longest):
         if places:
             translations = Counter(t for word, _, _ in places for t in tokens[words[word]])
             pieces.append(Piece((ids, places), translations))

@@ -46,8 +46,8 @@ def write_vector(o: Vector) -> None:
 
     Raises InputError for a layer that there is not, or where `o.out` was made from other inputs.
     """
-    two = read_languages(o)
-    origin = {"options": keep_decisive(o)} | describe_encoder(o.encoder) | dict(two.inputs)
+    data = read_languages(o)
+    origin = {"options": keep_decisive(o)} | describe_encoder(o.encoder) | dict(data.inputs)
     if o.out.is_file():
         shift, _ = load_shift(o.out)
         if (shift.layer, shift.made) != (o.layer, origin):
@@ -60,7 +60,7 @@ def write_vector(o: Vector) -> None:
         longest = longest_piece(body, o.length)
         means = []
         for i in (0, 1):
-            sequences = two.sequences(i, (), body, longest)
+            sequences = data.sequences(i, (), body, longest)
             means.append(mean_states(body, sequences, 0, o.batch).mean[o.layer])
         vector = -means[1] if o.method == "zero-mean" else means[0] - means[1]
         shift = Shift(o.layer, torch.from_numpy(vector).float(), origin)

@@ -221,7 +221,7 @@ def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: i
 
 
 @dataclass(frozen=True, eq=False)
-class Two:
+class BilingualData:
     """Two languages have a lexicon, and a function that reads sequences of either."""
 
     pairs: Sequence[Pair]
@@ -230,7 +230,7 @@ class Two:
     sequences: Callable[[int, Sequence[str], Body, int], list[Sequence_]]
 
 
-def read_languages(o: TwoLanguages) -> Two:
+def read_languages(o: TwoLanguages) -> BilingualData:
     """Read the texts and the lexicon. Raises InputError where a text or units are missing."""
     places = (o.first, o.second)
     texts = (load_text(o.first), load_text(o.second).respell(o.letters))
@@ -248,7 +248,7 @@ def read_languages(o: TwoLanguages) -> Two:
         tokens = np.array(assign_tokens(body.tokenizer, count, "most-frequent", o.seed), np.int64)
         return unit_sequences(places[which], units[which], words, tokens, longest, o.sequences)
 
-    return Two(pairs, inputs, sequences)
+    return BilingualData(pairs, inputs, sequences)
 
 
 def longest_piece(body: Body, length: int) -> int:
