@@ -1,8 +1,9 @@
-"""Which files of the package a call passes: python dev/call_path.py VERB ARGUMENT ... (as
-`speechssl` takes them)
+"""Print the files of the package whose functions a call runs, in the order of their first calls.
 
-Prints those in which a function runs, in the order of the first call. What runs while a module is
-imported does not count, nor what runs in other processes (give --workers 1), nor __getattr__.
+    python dev/call_path.py VERB ARGUMENT ...       (as `speechssl` takes them)
+
+Functions that run while a module is imported do not count, nor those of other processes (give
+--workers 1), nor __getattr__.
 """
 
 import sys
@@ -12,32 +13,29 @@ from types import FrameType
 from typing import Any
 
 ROOT = f"{Path(__file__).parents[1] / 'speechssl'}/"
-passed: dict[str, None] = {}
+files: dict[str, None] = {}  # in the order of their first calls
 
 
-def note(frame: FrameType, event: str, _: Any) -> None:
-    name = frame.f_code.co_filename
-    if (
-        event != "call"
-        or not name.startswith(ROOT)
-        or name in passed
-        or frame.f_code.co_name == "__getattr__"
-    ):
+def note_file(frame: FrameType, event: str, _: Any) -> None:
+    """Note the file of a call, as a profile function."""
+    file, function = frame.f_code.co_filename, frame.f_code.co_name
+    if event != "call" or function == "__getattr__" or file in files or not file.startswith(ROOT):
         return
     caller: FrameType | None = frame
-    while caller:  # an import is under way, or this is the body of a class
+    while caller:
         if caller.f_code.co_name == "<module>" and caller.f_code.co_filename.startswith(ROOT):
-            return
+            return  # an import is under way, or this is the body of a class
         caller = caller.f_back
-    passed[name] = None
+    files[file] = None
 
 
 if __name__ == "__main__":
     from speechssl.cli import main
 
-    threading.setprofile(note)
-    sys.setprofile(note)
+    threading.setprofile(note_file)
+    sys.setprofile(note_file)
     code = main(sys.argv[1:])
     sys.setprofile(None)
-    print(f"{len(passed)} files:", *(name.removeprefix(ROOT) for name in passed), file=sys.stderr)
+    names = (file.removeprefix(ROOT) for file in files)
+    print(f"{len(files)} files:", *names, file=sys.stderr)
     sys.exit(code)

@@ -1,6 +1,6 @@
-"""How large the house is: python dev/size.py
+"""Print the size of the package: python dev/size.py
 
-Prints, for every room of the package and for what recipes and tests add to it, the lines and the
+It prints, for every room of the package and for what recipes and tests add to it, the lines and the
 tokens of Python (without line ends and indentation, with comments and docstrings), the places that
 raise an InputError, the verbs and their options. `python dev/call_path.py VERB ...` prints the
 files that a verb passes.

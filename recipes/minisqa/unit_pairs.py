@@ -1,8 +1,5 @@
-"""Measure units of MiniSQA as `speechssl units evaluate` does, and how alike they are for a text.
-
-Questions of the corpus are each spoken by two voices of the split (needs speechssl[synth]); the
-same-text distance and its AUC are of their units.
-"""
+"""Measure units of MiniSQA as `speechssl units evaluate` does, and how alike they are for one text
+that two voices speak (needs speechssl[synth])."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from speechssl.units.measures import same_text
 from speechssl.units.options import Evaluate
 from speechssl.units.quality import evaluate_units
 
-PHONES = "phones"  # of the synthesiser, in the place of an encoder: the topline
+PHONES = "phones"  # in the place of an encoder: phones of the synthesiser, the topline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +41,10 @@ class Pairs(Evaluate):
 
 
 def measure(o: Pairs) -> dict[str, Any]:
-    """Measure, print and write."""
+    """Measure the units, print the measures and write them where `--out` says so.
+
+    The same-text distance and its AUC are of questions that two voices of the split speak.
+    """
     if read_json(o.source / "card.json").get("corpus") != "minisqa":
         raise InputError(
             f"{o.source} is not MiniSQA; give `speechssl units evaluate` other corpora"
@@ -55,7 +55,7 @@ def measure(o: Pairs) -> dict[str, Any]:
     spoken = list(tqdm(speak_pairs(language, split, o.pairs), total=o.pairs, desc="synthesising"))
     utterances = [pair[0] for pair in spoken] + [pair[1] for pair in spoken]
     if o.encoder == PHONES:
-        units = phones_of(utterances)
+        units = number_phones(utterances)
         passages = [passage for passage in corpus.passages.values() if passage.phones]
         rate = sum(len(p.phones) for p in passages) / sum(p.seconds for p in passages)
         size = 1 + max(int(sequence.max()) for sequence in units)
@@ -77,7 +77,7 @@ def measure(o: Pairs) -> dict[str, Any]:
     return values
 
 
-def phones_of(utterances: list[SpokenSentences]) -> list[np.ndarray]:
+def number_phones(utterances: list[SpokenSentences]) -> list[np.ndarray]:
     """Return the phones of utterances as units (U,), numbered as they appear."""
     numbers: dict[str, int] = {}
     sequences = []

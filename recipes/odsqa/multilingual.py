@@ -1,13 +1,13 @@
-"""A small multilingual text encoder: a text-pre-trained encoder's layers go on with masked
+"""Make a small multilingual text encoder: a text-pre-trained encoder goes on to predict masked
 characters and words of several corpora.
 
 python recipes/odsqa/multilingual.py OUT CORPUS [CORPUS ...] --config CONFIG --stage multilingual
 
 Its vocabulary is the encoder's own and, behind it, the Chinese characters that occur; each of these
-begins as a row of one of the commonest words (an arbitrary one). No translation is ever seen:
-sentences of the languages come in one stream (mBERT, 1909.09587). BERT's objective: 15 % of the
-tokens are guessed, of these 80 % are masked, 10 % replaced, 10 % left as they are. What is written
-in the training splits is read, answers are not. A killed run goes on where it was.
+begins as the row of one of the commonest words (an arbitrary one). No translation is ever seen:
+sentences of the languages come in one stream (mBERT, 1909.09587). The objective is BERT's: 15 % of
+the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 % left as they are. Passages
+and questions of the training splits are read, answers are not. A killed run goes on where it was.
 """
 
 import sys
@@ -32,11 +32,12 @@ from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, special_tokens
 from speechssl.training import Batch, fit
 
-MASKED = 0.15
+MASKED = 0.15  # share of the tokens that are predicted
+IGNORED = -100  # target where nothing is predicted
 
 
-class Guessing(nn.Module):
-    """The encoder guesses masked tokens, through the transpose of its embedding table."""
+class MaskedModel(nn.Module):
+    """The encoder predicts masked tokens, through the transpose of its embedding table."""
 
     def __init__(self, encoder: PreTrainedModel) -> None:
         super().__init__()
@@ -44,16 +45,16 @@ class Guessing(nn.Module):
         self.bias = nn.Parameter(torch.zeros(encoder.config.vocab_size))
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, targets: torch.Tensor) -> Batch:
-        """Return the loss. ids, mask: (B, S); targets: (B, S), -100 where nothing is guessed."""
+        """Return the loss and the share of right predictions. ids, mask, targets: (B, S)."""
         hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        guessed = targets != -100
-        logits = hidden[guessed] @ self.encoder.get_input_embeddings().weight.T + self.bias
-        right = (logits.argmax(-1) == targets[guessed]).float().mean()
-        return {"loss": cross_entropy(logits.float(), targets[guessed]), "right": right.detach()}
+        predicted = targets != IGNORED
+        logits = hidden[predicted] @ self.encoder.get_input_embeddings().weight.T + self.bias
+        right = (logits.argmax(-1) == targets[predicted]).float().mean()
+        return {"loss": cross_entropy(logits.float(), targets[predicted]), "right": right.detach()}
 
 
 class Masking:
-    """Batches are passages of every corpus in turn, a function of (seed, step) only."""
+    """Batches of texts of every corpus in turn are a function of (seed, step) only."""
 
     def __init__(
         self,
@@ -68,26 +69,29 @@ class Masking:
 
     def __call__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
-        chosen = [self.texts[i % len(self.texts)] for i in range(self.size)]
-        rows = [self._masked(rng, some[rng.integers(len(some))]) for some in chosen]
-        ids, targets = (
-            pad_sequence(list(map(torch.from_numpy, side)), True, padding)
-            for side, padding in zip(zip(*rows, strict=True), (self.pad, -100), strict=True)
-        )
-        return {"ids": ids, "mask": (ids != self.pad).long(), "targets": targets}
+        rows, targets = [], []
+        for i in range(self.size):
+            texts = self.texts[i % len(self.texts)]
+            row, target = self._mask(rng, texts[rng.integers(len(texts))])
+            rows.append(torch.from_numpy(row))
+            targets.append(torch.from_numpy(target))
+        ids = pad_sequence(rows, True, self.pad)
+        mask = (ids != self.pad).long()
+        return {"ids": ids, "mask": mask, "targets": pad_sequence(targets, True, IGNORED)}
 
-    def _masked(self, rng: np.random.Generator, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _mask(self, rng: np.random.Generator, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids that the encoder sees, and the targets, (S,) each."""
         ids = np.concatenate([[self.cls], text, [self.sep]])
-        guessed = rng.random(len(ids)) < MASKED
-        guessed[[0, -1]] = False
-        guessed[rng.integers(1, len(ids) - 1)] = True
+        predicted = rng.random(len(ids)) < MASKED
+        predicted[[0, -1]] = False
+        predicted[rng.integers(1, len(ids) - 1)] = True  # one at least
         draw = rng.random(len(ids))
         replaced = np.where(draw < 0.9, rng.integers(self.symbols, size=len(ids)), ids)
         shown = np.where(draw < 0.8, self.mask, replaced)
-        return np.where(guessed, shown, ids), np.where(guessed, ids, -100)
+        return np.where(predicted, shown, ids), np.where(predicted, ids, IGNORED)
 
 
-def with_characters(
+def add_characters(
     name: str, texts: list[str], seed: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the encoder with rows for the characters that it lacks."""
@@ -96,7 +100,7 @@ def with_characters(
     characters = [c for c in character_tokenizer(texts).get_vocab() if len(c) == 1]
     new = [c for c in characters if "\u3400" <= c <= "\u9fff" and c not in known]
     rows = assign_tokens(tokenizer, len(new), "most-frequent", seed)
-    # else BERT's normaliser would pad them
+    # else BERT's normaliser would put blanks around them
     tokenizer.add_tokens([AddedToken(c, normalized=False) for c in sorted(new)])
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     table = model.get_input_embeddings().weight
@@ -117,6 +121,7 @@ class Make:
 
 
 def make(o: Make) -> None:
+    """Train (once) on the corpora, and write the encoder and its tokeniser to `o.out`."""
     options, out = o.training, o.out
     data = [data_hash(c, "train") for c in o.corpora]
     made = {"data": data, "from": o.text_encoder, "batch": o.batch, "training": vars(options)}
@@ -126,16 +131,16 @@ def make(o: Make) -> None:
         splits = [load_corpus(c, "train") for c in o.corpora]
         records = [[*s.passages.values(), *s.questions] for s in splits]
         torch.manual_seed(options.seed)
-        written = [r.written for some in records for r in some]
-        model, tokenizer = with_characters(o.text_encoder, written, options.seed)
+        written = [record.written for of_corpus in records for record in of_corpus]
+        model, tokenizer = add_characters(o.text_encoder, written, options.seed)
         codec = TextCodec(tokenizer)
 
         def encode(record: Passage | Question) -> np.ndarray:
             return codec.encode([w for w, _ in pieces(record.written, record.language)])[0]
 
-        coded = [[ids for ids in map(encode, some) if len(ids)] for some in records]
-        batches = Masking(coded, tokenizer, o.batch, options.seed)
-        result = fit(Guessing(remove_dropout(model)), batches, options, out / "checkpoints")
+        texts = [[ids for ids in map(encode, of_corpus) if len(ids)] for of_corpus in records]
+        batches = Masking(texts, tokenizer, o.batch, options.seed)
+        result = fit(MaskedModel(remove_dropout(model)), batches, options, out / "checkpoints")
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
         card = {"what": "multilingual text encoder", "made_from": made, "training": result}

@@ -1,5 +1,5 @@
-"""The tables of the recipe: systems and readers beside each other, clean and in noise, with what is
-published; and characters against characters with pinyin where errors are simulated.
+"""Make the tables of the recipe: systems and readers beside each other, clean and in noise, with
+what is published; and characters against characters with pinyin where errors are simulated.
 
 python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]
     reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json;
@@ -14,7 +14,7 @@ from speechssl.artifacts import read_json, write_json
 from speechssl.results import Table, condition_name, interval_text, read_rows, rows_sentence
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
-READERS = {
+READERS = {  # folder -> what the reader reads
     "plain": "characters",
     "pinyin": "characters and pinyin",
     "zero-shot": "multilingual, English questions only",
@@ -26,6 +26,7 @@ PUBLISHED = {"plain": "82.0 / 89.1", "zero-shot": "63.3 / 78.8", "multilingual":
 
 
 def readers(folder: Path) -> Table:
+    """Tabulate the scores of every system with every reader in every condition."""
     paths = {name: folder / name / "results.jsonl" for name in READERS}
     found = {name: read_rows(path) for name, path in paths.items() if path.is_file()}
     rows: list[tuple[str, ...]] = []
@@ -43,8 +44,8 @@ def readers(folder: Path) -> Table:
 
 
 def errors(folder: Path) -> Table:
-    """Tabulate, by the rate of errors, what each reader makes of it, and by how much pinyin is
-    better (tested in pairs)."""
+    """Tabulate the scores of both readers at every rate of errors, and the gain by pinyin, tested
+    in pairs."""
     found = {name: read_rows(folder / name / "results.jsonl") for name in ("plain", "pinyin")}
     cells = {name: {(r.system, r.metric): r for r in rows} for name, rows in found.items()}
     corpora = read_json(folder / "compare/compare.json")["corpora"]
@@ -63,10 +64,10 @@ def errors(folder: Path) -> Table:
 
 
 def main(exp: Path, splits: list[str]) -> None:
-    found = [(exp / split, "readers", readers) for split in splits if (exp / split).is_dir()]
+    tables = [(exp / split, "readers", readers) for split in splits if (exp / split).is_dir()]
     if (exp / "errors/compare/compare.json").is_file():
-        found.append((exp / "errors", "errors", errors))
-    for folder, name, make in found:
+        tables.append((exp / "errors", "errors", errors))
+    for folder, name, make in tables:
         table = make(folder)
         write_json(folder / "tables" / f"{name}.json", table.values)
         print(f"{folder}:\n\n{table.markdown}\n")

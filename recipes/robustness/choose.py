@@ -1,5 +1,5 @@
-"""The table of choose.sh: an arm a row, its dev scores in clean speech and in the noise dev at 5
-dB, and what is chosen.
+"""Print the table of choose.sh: an arm a row, its dev scores in clean speech and in the noise dev
+at 5 dB, and the arm that is chosen.
 
 The criterion, stated before anything was trained:
 
@@ -10,10 +10,9 @@ The criterion, stated before anything was trained:
     of means that print alike, the arm with the lowest unit edit distance in that noise.
 
 Where only some tasks were evaluated (EVAL_TASKS of choose.sh), the mean is over these, and the
-table shows no others. Units are
-not in the mean: they compare an encoder with itself. The difference from `base` has a 95 % interval
-of the paired cluster bootstrap (voices that several tasks share are drawn in all of them together),
-which is not corrected for the number of arms.
+table shows no others. Units are not in the mean: they compare an encoder with itself. The
+difference from `base` has a 95 % interval of the paired cluster bootstrap (voices that several
+tasks share are drawn in all of them together), which is not corrected for the number of arms.
 
 python recipes/robustness/choose.py EXP CONFIG
     reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
@@ -37,32 +36,32 @@ from speechssl.eval.predict import read_items
 from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import Estimate, ItemScore, combine_estimates, mean_estimate
 
-TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
+TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # whose mean decides
 UNITS = "units unit_error"
-# the next larger unit than the item, where it is not the recording itself
-LARGER = {"dual ff1": "passage"}
-START, BASE = "start", "base"
-CLEAN, NOISY = "clean", "unseen-dev"
-WORSE = 1.0  # points that clean speech may lose
+# task -> the unit that is drawn with the voice, where it is not the recording itself
+DRAWN_UNITS = {"dual ff1": "passage"}
+START, BASE = "start", "base"  # arms: the encoder that training starts from; the usual settings
+CLEAN, NOISY = "clean", "unseen-dev"  # conditions
+GREATEST_LOSS = 1.0  # points that an arm may lose in clean speech
 Scores = Mapping[tuple[str, str, str], Estimate]  # arm, task, condition
 
 
 @dataclass(frozen=True)
 class Arm:
-    """An arm has scores in percent. difference: of `noisy` from that of `base`, paired; None for
-    `base` itself and where it was not evaluated."""
+    """An arm has scores in percent."""
 
     name: str
     cells: Mapping[str, tuple[float, float]]  # task -> clean, noisy
-    clean: float
-    noisy: float
+    clean: float  # mean over tasks
+    noisy: float  # mean over tasks
     units: float  # unit edit distance in noise
+    # of `noisy` from that of `base`, paired; None for `base` itself and without it
     difference: Estimate | None
 
 
 def read_scores(exp: Path) -> Scores:
-    """Read every task's items, drawn together for all arms. Raises InputError for none, or an arm
-    that lacks a task of another."""
+    """Read the items of every task, and resample them together for all arms. Raises InputError
+    where there are none, or an arm lacks a task of another."""
     found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {}
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
@@ -84,7 +83,7 @@ def read_scores(exp: Path) -> Scores:
                 f"choose.sh {exp} evaluate {arm} again"
             )
     found = {task: found[task] for task in (*TASKS, UNITS) if task in found}
-    return draw_together(found, {task: LARGER.get(task, "recording") for task in found})
+    return draw_together(found, {task: DRAWN_UNITS.get(task, "recording") for task in found})
 
 
 def list_tasks(scores: Scores) -> list[str]:
@@ -94,13 +93,13 @@ def list_tasks(scores: Scores) -> list[str]:
 
 def arm_of(name: str, scores: Scores) -> Arm:
     tasks = list_tasks(scores)
-    both = (CLEAN, NOISY)
-    clean, noisy = (mean_estimate([scores[name, task, c] for task in tasks]) for c in both)
+    conditions = (CLEAN, NOISY)
+    clean, noisy = (mean_estimate([scores[name, task, c] for task in tasks]) for c in conditions)
     difference = None
     if name != BASE and (BASE, UNITS, NOISY) in scores:
         base = mean_estimate([scores[BASE, task, NOISY] for task in tasks])
         difference = combine_estimates(lambda a, b: 100 * (a - b), noisy, base)
-    cells = {task: tuple(100 * scores[name, task, c].value for c in both) for task in tasks}
+    cells = {task: tuple(100 * scores[name, task, c].value for c in conditions) for task in tasks}
     units = 100 * scores[name, UNITS, NOISY].value
     return Arm(name, cells, 100 * clean.value, 100 * noisy.value, units, difference)
 
@@ -108,12 +107,14 @@ def arm_of(name: str, scores: Scores) -> Arm:
 def choose(arms: Sequence[Arm]) -> Arm | None:
     """Choose an arm by the criterion; None where every arm loses too much in clean speech."""
     (start,) = [arm for arm in arms if arm.name == START]
-    allowed = [arm for arm in arms if arm.name != START and arm.clean >= start.clean - WORSE]
+    allowed = [
+        arm for arm in arms if arm.name != START and arm.clean >= start.clean - GREATEST_LOSS
+    ]
     return min(allowed, key=lambda arm: (-round(arm.noisy, 1), arm.units), default=None)
 
 
 def describe_change(name: str, sections: Mapping[str, Any], exp: Path) -> str:
-    """Say what an arm has in the place of `base`'s, and how long it was trained."""
+    """Return the settings of an arm that differ from `base`'s, and its training steps."""
     if name == START:
         return "not trained"
     mine, base = sections[name], sections[BASE]
@@ -132,7 +133,7 @@ def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
         difference = interval_text(arm.difference.interval if arm.difference else None, "+")
         change = describe_change(arm.name, sections, exp)
         rows.append((name, change, *cells, difference, f"{arm.units:.1f}"))
-    verdict = f"No arm is at most {WORSE:g} point below the start in clean speech."
+    verdict = f"No arm is at most {GREATEST_LOSS:g} point below the start in clean speech."
     if chosen:
         verdict = f"Chosen: {chosen.name}."
     heads = (*arms[0].cells, "mean", "against base, dev noise", "UED")

@@ -1,8 +1,8 @@
-"""What dev chose for the downstream domain-adversarial training, and the columns in the form of
-Hung-yi Lee's lecture, printed.
+"""Choose the arms of the downstream domain-adversarial training on dev, and print their scores in
+the form of Hung-yi Lee's lecture.
 
 python recipes/robustness/downstream.py few TASKS OUT TRAIN DEV TEST LONGEST
-    so many recordings of LONGEST seconds at most
+    cut the sets to so many recordings of LONGEST seconds at most
 python recipes/robustness/downstream.py choose OUT
     dev scores of all arms; OUT/chosen.txt gets the best of each kind
 python recipes/robustness/downstream.py table OUT
@@ -24,7 +24,7 @@ from speechssl.artifacts import read_json, write_json, write_text
 from speechssl.data.superb import SPLITS
 from speechssl.results import LOWER_IS_BETTER, Table, drawn_sentence
 
-COLUMNS = {  # how the folder of an arm begins -> what it is
+COLUMNS = {  # beginning of an arm's folder -> its column of the lecture
     "clean": "head on clean speech, encoder frozen",
     "distorted-head": "head on clean and distorted speech, encoder frozen",
     "distorted": "head and encoder on clean and distorted speech",
@@ -34,45 +34,45 @@ COLUMNS = {  # how the folder of an arm begins -> what it is
     "more-distorted": "continual pre-training, then head and encoder on clean and distorted speech",
     "both": "the same + DAT",
 }
-
-
-KEPT = ("corpus", "synthetic", "task", "version")  # of the card of a set
+COPIED = ("corpus", "synthetic", "task", "version")  # entries of the card of a set
 
 
 def cut_sets(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
-    """Copy the sets below `tasks` with so many recordings of each split at most, drawn among those
-    that are no longer."""
+    """Copy the sets below `tasks` with so many recordings of each split at most, sampled among
+    those of `longest` seconds at most."""
     for folder in sorted(manifest.parent for manifest in tasks.glob("*/train.jsonl")):
         card = read_json(folder / "card.json")
-        kept = {name: card[name] for name in KEPT if name in card}
-        write_json(out / folder.name / "card.json", kept | {"drawn from": card, "longest": longest})
+        copied = {name: card[name] for name in COPIED if name in card}
+        copied |= {"drawn from": card, "longest": longest}
+        write_json(out / folder.name / "card.json", copied)
         for split, size in sizes.items():
             lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
             short = [line for line in map(json.loads, lines) if line["seconds"] <= longest]
-            drawn = Random(0).sample(short, min(size, len(short)))
-            absolute = [line | {"audio": str((folder / line["audio"]).resolve())} for line in drawn]
-            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in absolute)
+            text = ""
+            for line in Random(0).sample(short, min(size, len(short))):
+                line |= {"audio": str((folder / line["audio"]).resolve())}
+                text += json.dumps(line, ensure_ascii=False) + "\n"
             write_text(out / folder.name / f"{split}.jsonl", text)
 
 
 def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
-    """Return, by task, metric and score on dev, the mean of clean and distorted."""
-    found = {}
+    """Return task -> metric and score on dev, the mean of clean and distorted."""
+    scores = {}
     for path in sorted(arm.glob("heads/*/*/seed-*/card.json")):
         card = read_json(path)
-        found[path.parts[-3]] = card["metric"], float(card["dev"][card["metric"]])
-    return found
+        scores[path.parts[-3]] = card["metric"], float(card["dev"][card["metric"]])
+    return scores
 
 
 def mean_right(scores: dict[str, tuple[str, float]]) -> float:
-    """Return the mean over tasks of what is right, percent: of error rates 100 less the rate."""
+    """Return the mean over tasks of the percentage that is right: 100 less an error rate."""
     right = (100 - value if name in LOWER_IS_BETTER else value for name, value in scores.values())
     return fmean(right)
 
 
 def choose(out: Path) -> None:
-    """Choose the best arm of either kind of labels, by the mean over tasks; the better of the two
-    goes on the continual encoder, too."""
+    """Choose the best arm with either kind of labels, by the mean over tasks; the better of the two
+    is trained on the continual encoder, too."""
     found = {}
     for arm in sorted(out.iterdir()):
         scores = dev_scores(arm)
@@ -99,22 +99,24 @@ def choose(out: Path) -> None:
 
 def table(out: Path) -> None:
     """Print a line a column of the lecture, a column a task: clean · seen · unseen, the latter two
-    means over their noises; then every score with its interval. Arms lie in folders of their own,
-    so that differences between them are not paired."""
+    means over their noises; then every score with its interval.
+
+    Arms lie in folders of their own, so that differences between them are not paired.
+    """
     arms = []
     for begins, what in COLUMNS.items():
         for path in sorted(out.glob(f"{begins}*/results.jsonl")):
             if begins != "distorted" or path.parent.name == begins:
                 arms.append((what, read_scores(path, skip=("_default", "wer_lm"))))
-    every = pandas.concat([scores for _, scores in arms])
-    means = lay_out_means(every)
+    all_scores = pandas.concat([scores for _, scores in arms])
+    means = lay_out_means(all_scores)
     lines = []
     for what, scores in arms:
         encoder = scores.encoder.iloc[0]
         lines.append((f"{what} (`{encoder}`)", *means.loc[encoder]))
     table = Table("Downstream, clean · seen · unseen", ("", *means.columns), tuple(lines))
-    drawn = drawn_sentence(zip(every.task, every.drawn, every.groups, strict=True))
-    print("", table.markdown, table_of_scores(every).markdown, drawn, sep="\n\n")
+    drawn = drawn_sentence(zip(all_scores.task, all_scores.drawn, all_scores.groups, strict=True))
+    print("", table.markdown, table_of_scores(all_scores).markdown, drawn, sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""The tables of RESULTS.md, printed: that in the form of the paper's, all scores at 5 dB, what was
-aimed at, what noise costs.
+"""Print the tables of RESULTS.md: one in the form of the paper's, all scores at 5 dB, the targets
+of the recipe, and what noise costs.
 
 python recipes/robustness/tables.py EXP
-    reads results.jsonl and degradation.json of EXP, and of EXP/fsdd and EXP/control if
-                                             there are these
+    reads results.jsonl and degradation.json of EXP, and of EXP/fsdd and EXP/control where they are
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ import pandas
 from speechssl.artifacts import read_json
 from speechssl.results import Table, interval_text, read_rows, read_table, table_of
 
-AT = 5.0  # dB, of the targets and of the tables of scores
+SNR = 5.0  # dB, of the noise in targets and tables of scores
 GROUPS = ["clean", "seen", "unseen"]
 
 
 def nearest(ratios: Set[float | None]) -> float | None:
-    """Return the SNR nearest to AT; None where there is none."""
-    return min((s for s in ratios if s is not None), key=lambda s: abs(s - AT), default=None)
+    """Return the ratio nearest to SNR; None where there is none."""
+    return min((r for r in ratios if r is not None), key=lambda r: abs(r - SNR), default=None)
 
 
 def read_scores(path: Path, skip: tuple[str, ...] = ()) -> pandas.DataFrame:
-    """Read the rows in clean speech and in every noise at the SNR nearest to AT, a line each.
+    """Read the rows in clean speech and in every noise at the ratio nearest to SNR, a line each.
 
-    skip: how the metrics end that are left out. Three columns are added: `what` ("ks acc"), `group`
+    skip: endings of metrics that are left out. Three columns are added: `what` ("ks acc"), `group`
     (one of GROUPS) and `text` (value and interval).
     """
     rows = [row for row in read_rows(path) if not row.metric.endswith(skip)]
-    at = nearest({row.snr_db for row in rows})
-    rows = [row for row in rows if row.snr_db in (None, at)]
+    ratio = nearest({row.snr_db for row in rows})
+    rows = [row for row in rows if row.snr_db in (None, ratio)]
     scores = read_table(rows)
     scores["what"] = [f"{row.name} {row.metric}" for row in rows]
     scores["group"] = [row.condition.partition("-")[0] for row in rows]
@@ -63,22 +62,23 @@ def table_of_scores(scores: pandas.DataFrame) -> Table:
 
 
 def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Table:
-    """Tabulate what the recipe aims at, a column an encoder beside the baseline.
+    """Tabulate the targets of the recipe, a column an encoder beside the baseline.
 
-    control: the same values against an encoder that was trained as long on clean speech: how much
-    is due to the noise alone.
+    control: the same values against an encoder that was trained as long on clean speech, which say
+    how much is due to the noise alone.
     """
     clean = {line["encoder"]: line for line in values["clean"]}
     unseen = [a for a in values["averages"] if a["group"] == "unseen"]
     snr = nearest({a["snr_db"] for a in unseen})
     where = "" if snr is None else f" at {snr:g} dB"
-    at = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
+    averages = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
 
     def line(what: str, intervals: Mapping[str, Any], sign: str = "") -> tuple[str, ...]:
         return what, *(interval_text(intervals.get(encoder), sign) for encoder in clean)
 
     worst = (f"{c['worst']['task']}: {interval_text(c['worst'], '+')}" for c in clean.values())
-    removed, recovered = ({e: a[x] for e, a in at.items()} for x in ("removed", "recovered"))
+    removed = {encoder: a["removed"] for encoder, a in averages.items()}
+    recovered = {encoder: a["recovered"] for encoder, a in averages.items()}
     gained = {encoder: c["gain"] for encoder, c in clean.items()}
     rows = [
         line(f"removes 40 % of the baseline's loss in unseen noise{where}", removed),
@@ -95,22 +95,22 @@ def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None)
         gains = {c["encoder"]: c["gain"] for c in control["clean"]}
         rows.append(line(f"removes of the loss of {name} in unseen noise{where}", shares))
         rows.append(line(f"better than {name} in clean speech: mean over tasks", gains, "+"))
-    # A line a noise, over all SNRs: what DUAL keeps of its clean FF1, less what the cascade of the
-    # same encoder keeps.
-    kept: dict[str, dict[str, Any]] = {}
+    # a line a noise: the share of its clean FF1 that DUAL keeps, less that of the cascade with the
+    # same encoder
+    differences: dict[str, dict[str, Any]] = {}
     for x in values["dual_against_cascade"]:
         # the mean over the SNRs comes last, and stays
-        kept.setdefault(x["condition"], {})[x["encoder"]] = x["difference"]
+        differences.setdefault(x["condition"], {})[x["encoder"]] = x["difference"]
     what = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
-    rows += [line(f"{what} {noise}", of, "+") for noise, of in kept.items()]
+    rows += [line(f"{what} {noise}", of_noise, "+") for noise, of_noise in differences.items()]
     return Table("", ("target", *clean), tuple(rows))
 
 
 def show(exp: Path, title: str) -> None:
     scores, values = read_scores(exp / "results.jsonl"), read_json(exp / "degradation.json")
     means = lay_out_means(scores)
-    beside = exp / "control" / "degradation.json"
-    control = read_json(beside) if beside.is_file() else None
+    path = exp / "control" / "degradation.json"
+    control = read_json(path) if path.is_file() else None
     tables = [
         Table("", ("", *means.columns), tuple(means.itertuples(name=None))).markdown,
         table_of_scores(scores).markdown,

@@ -1,4 +1,4 @@
-"""Encoders side by side: the same weights and audio in one process, turn by turn.
+"""Time encoders side by side: the same weights and audio in one process, turn by turn.
 
 python recipes/speed/encoders.py CONFIG EXP
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torchaudio
-from common import encoder, flops, folder, model, row, save, settings
+from common import Settings, checkpoint, flops, load_ours, load_theirs, read_settings, save
 from torch.nn.utils import parametrize
 
 from speechssl.artifacts import read_json
@@ -30,43 +30,43 @@ from speechssl.encoders.s3prl import load_s3prl
 FP32, BF16 = "fp32", "bf16"
 OURS = "speechssl"
 DTYPES = {FP32: torch.float32, BF16: torch.bfloat16}
-ERRORS = {FP32: 1e-5, BF16: 0.1}  # relative; more is no rounding
-# the second does not see other work, and is for one thread
+ERRORS = {FP32: 1e-5, BF16: 0.1}  # relative errors; a greater one is more than rounding
+# processor time does not see other work on the machine, and is for one thread
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-SQUARE = 2048
-Name = tuple[str, str]  # of a contender, and its precision
-# (B, N) samples, whether all layers -> (B, T, D) each, the last one last
+SQUARE = 2048  # rows and columns of a large product
+Name = tuple[str, str]  # a contender and its precision
+# (B, N) samples, whether all layers are wanted -> (B, T, D) of each, the last one last
 Run = Callable[[torch.Tensor, bool], list[torch.Tensor]]
 
 
 def contenders(shape: str, exp: Path) -> dict[Name, Callable[[], Run]]:
-    """Return what loads each contender."""
-    found: dict[Name, Callable[[], Run]] = {}
+    """Return functions that load the contenders that are installed."""
+    load: dict[Name, Callable[[], Run]] = {}
     for precision in DTYPES:
-        found["transformers", precision] = partial(_transformers, shape, exp, precision)
-        found["torchaudio", precision] = partial(_torchaudio, shape, exp, precision)
+        load["transformers", precision] = partial(_transformers, shape, exp, precision)
+        load["torchaudio", precision] = partial(_torchaudio, shape, exp, precision)
         if find_spec("s3prl"):
-            found["s3prl", precision] = partial(_s3prl, shape, exp, precision)
+            load["s3prl", precision] = partial(_s3prl, shape, exp, precision)
         if find_spec("openvino"):
-            found["OpenVINO", precision] = partial(_openvino, shape, exp, precision)
+            load["OpenVINO", precision] = partial(_openvino, shape, exp, precision)
             engine = f"{OURS} through OpenVINO"
-            found[engine, precision] = partial(_ours, shape, exp, precision, "openvino")
-        found[OURS, precision] = partial(_ours, shape, exp, precision, "torch")
+            load[engine, precision] = partial(_ours, shape, exp, precision, "openvino")
+        load[OURS, precision] = partial(_ours, shape, exp, precision, "torch")
     if find_spec("onnxruntime") and find_spec("onnx"):
-        found["ONNX Runtime", FP32] = partial(_onnxruntime, shape, exp)
-    return found
+        load["ONNX Runtime", FP32] = partial(_onnxruntime, shape, exp)
+    return load
 
 
 def _transformers(shape: str, exp: Path, precision: str) -> Run:
     dtype = DTYPES[precision]
-    network: Any = model(shape, exp).to(dtype)
+    network: Any = load_theirs(shape, exp).to(dtype)
     return lambda x, _: list(network(x.to(dtype), output_hidden_states=True).hidden_states)
 
 
 def _torchaudio(shape: str, exp: Path, precision: str) -> Run:
     """Torchaudio's own model has the weights that `speechssl convert` writes; no layer 0."""
     path, dtype = exp / "checkpoints" / f"{shape}-torchaudio.pt", DTYPES[precision]
-    convert(folder(shape, exp), path, "torchaudio")
+    convert(checkpoint(shape, exp), path, "torchaudio")
     network = torchaudio.models.wav2vec2_model(**read_json(path.with_suffix(".json")))
     network.load_state_dict(torch.load(path, weights_only=True))
     network.eval().to(dtype)
@@ -74,9 +74,9 @@ def _torchaudio(shape: str, exp: Path, precision: str) -> Run:
 
 
 def _s3prl(shape: str, exp: Path, precision: str) -> Run:
-    upstream: Any = load_s3prl(f"s3prl:hf_hubert_custom@{folder(shape, exp)}").engine
+    upstream: Any = load_s3prl(f"s3prl:hf_hubert_custom@{checkpoint(shape, exp)}").engine
 
-    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
+    def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == BF16):
             return upstream.upstream(list(x))["hidden_states"]
 
@@ -84,11 +84,11 @@ def _s3prl(shape: str, exp: Path, precision: str) -> Run:
 
 
 class AllLayers(torch.nn.Module):
-    """transformers' model as a function of (B, N) samples to a tuple of (B, T, D)."""
+    """transformers' model maps (B, N) samples to a tuple of (B, T, D), one a layer."""
 
     def __init__(self, shape: str, exp: Path) -> None:
         super().__init__()
-        self.inner = model(shape, exp)
+        self.inner = load_theirs(shape, exp)
         for module in self.inner.modules():
             # a weight that is a product of two has no counterpart in ONNX
             if parametrize.is_parametrized(module):
@@ -99,7 +99,7 @@ class AllLayers(torch.nn.Module):
 
 
 def _openvino(shape: str, exp: Path, precision: str) -> Run:
-    """OpenVINO by itself: transformers' model, converted."""
+    """Convert transformers' model for OpenVINO by itself."""
     import openvino
 
     with warnings.catch_warnings(action="ignore"):  # of tracing: the output is compared
@@ -110,13 +110,13 @@ def _openvino(shape: str, exp: Path, precision: str) -> Run:
         "INFERENCE_PRECISION_HINT": {FP32: "f32", BF16: "bf16"}[precision],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
     }
-    ready = {
+    compiled = {
         True: openvino.compile_model(graph, "CPU", hints),
         False: openvino.compile_model(last, "CPU", hints),
     }
 
-    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        outputs = ready[every](x.numpy(), share_inputs=True)
+    def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
+        outputs = compiled[all_layers](x.numpy(), share_inputs=True)
         return [torch.from_numpy(outputs[i]) for i in range(len(outputs))]
 
     return run
@@ -141,31 +141,31 @@ def _onnxruntime(shape: str, exp: Path) -> Run:
             )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    # else its threads are in the way of whoever is next
+    # else its spinning threads slow down the contender that runs next
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
 
-    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        wanted = outputs if every else outputs[-1:]
+    def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
+        wanted = outputs if all_layers else outputs[-1:]
         return [torch.from_numpy(y) for y in session.run(wanted, {"samples": x.numpy()})]
 
     return run
 
 
 def _ours(shape: str, exp: Path, precision: str, engine: str) -> Run:
-    one = encoder(shape, exp, precision, engine)
+    encoder = load_ours(shape, exp, precision, engine)
 
-    def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        if every:
-            return list(torch.stack([one.hidden_states(samples) for samples in x.numpy()], 1))
-        return [torch.stack([one.features(samples, one.layers) for samples in x.numpy()])]
+    def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
+        if all_layers:
+            return list(torch.stack([encoder.hidden_states(samples) for samples in x.numpy()], 1))
+        return [torch.stack([encoder.features(samples, encoder.layers) for samples in x.numpy()])]
 
     return run
 
 
-def matrix_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
-    """Measure the GFLOP/s of a large product, now."""
+def measure_product_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
+    """Measure the GFLOP/s of a large product. now: a clock."""
     a = torch.ones(SQUARE, SQUARE, dtype=dtype)
     start = now()
     for _ in range(3):
@@ -173,91 +173,94 @@ def matrix_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
     return 3 * 2 * SQUARE**3 / (now() - start) / 1e9
 
 
-def start(shape: str, exp: Path) -> dict[Name, Run]:
-    """Load every contender, and keep the seconds until the first result of a second of audio."""
+def load_contenders(shape: str, exp: Path) -> dict[Name, Run]:
+    """Load every contender, and save the seconds until the first result of a second of audio."""
     runs, second = {}, torch.randn(1, SAMPLE_RATE)
     for name, load in contenders(shape, exp).items():
-        begun = time.perf_counter()
+        start = time.perf_counter()
         runs[name] = load()
         with torch.inference_mode():
             runs[name](second, False)
-        took = time.perf_counter() - begun
-        save(exp, [row(" ".join(name), shape, "once", "start_seconds", took, None, 1)])
+        save(exp, " ".join(name), shape, "once", {"start_seconds": time.perf_counter() - start})
     return runs
 
 
 @torch.inference_mode()
-def measure(shape: str, workload: tuple[float, int, str], step: Any, runs: dict[Name, Run]) -> None:
-    """Time every contender `repeats` times, in turn, and leave the rows of one workload: seconds,
-    utterances, one layer or all."""
-    seconds, batch, layers = workload
-    repeats, now, every = step.values["repeats"], CLOCKS[step.values["clock"]], layers == "all"
-    condition = f"{seconds:g} s x {batch}{', all layers' if every else ''}"
+def measure(
+    shape: str, seconds: float, batch: int, all_layers: bool, step: Settings, runs: dict[Name, Run]
+) -> None:
+    """Time every contender `repeats` times, in turn, on a batch of noise, and save the rows."""
+    now = CLOCKS[step.values["clock"]]
+    condition = f"{seconds:g} s x {batch}{', all layers' if all_layers else ''}"
     torch.manual_seed(1)
     audio = torch.randn(batch, int(seconds * SAMPLE_RATE))
     # so that normalising it once more is harmless
     audio = (audio - audio.mean(1, keepdim=True)) / audio.std(1, keepdim=True)
-    compare(shape, condition, audio, every, runs, step.exp)
+    for name, error in relative_errors(audio, all_layers, runs).items():
+        save(step.exp, " ".join(name), shape, condition, {"relative_error": error})
+        assert error < ERRORS[name[1]], f"{' '.join(name)} does not compute the same"
     times: dict[Name, list[float]] = {name: [] for name in runs}
     rates = []
-    for _ in range(repeats):
-        rates.append(matrix_rate(torch.bfloat16, now))
+    for _ in range(step.values["repeats"]):
+        rates.append(measure_product_rate(torch.bfloat16, now))
         for name, run in runs.items():
-            begun = now()
-            run(audio, every)
-            times[name].append(now() - begun)
-    config: Any = model(shape, step.exp).config
-    least = batch * flops(config, audio.shape[1]) / 1e9 / median(rates)
-    save(step.exp, rows_of(shape, condition, batch * seconds, times, least))
+            start = now()
+            run(audio, all_layers)
+            times[name].append(now() - start)
+    config: Any = load_theirs(shape, step.exp).config
+    limit = batch * flops(config, audio.shape[1]) / 1e9 / median(rates)
+    for name, values in speeds(times, batch * seconds, limit).items():
+        save(step.exp, " ".join(name), shape, condition, values, len(times[name]))
 
 
-def compare(
-    shape: str, condition: str, audio: torch.Tensor, every: bool, runs: dict[Name, Run], exp: Path
-) -> None:
-    """Run each once, to see that all compute the same."""
-    expected = runs["transformers", FP32](audio, every)
+def relative_errors(
+    audio: torch.Tensor, all_layers: bool, runs: dict[Name, Run]
+) -> dict[Name, float]:
+    """Run every contender once; return the greatest relative error of its layers against
+    transformers in fp32."""
+    expected = runs["transformers", FP32](audio, all_layers)
+    errors = {}
     for name, run in runs.items():
-        outputs = run(audio, every)
-        if not every:
+        outputs = run(audio, all_layers)
+        if not all_layers:
             outputs = outputs[-1:]
-        errors = []
-        for found, exact in zip(outputs[::-1], expected[::-1], strict=False):
-            errors.append(float((found.float() - exact).norm() / exact.norm()))
-        worst = max(errors)
-        save(exp, [row(" ".join(name), shape, condition, "relative_error", worst, None, 1)])
-        assert worst < ERRORS[name[1]], f"{' '.join(name)} does not compute the same"
+        pairs = zip(outputs[::-1], expected[::-1], strict=False)
+        errors[name] = max(float((ours.float() - x).norm() / x.norm()) for ours, x in pairs)
+    return errors
 
 
-def rows_of(
-    shape: str, condition: str, audio: float, times: dict[Name, list[float]], least: float
-) -> list[Any]:
-    """Return speeds, and ratios as medians of those of single turns. audio: seconds of it; least:
-    seconds that the products alone would take in bf16."""
-    rows = []
+def speeds(
+    times: dict[Name, list[float]], audio: float, limit: float
+) -> dict[Name, dict[str, float]]:
+    """Return speeds, and ratios as medians of those of single turns.
+
+    times: seconds of every turn; audio: seconds of it; limit: seconds that the products alone would
+    take in bf16.
+    """
+    found = {}
     for (name, precision), values in times.items():
-        found = {"x_realtime": audio / median(values)}
-        if name.startswith(OURS):
-            others = [n for n in times if n[1] == precision and not n[0].startswith(OURS)]
-            others = [n for n in others if n[0] != "OpenVINO"]
-            fastest = min(others, key=lambda other: median(times[other]))
-            peers = {"ratio_fastest": fastest, "ratio_openvino": ("OpenVINO", precision)}
-            for metric, peer in peers.items():
-                if peer in times:
-                    found[metric] = median(b / a for a, b in zip(values, times[peer], strict=True))
-            if precision == BF16:
-                found["share_of_limit"] = 100 * least / median(values)
-        for metric, value in found.items():
-            system = f"{name} {precision}"
-            rows.append(row(system, shape, condition, metric, value, None, len(values)))
-    return rows
+        found[name, precision] = {"x_realtime": audio / median(values)}
+        if not name.startswith(OURS):
+            continue
+        others = [n for n in times if n[1] == precision and not n[0].startswith(OURS)]
+        others = [n for n in others if n[0] != "OpenVINO"]
+        fastest = min(others, key=lambda other: median(times[other]))
+        peers = {"ratio_fastest": fastest, "ratio_openvino": ("OpenVINO", precision)}
+        for metric, peer in peers.items():
+            if peer in times:
+                ratios = (theirs / ours for ours, theirs in zip(values, times[peer], strict=True))
+                found[name, precision][metric] = median(ratios)
+        if precision == BF16:
+            found[name, precision]["share_of_limit"] = 100 * limit / median(values)
+    return found
 
 
 def main() -> None:
-    step = settings("encoders")
+    step = read_settings("encoders")
     for shape, workloads in step.values["models"].items():
-        runs = start(shape, step.exp)
+        runs = load_contenders(shape, step.exp)
         for seconds, batch, layers in workloads:
-            measure(shape, (seconds, batch, layers), step, runs)
+            measure(shape, seconds, batch, layers == "all", step, runs)
 
 
 if __name__ == "__main__":

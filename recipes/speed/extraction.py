@@ -1,5 +1,5 @@
-"""Hours of FLAC and MP3 through `units extract`: times real time, and the share of the processor
-time that is the encoder's.
+"""Time hours of FLAC and MP3 through `units extract`: times real time, and the share of the
+processor time that is the encoder's.
 
 The rest is reading, decoding, resampling, k-means and Parquet. Files are links to a few minutes of
 speech, half of them MP3. Then the seconds of `speechssl answer --systems dual`, started anew each
@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from common import CODEBOOK, SHIPPED, row, save, sentences, settings
+from common import CODEBOOK, SHIPPED, read_settings, save, sentences
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_clip
 from speechssl.data.recordings import list_recordings
@@ -33,8 +33,8 @@ DIFFERENT = 5  # minutes of speech, of which all files are links
 TURNS = 3
 
 
-def recordings(folder: Path, minutes: int) -> Path:
-    """So many files of a minute."""
+def make_recordings(folder: Path, minutes: int) -> Path:
+    """Make so many files of a minute; return their folder."""
     sources = folder / "different"
     sources.mkdir(parents=True, exist_ok=True)
     read = np.resize(np.concatenate(list(sentences(20 * DIFFERENT))), DIFFERENT * 60 * SAMPLE_RATE)
@@ -50,8 +50,8 @@ def recordings(folder: Path, minutes: int) -> Path:
 
 
 def main() -> None:
-    step = settings("extraction")
-    source = recordings(step.exp / "minutes", step.values["minutes"])
+    step = read_settings("extraction")
+    source = make_recordings(step.exp / "minutes", step.values["minutes"])
     extractor = load_extractor(SHIPPED, Path(CODEBOOK), step.values["precision"], "cpu")
     features = extractor.features
     spent: list[float] = []  # processor seconds of pieces; a thread computes a recording alone
@@ -59,9 +59,9 @@ def main() -> None:
     def timed(samples: np.ndarray) -> Iterator[torch.Tensor]:
         pieces = features.raw(samples)
         while True:
-            begun = time.thread_time()
+            start = time.thread_time()
             piece = next(pieces, None)
-            spent.append(time.thread_time() - begun)
+            spent.append(time.thread_time() - start)
             if piece is None:
                 return
             yield piece
@@ -76,19 +76,18 @@ def main() -> None:
     assert not made.failed, "recordings were set aside"
     condition = f"{len(found)} files of 1 min, FLAC and MP3"
     system = f"speechssl {features.precision}"
-    results = {"x_realtime": 60 * len(found) / wall, "encoder_share": 100 * sum(spent) / processor}
-    for metric, value in results.items():
-        save(step.exp, [row(system, "small", condition, metric, value, None, 1)])
+    speed = {"x_realtime": 60 * len(found) / wall, "encoder_share": 100 * sum(spent) / processor}
+    save(step.exp, system, "small", condition, speed)
     passage, question = source / "0000.flac", step.exp / "question.flac"
     write_clip(question, read_audio(passage), 0, 3)
     command = f"speechssl answer --passage {passage} --question {question} --systems dual"
     took = []
     for _ in range(TURNS):  # from the shell and back, with all that has to be imported and loaded
-        begun = time.perf_counter()
+        start = time.perf_counter()
         subprocess.run(command.split(), check=True, stdout=subprocess.DEVNULL)
-        took.append(time.perf_counter() - begun)
-    given = "speechssl", "small", "1 min, 3 s", "answer_seconds", median(took)
-    save(step.exp, [row(*given, (min(took), max(took)), TURNS)])
+        took.append(time.perf_counter() - start)
+    values, spread = {"answer_seconds": median(took)}, (min(took), max(took))
+    save(step.exp, "speechssl", "small", "1 min, 3 s", values, TURNS, spread)
 
 
 if __name__ == "__main__":

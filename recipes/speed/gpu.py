@@ -1,4 +1,4 @@
-"""A GPU: extraction, pre-training and DUAL on long passages beside transformers on the same card.
+"""Time extraction, pre-training and DUAL on long passages on a GPU, beside transformers on it.
 
     python recipes/speed/gpu.py CONFIG EXP [--limit SECONDS] [--parts PART ...]
 
@@ -29,8 +29,8 @@ from typing import Any
 
 import torch
 import yaml
-from common import Settings, flops, folder, row, save
-from reading import PUBLISHED, Step, padded, sequences
+from common import Settings, checkpoint, flops, save
+from reading import PUBLISHED, Sequences, Step, make_sequences, pad_sequences
 from training import plain
 from transformers import AutoModel
 
@@ -43,15 +43,16 @@ from speechssl.pretrain.run import apply_size
 from speechssl.timing import FrameGrid
 
 DATASHEET = 989.0  # TFLOP/s in bf16 of an H100 SXM, without sparsity
-# of audio in an update of HuBERT base (arXiv 2106.07447, section IV-B)
+# hours of audio in an update of HuBERT base (arXiv 2106.07447, section IV-B)
 UPDATE_HOURS = 32 * 87.5 / 3600
-UPDATES = {"1": 250_000, "2": 400_000}  # of its iterations
+UPDATES = {"1": 250_000, "2": 400_000}  # iteration -> updates of HuBERT base
 DROPOUT = dict.fromkeys(("hidden_dropout", "attention_dropout", "feat_proj_dropout"), 0.1)
 DROPOUT |= {"activation_dropout": 0.0, "layerdrop": 0.0}
-# its second iteration
+# HuBERT base in its second iteration
 BASE = apply_size(Hubert(source=Path(), out=Path(), size="base", teacher="first"))
 OURS, THEIRS = "speechssl bf16", "transformers bf16, SDPA"
-Times = dict[str, list[float]]  # seconds of every repeat, by system
+Times = dict[str, list[float]]  # system -> seconds of every repeat
+Contenders = dict[str, Callable[[], Callable[[], object]]]  # each makes the function that is timed
 
 
 class Bench:
@@ -63,17 +64,16 @@ class Bench:
         self.device = torch.device(self.values["device"])
         self.cuda = self.device.type == "cuda"
         self.name = torch.cuda.get_device_name() if self.cuda else str(self.device)
-        self.path = folder(self.values["model"], step.exp)
+        self.path = checkpoint(self.values["model"], step.exp)
         self.rate = 0.0  # TFLOP/s of a large product
 
     def wait(self) -> None:
         if self.cuda:
             torch.cuda.synchronize()
 
-    def times(self, contenders: dict[str, Callable[[], Callable[[], object]]]) -> Times:
-        """Return the seconds of every repeat of each, after two that compile and fill caches.
-        contenders: each makes what is timed."""
-        found: Times = {}
+    def times(self, contenders: Contenders) -> Times:
+        """Return the seconds of every repeat of each, after two that compile and fill caches."""
+        times: Times = {}
         for name, make in contenders.items():
             if time.perf_counter() > self.end:
                 print(f"left out, for the time is over: {name}", flush=True)
@@ -81,12 +81,12 @@ class Bench:
             run, seconds = make(), []
             for _ in range(self.values["repeats"] + 2):
                 self.wait()
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 run()
                 self.wait()
-                seconds.append(time.perf_counter() - begun)
-            found[name] = seconds[2:]
-            print(f"{name}: first {seconds[0]:.2f} s, median {median(found[name]):.4f} s")
+                seconds.append(time.perf_counter() - start)
+            times[name] = seconds[2:]
+            print(f"{name}: first {seconds[0]:.2f} s, median {median(times[name]):.4f} s")
             if self.cuda:
                 print(f"  {torch.cuda.max_memory_allocated() / 2**30:.1f} GB at most", flush=True)
                 torch.cuda.reset_peak_memory_stats()
@@ -94,7 +94,7 @@ class Bench:
                 self.print_kernels(run)
             del run
             gc.collect()
-        return found
+        return times
 
     def print_kernels(self, run: Callable[[], object]) -> None:
         with torch.profiler.profile() as profile:
@@ -104,14 +104,12 @@ class Bench:
         print(profile.key_averages().table(sort_by=by, row_limit=18, max_name_column_width=70))
 
     def save(self, system: str, condition: str, values: dict[str, float]) -> None:
-        condition = f"{condition} on {self.name}"
-        for metric, value in values.items():
-            given = system, self.values["model"], condition, metric, value, None
-            save(self.step.exp, [row(*given, self.values["repeats"])])
+        shape, condition = self.values["model"], f"{condition} on {self.name}"
+        save(self.step.exp, system, shape, condition, values, self.values["repeats"])
 
 
-def rate(bench: Bench) -> None:
-    """Measure the rate of one large product, which shares are of."""
+def measure_product(bench: Bench) -> None:
+    """Measure the rate of one large product; `share_of_limit` is a share of it."""
     size = bench.values["matrix"]
     a, b = (torch.randn(size, size, device=bench.device, dtype=torch.bfloat16) for _ in range(2))
     times = bench.times({"product": lambda: lambda: [a @ b for _ in range(10)]})["product"]
@@ -119,7 +117,7 @@ def rate(bench: Bench) -> None:
     bench.save("torch", f"bf16 product of {size}", {"tflops": bench.rate})
 
 
-def extraction(bench: Bench) -> None:
+def time_extraction(bench: Bench) -> None:
     seconds, batch = bench.values["seconds"], bench.values["batch"]
     waves = list(torch.randn(batch, seconds * SAMPLE_RATE))
     config = AutoModel.from_pretrained(bench.path).config
@@ -130,14 +128,15 @@ def extraction(bench: Bench) -> None:
         )
         model = model.to(bench.device).eval()
         model = torch.compile(model) if compiled else model
-        together = torch.stack(waves)
-        together = together.pin_memory() if bench.cuda else together
+        stacked = torch.stack(waves)
+        if bench.cuda:
+            stacked = stacked.pin_memory()
         size = bench.values["at-once"] or len(waves)
 
         @torch.inference_mode()
         def run() -> None:
-            for some in together.split(size):
-                model(some.to(bench.device, torch.bfloat16, non_blocking=True))
+            for part in stacked.split(size):
+                model(part.to(bench.device, torch.bfloat16, non_blocking=True))
 
         return run
 
@@ -147,7 +146,7 @@ def extraction(bench: Bench) -> None:
         engine = TorchEngine(model, "bf16", str(bench.device))
         return lambda: engine.features(waves, config.num_hidden_layers, grid)
 
-    contenders: dict[str, Callable[[], Callable[[], object]]] = {
+    contenders: Contenders = {
         "transformers bf16, eager attention": partial(theirs, "eager", False),
         THEIRS: partial(theirs, "sdpa", False),
         OURS: ours,
@@ -165,7 +164,7 @@ def extraction(bench: Bench) -> None:
 
 
 class Plain(HubertPretraining):
-    """The same objective on transformers' modules."""
+    """HuBERT's objective is computed on transformers' modules."""
 
     def forward(
         self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **_: torch.Tensor
@@ -176,7 +175,7 @@ class Plain(HubertPretraining):
         return found | {"loss": found["loss"] + penalty}
 
 
-def pretraining(bench: Bench) -> None:
+def time_pretraining(bench: Bench) -> None:
     seconds, crops = bench.values["training"]
     samples = int(seconds * SAMPLE_RATE)
     model: Any = AutoModel.from_pretrained(bench.path)
@@ -186,7 +185,7 @@ def pretraining(bench: Bench) -> None:
     batch = {
         "samples": torch.randn(crops, samples, generator=generator),
         "labels": torch.randint(0, BASE.targets.clusters, (crops, frames), generator=generator),
-        # ten frames from each beginning
+        # ten frames from each beginning are masked
         "mask": torch.nn.functional.pad(begins, (9, 0)).unfold(1, 10, 1).any(2),
     }
     batch = {name: value.to(bench.device) for name, value in batch.items()}
@@ -227,10 +226,10 @@ def pretraining(bench: Bench) -> None:
         bench.save(name, f"pre-training on {crops} crops of {seconds:g} s", found)
 
 
-def dual(bench: Bench) -> None:
+def time_dual(bench: Bench) -> None:
     longest = max(map(max, bench.values["lengths"]))
 
-    def reading(encoder: str, batches: list[dict[str, torch.Tensor]]) -> Callable[[], object]:
+    def reading(encoder: str, batches: Sequences) -> Callable[[], object]:
         moved = []
         for batch in batches:
             moved.append({name: value.to(bench.device) for name, value in batch.items()})
@@ -238,9 +237,9 @@ def dual(bench: Bench) -> None:
         return lambda: step(moved)
 
     for lengths in bench.values["lengths"]:
-        separate = sequences(lengths)
-        full = padded(separate, longest)
-        # all at once, which a GPU is fastest at
+        separate = make_sequences(lengths)
+        full = pad_sequences(separate, longest)
+        # a GPU is fastest with all at once
         one = [{name: torch.cat([batch[name] for batch in full]) for name in full[0]}]
         contenders = {f"{PUBLISHED} bf16": partial(reading, "Longformer", one)}
         for encoder in ("BERT", "ModernBERT"):
@@ -253,7 +252,12 @@ def dual(bench: Bench) -> None:
             bench.save(name, f"reading {'-'.join(map(str, lengths))} units", found)
 
 
-PARTS = {"rate": rate, "extraction": extraction, "pretraining": pretraining, "dual": dual}
+PARTS = {
+    "rate": measure_product,
+    "extraction": time_extraction,
+    "pretraining": time_pretraining,
+    "dual": time_dual,
+}
 
 
 def main() -> None:

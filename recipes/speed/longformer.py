@@ -1,10 +1,9 @@
-"""A BERT as a Longformer with the same weights, as the published Longformer was made of RoBERTa
-(arXiv 2004.05150, section 5).
+"""Make a Longformer of a BERT, with the same weights, as the published Longformer was made of
+RoBERTa (arXiv 2004.05150, section 5).
 
     python recipes/speed/longformer.py minilm FOLDER --window 64
     python recipes/text_side/plateau.py CORPUS UNITS RESULTS --arm text.longformer \\
-      --text-encoder FOLDER \\
-      --seed 0 ...
+      --text-encoder FOLDER --seed 0 ...
 
 Queries, keys and values of global attention are copies of those of local attention.
 """
@@ -20,14 +19,16 @@ from transformers import LongformerConfig, LongformerModel
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import load_text_encoder
 
+# settings that the Longformer has from the BERT
 SAME = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SAME += ("hidden_act", "layer_norm_eps", "vocab_size")
 
 
 def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
-    """window: tokens that a token sees in local attention, half of them on either side."""
+    """Make a Longformer. window: tokens that a token sees in local attention, half of them on
+    either side."""
     c = bert.config
-    # Longformer's begin behind the padding
+    # the positions of Longformer begin behind the id of the padding
     positions = c.pad_token_id + 1 + c.max_position_embeddings
     shape = {name: getattr(c, name) for name in (*SAME, "pad_token_id", "type_vocab_size")}
     shape |= {"max_position_embeddings": positions, "attention_window": window}
@@ -36,8 +37,8 @@ def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
     for name in [name for name in weights if ".attention.self." in name]:
         kind = name.split(".")[-2]
         weights[name.replace(kind, f"{kind}_global")] = weights[name]
-    place = "embeddings.position_embeddings.weight"
-    weights[place] = torch.cat([model.state_dict()[place][: c.pad_token_id + 1], weights[place]])
+    name = "embeddings.position_embeddings.weight"
+    weights[name] = torch.cat([model.state_dict()[name][: c.pad_token_id + 1], weights[name]])
     model.load_state_dict(weights)
     return model
 

@@ -1,4 +1,4 @@
-"""Steps of training DUAL on long passages: the published Longformer beside exact attention.
+"""Time steps of training DUAL on long passages: the published Longformer beside exact attention.
 
     python recipes/speed/reading.py CONFIG EXP
 
@@ -6,8 +6,8 @@ The published setting (arXiv 2203.04911) is Longformer with global attention on 
 sequences padded to 4,096 tokens. Ours is the model of `train dual`, a sequence at a time and so
 without padding (`--batch 1 --accumulation 4`), on encoders with exact attention (SDPA), and on BERT
 with local attention as wide as Longformer's (`--attention-width 256`). All have random weights of
-the base shape; a step is forward, backward and AdamW (fused), without dropout.
-bf16 is autocast.
+the base shape; a step is forward, backward and AdamW (fused), without dropout, and bf16 is
+autocast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import row, save, settings
+from common import read_settings, save
 from torch import nn
 
 from speechssl.dual.data import collate
@@ -28,7 +28,9 @@ from speechssl.textlm.encoders import make_encoder, remove_dropout
 
 PUBLISHED = "transformers Longformer, padded"
 WIDTH = 256  # tokens on either side: half of Longformer's window
-UNITS, QUESTION = 500, 100  # of a codebook; tokens of a question
+UNITS = 500  # of a codebook; the ids behind them are [CLS], [SEP] and [PAD]
+CLS, SEP, PAD = UNITS, UNITS + 1, UNITS + 2
+QUESTION = 100  # units of a question
 ENCODERS: dict[str, dict[str, Any]] = {
     "Longformer": {
         "model_type": "longformer",
@@ -41,41 +43,39 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 
 
-def sequences(lengths: Sequence[int]) -> list[dict[str, torch.Tensor]]:
-    """A batch of one each: a question and a window of random units, whose answer is the first
-    ten."""
+Sequences = Sequence[dict[str, torch.Tensor]]  # a batch of one each
+
+
+def make_sequences(lengths: Sequence[int]) -> Sequences:
+    """Make sequences of a question and a window of random units, whose answer is the first ten."""
     rng = np.random.default_rng(0)
-    found = []
+    batches = []
     for length in lengths:
-        asked, passage = (
-            rng.integers(UNITS, size=size) for size in (QUESTION, length - QUESTION - 3)
-        )
-        ids = np.concatenate([[UNITS], asked, [UNITS + 1], passage])
-        batch = collate([(np.append(ids, UNITS + 1), QUESTION + 2)], UNITS + 2)
-        found.append(
-            batch | {"first": torch.tensor([QUESTION + 2]), "last": torch.tensor([QUESTION + 12])}
-        )
-    return found
+        question = rng.integers(UNITS, size=QUESTION)
+        passage = rng.integers(UNITS, size=length - QUESTION - 3)
+        ids = np.concatenate([[CLS], question, [SEP], passage, [SEP]])
+        begins = QUESTION + 2  # the passage
+        answer = {"first": torch.tensor([begins]), "last": torch.tensor([begins + 10])}
+        batches.append(collate([(ids, begins)], PAD) | answer)
+    return batches
 
 
-def padded(
-    batches: Sequence[dict[str, torch.Tensor]], length: int
-) -> list[dict[str, torch.Tensor]]:
-    """The same, all of one length."""
-
-    def fill(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        value = UNITS + 2 if name == "ids" else 0
-        return (
-            nn.functional.pad(tensor, (0, length - tensor.shape[1]), value=value)
-            if tensor.ndim == 2
-            else tensor
-        )
-
-    return [{name: fill(name, tensor) for name, tensor in batch.items()} for batch in batches]
+def pad_sequences(batches: Sequences, length: int) -> Sequences:
+    """Pad sequences to one length."""
+    padded = []
+    for batch in batches:
+        wide = dict(batch)
+        for name, tensor in batch.items():
+            if tensor.ndim == 2:
+                value = PAD if name == "ids" else 0
+                missing = length - tensor.shape[1]
+                wide[name] = nn.functional.pad(tensor, (0, missing), value=value)
+        padded.append(wide)
+    return padded
 
 
 class Step:
-    """One contender: its own model and optimiser. Called, it makes a step over all sequences and
+    """A contender has its own model and optimiser. Called, it makes a step over all sequences and
     returns its seconds."""
 
     def __init__(
@@ -88,18 +88,15 @@ class Step:
         width: int = 0,
     ):
         self.clock = time.process_time if clock == "cpu" else time.perf_counter
+        self.precision, self.device = precision, device
         torch.manual_seed(0)
         encoder = remove_dropout(make_encoder(ENCODERS[name] | shape))
-        table = nn.Embedding(UNITS + 3, encoder.config.hidden_size)
-        self.model, self.precision, self.device = (
-            SpanModel(encoder, table).to(device).train(),
-            precision,
-            device,
-        )
+        table = nn.Embedding(PAD + 1, encoder.config.hidden_size)
+        self.model = SpanModel(encoder, table).to(device).train()
         self.model.inputs.attend(encoder, width, name)
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
 
-    def __call__(self, batches: Sequence[dict[str, torch.Tensor]]) -> float:
+    def __call__(self, batches: Sequences) -> float:
         start = self.clock()
         self.optimiser.zero_grad(set_to_none=True)
         for batch in batches:
@@ -111,31 +108,29 @@ class Step:
 
 
 def main() -> None:
-    step = settings("reading")
+    step = read_settings("reading")
     repeats, precisions = step.values["repeats"], step.values["precisions"]
+    shape, clock = step.values["shape"], step.values["clock"]
     longest = max(map(max, step.values["lengths"]))
     for lengths in step.values["lengths"]:
-        batches = sequences(lengths)
-        contenders = [(PUBLISHED, "Longformer", padded(batches, longest), 0)]
+        batches = make_sequences(lengths)
+        contenders = [(PUBLISHED, "Longformer", pad_sequences(batches, longest), 0)]
         contenders += [(f"speechssl {encoder}", encoder, batches, 0) for encoder in ENCODERS]
         contenders.append(("speechssl BERT, local attention", "BERT", batches, WIDTH))
         times: dict[tuple[str, str], list[float]] = {}
         # one after the other: two of them with their gradients take 10 GB
-        shape, clock = step.values["shape"], step.values["clock"]
-        for system, encoder, its, width in contenders:
+        for system, encoder, read, width in contenders:
             for precision in precisions:
                 contender = Step(encoder, precision, shape, clock, width=width)
-                contender(its)
-                times[system, precision] = [contender(its) for _ in range(repeats)]
+                contender(read)
+                times[system, precision] = [contender(read) for _ in range(repeats)]
         condition = f"reading {'-'.join(map(str, lengths))} units"
-        for (system, precision), values in times.items():
-            took = median(values)
-            found = {"seconds_a_step": took}
+        for (system, precision), seconds in times.items():
+            values = {"seconds_a_step": median(seconds)}
             for other in precisions:
-                found[f"over_longformer_{other}"] = median(times[PUBLISHED, other]) / took
-            for metric, value in found.items():
-                name = f"{system} {precision}"
-                save(step.exp, [row(name, "base", condition, metric, value, None, repeats)])
+                published = median(times[PUBLISHED, other])
+                values[f"over_longformer_{other}"] = published / median(seconds)
+            save(step.exp, f"{system} {precision}", "base", condition, values, repeats)
 
 
 if __name__ == "__main__":

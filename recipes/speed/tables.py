@@ -1,4 +1,7 @@
-"""The tables of RESULTS.md, from EXP/results.jsonl. python recipes/speed/tables.py CONFIG EXP"""
+"""Print the tables of RESULTS.md, from EXP/results.jsonl.
+
+python recipes/speed/tables.py CONFIG EXP
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from pathlib import Path
 
 from speechssl.results import Row, Table, read_rows
 
-OURS = "speechssl"
-LABELS = {
+LABELS = {  # metric -> what stands behind the name of a system
     "x_realtime": "",
     "ratio_fastest": ", over the fastest of transformers, torchaudio, s3prl, ONNX Runtime",
     "ratio_openvino": ", over OpenVINO by itself",
@@ -17,12 +19,12 @@ LABELS = {
 }
 
 
-def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     print(f"\n{Table('', tuple(head), tuple(map(tuple, lines))).markdown}")
 
 
-def encoders(rows: list[Row]) -> None:
-    """Print a line a contender, a column a workload: times real time; then ours over others."""
+def print_encoders(rows: list[Row]) -> None:
+    """Print a line a contender, a column a workload: times real time; then our ratios."""
     timed = [r for r in rows if r.metric in LABELS and " x " in r.condition]
     timed = [r for r in timed if " on " not in r.condition]
     workloads = list(dict.fromkeys((r.encoder, r.condition) for r in timed))
@@ -32,15 +34,18 @@ def encoders(rows: list[Row]) -> None:
         for system in dict.fromkeys(r.system for r in timed if r.metric == metric):
             cells = [values.get((system, metric, *workload), "") for workload in workloads]
             lines.append([system + label, *cells])
-    table(["x real time", *(f"{shape}, {condition}" for shape, condition in workloads)], lines)
+    print_table(
+        ["x real time", *(f"{shape}, {condition}" for shape, condition in workloads)], lines
+    )
 
 
-def plain(rows: list[Row], metrics: Sequence[str], where: str = "") -> None:
+def print_rows(rows: list[Row], metrics: Sequence[str], where: str = "") -> None:
+    """Print a line a row. where: part of its condition; "": any but the workloads of encoders."""
     lines = []
     for r in rows:
         if r.metric in metrics and (where in r.condition if where else " x " not in r.condition):
             lines.append([r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"])
-    table(["encoder", "what", "system", "metric", "value"], lines)
+    print_table(["encoder", "what", "system", "metric", "value"], lines)
 
 
 def main() -> None:
@@ -48,13 +53,15 @@ def main() -> None:
     # every machine, number of threads and set of versions
     for card in {row.card_text: row.card for row in rows}.values():
         print(card)
-    encoders(rows)
-    plain(rows, ["start_seconds"])
-    plain(rows, ["x_realtime", "peak_gb", "one_file_over_many", "encoder_share", "answer_seconds"])
+    print_encoders(rows)
+    print_rows(rows, ["start_seconds"])
+    print_rows(
+        rows, ["x_realtime", "peak_gb", "one_file_over_many", "encoder_share", "answer_seconds"]
+    )
     training = ["steps_per_second", "steps_over_fp32", "steps_over_bf16", "share_of_limit"]
-    plain(rows, training, "training on")
-    plain(rows, ["seconds_a_step", "over_longformer_fp32", "over_longformer_bf16"], "reading")
-    plain(rows, ["x_realtime", "ratio_bf16"], " on ")
+    print_rows(rows, training, "training on")
+    print_rows(rows, ["seconds_a_step", "over_longformer_fp32", "over_longformer_bf16"], "reading")
+    print_rows(rows, ["x_realtime"], " on ")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Steps of pre-training beside plain transformers, turn by turn. python recipes/speed/training.py
-CONFIG EXP
+"""Time steps of pre-training beside plain transformers, turn by turn.
+
+    python recipes/speed/training.py CONFIG EXP
 
 All sides have the same weights and batch. A step is forward, backward and AdamW (fused, on both
 sides), without dropout: a loss that sees the last layer and the convolutions' output, half of the
@@ -17,15 +18,15 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import flops, folder, row, save, settings
-from encoders import matrix_rate
+from common import checkpoint, flops, read_settings, save
+from encoders import measure_product_rate
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.hubert import training_states
 
 Forward = Callable[[Any, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-NONE = dict.fromkeys(
+NO_DROPOUT = dict.fromkeys(
     ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"),
     0.0,
 )
@@ -34,7 +35,7 @@ NONE = dict.fromkeys(
 def plain(
     model: Any, samples: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output of the convolutions and of the last layer, by transformers' modules."""
+    """Return the output of the convolutions and of the last layer, by transformers' modules."""
     features = model.feature_extractor(samples.clone()).transpose(1, 2)
     hidden = model.feature_projection(features)
     hidden = torch.where(mask[..., None], model.masked_spec_embed.to(hidden.dtype), hidden)
@@ -44,22 +45,23 @@ def plain(
 def ours(
     model: Any, samples: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same by ours."""
+    """Return the same by our modules."""
     features, layers = training_states(model, samples, mask)
-    return features, model.encoder.layer_norm(
-        layers[-1]
-    ) if model.config.do_stable_layer_norm else layers[-1]
+    last = layers[-1]
+    if model.config.do_stable_layer_norm:
+        last = model.encoder.layer_norm(last)
+    return features, last
 
 
 class Step:
-    """One contender: its own model and optimiser. Called, it makes a step and returns its
+    """A contender has its own model and optimiser. Called, it makes a step and returns its
     seconds."""
 
     def __init__(
         self, forward: Forward, precision: str, path: Path, batch: tuple[torch.Tensor, torch.Tensor]
     ):
         self.forward, self.precision, self.batch = forward, precision, batch
-        self.model = AutoModel.from_pretrained(path, dtype=torch.float32, **NONE).train()
+        self.model = AutoModel.from_pretrained(path, dtype=torch.float32, **NO_DROPOUT).train()
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
 
     def gradients(self) -> dict[str, torch.Tensor]:
@@ -77,53 +79,52 @@ class Step:
         return time.perf_counter() - start
 
 
-def check(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """That both sides compute the same gradient in float32."""
-    a, b = (torch.cat([g[name].flatten() for name in expected]) for g in (found, expected))
+def check_gradients(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+    """Check that both sides compute the same gradient in float32."""
+    a, b = (torch.cat([side[name].flatten() for name in theirs]) for side in (ours, theirs))
     error = float((a - b).norm() / b.norm())
     print(f"relative error of the whole gradient in fp32: {error:.1e}")
     assert error < 1e-4, "the gradients are not those of transformers"
 
 
 def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> None:
-    """Time all four contenders in turn, and leave the rows of one workload."""
+    """Time all four contenders in turn, and save the rows of one workload."""
     torch.manual_seed(1)
     samples = torch.randn(crops, int(seconds * SAMPLE_RATE) + 80)
-    model: Any = AutoModel.from_pretrained(folder(shape, exp))
+    model: Any = AutoModel.from_pretrained(checkpoint(shape, exp))
     frames = int(model._get_feat_extract_output_lengths(samples.shape[1]))
     batch = samples, torch.arange(frames).expand(crops, -1) % 20 < 10
     steps = {}
     for precision in ("fp32", "bf16"):
         for system, forward in {"transformers": plain, "speechssl": ours}.items():
-            steps[system, precision] = Step(forward, precision, folder(shape, exp), batch)
-    check(steps["speechssl", "fp32"].gradients(), steps["transformers", "fp32"].gradients())
+            steps[system, precision] = Step(forward, precision, checkpoint(shape, exp), batch)
+    check_gradients(
+        steps["speechssl", "fp32"].gradients(), steps["transformers", "fp32"].gradients()
+    )
     for step in steps.values():
         step()
     times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
     rates: list[float] = []
     for _ in range(repeats):
-        rates.append(matrix_rate(torch.bfloat16, time.perf_counter))
+        rates.append(measure_product_rate(torch.bfloat16, time.perf_counter))
         for name, step in steps.items():
             times[name].append(step())
     # seconds that the products of a step alone would take in bf16
-    least = 3 * crops * flops(model.config, samples.shape[1], True) / 1e9 / median(rates)
+    limit = 3 * crops * flops(model.config, samples.shape[1], True) / 1e9 / median(rates)
     condition = f"training on {crops} crops of {seconds:g} s"
-    for (system, precision), values in times.items():
-        took = median(values)
-        found = {"steps_per_second": 1 / took}
+    for (system, precision), step_times in times.items():
+        took = median(step_times)
+        values = {"steps_per_second": 1 / took}
         if precision == "bf16":
-            found["share_of_limit"] = 100 * least / took
+            values["share_of_limit"] = 100 * limit / took
         if system == "speechssl":
             for other in ("fp32", "bf16"):
-                found[f"steps_over_{other}"] = median(times["transformers", other]) / took
-        for metric, value in found.items():
-            save(
-                exp, [row(f"{system} {precision}", shape, condition, metric, value, None, repeats)]
-            )
+                values[f"steps_over_{other}"] = median(times["transformers", other]) / took
+        save(exp, f"{system} {precision}", shape, condition, values, repeats)
 
 
 def main() -> None:
-    step = settings("training")
+    step = read_settings("training")
     for shape, workloads in step.values["models"].items():
         for seconds, crops in workloads:
             measure(shape, seconds, crops, step.values["repeats"], step.exp)

@@ -1,4 +1,4 @@
-"""F1 against the word error rate of the tests, under the share of questions whose answer their
+"""Draw F1 against the word error rate of the tests, under the share of questions whose answer their
 transcripts hold: EXP/f1-wer.png.
 
 python recipes/spoken_squad/picture.py EXP SPLIT ...      reads what tables.py reads
@@ -17,18 +17,22 @@ BLUE, RED = PALETTE[0][0], PALETTE[1][0]
 
 
 def draw(exp: Path, splits: list[str]) -> Path | None:
+    """Draw and return the picture; None where no transcripts were read."""
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
-    # WER in %, as measured, else as published; test; F1 in % of the questions
+    # WER in percent, as measured, else as published; test set; F1
     recognised: list[tuple[float, str, Row]] = []
-    written: list[Row] = []  # F1 on the text of the tests, where that is known
-    ceilings: list[tuple[float, float]] = []  # WER and share of the questions
+    reference: list[Row] = []  # F1 on the reference text, where that is known
+    ceilings: list[tuple[float, float]] = []  # WER, and share of the questions in percent
     for split, rows in clean_rows(exp, splits).items():
         given, ceiling = rows.get(("cascade-given", "wer")), facts[split].get("answer_in_context")
         rate = given.value if given else WER.get(split)
-        if rate is not None and (f1 := rows.get(("cascade-given", "f1"))):
+        f1 = rows.get(("cascade-given", "f1"))
+        if rate is not None and f1:
             recognised.append((rate, split, f1))
-            ceilings += [] if ceiling is None else [(rate, 100 * ceiling)]
-        written += [f1] if (f1 := rows.get(("text", "f1"))) else []
+            if ceiling is not None:
+                ceilings.append((rate, 100 * ceiling))
+        if ("text", "f1") in rows:
+            reference.append(rows["text", "f1"])
     if not recognised:
         return None
     recognised.sort(key=lambda p: p[0])
@@ -36,16 +40,17 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
         if ceilings:
             style = {"color": RED, "markersize": 3, "label": "answer is in the transcript"}
             ax.plot(*zip(*sorted(ceilings), strict=True), "--o", **style)
-        points = [(at, row.value) for at, _, row in recognised]
+        points = [(rate, row.value) for rate, _, row in recognised]
         ax.plot(*zip(*points, strict=True), "-o", color=BLUE, label="F1 on the transcript")
-        if written:
-            values, label = [row.value for row in written], "F1 on the reference text"
+        if reference:
+            values, label = [row.value for row in reference], "F1 on the reference text"
             ax.plot([0] * len(values), values, "o", color=BLUE, markerfacecolor="none", label=label)
-        for at, row in [*((at, row) for at, _, row in recognised), *((0.0, r) for r in written)]:
+        scores = [(rate, row) for rate, _, row in recognised] + [(0.0, row) for row in reference]
+        for rate, row in scores:
             if row.low is not None and row.high is not None:
-                ax.plot([at, at], [row.low, row.high], color=BLUE, linewidth=1.2)
-        for at, split, row in recognised:
-            ax.annotate(split, (at, row.value), (6, 6), textcoords="offset points", fontsize=8)
+                ax.plot([rate, rate], [row.low, row.high], color=BLUE, linewidth=1.2)
+        for rate, split, row in recognised:
+            ax.annotate(split, (rate, row.value), (6, 6), textcoords="offset points", fontsize=8)
         ax.set(xlabel="word error rate of the transcripts (%)", ylabel="% of questions")
         ax.set(xlim=(-2, recognised[-1][0] * 1.2 + 5), ylim=(0, 105))
         figure.legend(loc="outside upper left", ncols=3, fontsize=8)

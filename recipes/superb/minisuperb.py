@@ -1,4 +1,4 @@
-"""MiniSUPERB: a folder of utterances for every task of SUPERB, drawn and spoken here.
+"""Make MiniSUPERB: a folder of synthetic utterances for every task of SUPERB.
 
     python recipes/superb/minisuperb.py --help
 
@@ -48,14 +48,14 @@ VERSION = 2  # of the generator; part of the card
 LANGUAGE = "en"
 TEXTS = Path(__file__).parent / "texts/minisuperb.yaml"  # says what each part of it is
 CONTENT = yaml.safe_load(TEXTS.read_text(encoding="utf-8"))
-# of espeak-ng -> of PR
+# phone of espeak-ng -> phones of PR, "3" -> ("ER",)
 PHONE_NAMES = {}
 for line in split_phrases(CONTENT["phones"]):
     phone, *names = line.split()
     PHONE_NAMES[phone] = tuple(names)
 PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}))
 
-# ---- a recording as it is drawn and as it is made
+# ---- a recording as it is planned and as it is made
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class PlannedUtterance:
     seconds: float = 0.0  # the recording is at least so long, the speech anywhere in it
     tilt: float = 0.0  # of the spectrum: more is brighter
     gain: float = 0.0  # dB
-    seed: int = 0  # of where it lies in the recording, and of the noise
+    seed: int = 0  # of the place of the speech in the recording, and of the noise
     slots: tuple[Slot, ...] = ()
     matches: tuple[str, ...] = ()
-    phones: bool = False  # are asked for
+    phones: bool = False  # whether the manifest has its phones
     folder: str = "audio"  # where its audio goes, from the folder of its task
 
     def make(self, folder: Path) -> Utterance:
@@ -89,21 +89,22 @@ class PlannedUtterance:
         return Utterance(self.id, audio, seconds, voice, self.labels, self.text, phones, **of_task)
 
 
-def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
-    """Return the recording, (N,) float32 at 16 kHz. spoken: its text, if it is spoken already."""
-    rng = np.random.default_rng(drawn.seed)
-    if drawn.text:
-        spoken = spoken or speak(drawn.text, drawn.voice)
+def render(planned: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
+    """Return the recording, (N,) float32 at 16 kHz. spoken: the speech of its text, where it is
+    there already."""
+    rng = np.random.default_rng(planned.seed)
+    if planned.text:
+        spoken = spoken or speak(planned.text, planned.voice)
         samples = spoken.samples.astype(np.float32) / 32768
         samples = resample(samples, spoken.sample_rate, SAMPLE_RATE)
     else:
-        samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
+        samples = rng.standard_normal(round(planned.seconds * SAMPLE_RATE)).astype(np.float32)
     # brighter (tilt above 0) or darker (below 0) by a filter of one zero
-    coloured = np.asarray(signal.lfilter([1.0, -max(min(drawn.tilt, 0.9), -0.9)], [1.0], samples))
-    missing = max(round(drawn.seconds * SAMPLE_RATE) - len(coloured), 0)
+    coloured = np.asarray(signal.lfilter([1.0, -max(min(planned.tilt, 0.9), -0.9)], [1.0], samples))
+    missing = max(round(planned.seconds * SAMPLE_RATE) - len(coloured), 0)
     before = int(rng.integers(missing + 1))
     padded = np.pad(coloured, (before, missing - before))
-    return np.asarray(padded / np.abs(padded).max() * 10 ** (drawn.gain / 20), np.float32)
+    return np.asarray(padded / np.abs(padded).max() * 10 ** (planned.gain / 20), np.float32)
 
 
 def phones_of(spoken: Spoken | None) -> str:
@@ -117,16 +118,16 @@ def phones_of(spoken: Spoken | None) -> str:
     return " ".join(phones)
 
 
-# ---- voices of a split, and sentences of MiniSQA, which every task draws alike
+# ---- voices of a split, and sentences of MiniSQA, for all tasks
 
-SENTENCE = range(6, 11)  # words; 2 to 4 seconds
+SENTENCE = range(6, 11)  # words of a sentence; it lasts 2 to 4 seconds
 
 
-def any_voice(rng: Random, split: str) -> Voice:
+def choose_voice(rng: Random, split: str) -> Voice:
     return rng.choice(speakers(LANGUAGE, split))
 
 
-def varied(rng: Random, voice: Voice) -> Voice:
+def vary_voice(rng: Random, voice: Voice) -> Voice:
     """Return the voice on another day: no two recordings of it are alike."""
     rate = voice.rate * rng.uniform(0.85, 1.2)
     pitch = voice.pitch + rng.uniform(-12, 12)
@@ -134,19 +135,19 @@ def varied(rng: Random, voice: Voice) -> Voice:
 
 
 def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
-    """Keep a voice within what espeak-ng takes."""
+    """Return a voice with another rate, pitch and range, within the limits of espeak-ng."""
     rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, 0), 99), min(max(spread, 0), 99)
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
 
 
-def spoken_by(
+def plan_utterance(
     rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any
 ) -> PlannedUtterance:
     """Plan a text by the voice on another day, through a microphone and at a distance that vary.
 
     tilts: standard deviation of the tilt. loudest: dB.
     """
-    voice = varied(rng, voice)
+    voice = vary_voice(rng, voice)
     tilt = rng.gauss(0, tilts)
     return PlannedUtterance("", text, voice, tilt=tilt, gain=rng.uniform(-12, loudest), **more)
 
@@ -165,27 +166,27 @@ def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
 
 # ---- labelled utterances: keywords, commands, speakers and styles
 
-SPEAKERS = 40  # that are to be identified, of the training voices
-CLIP = 1.0  # seconds that a keyword lies in
+SPEAKERS = 40  # training voices that are to be identified
+CLIP = 1.0  # seconds of a recording with a keyword
 UNKNOWN, SILENCE = "unknown", "silence"
-OPEN = split_phrases(CONTENT["open"])
+OPEN = split_phrases(CONTENT["open"])  # slots whose values belong to splits
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Draw the twelve classes in turn: ten keywords, other words, and background noise."""
+def sample_keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
+    """Sample the twelve classes in turn: ten keywords, other words, and background noise."""
     others = split_phrases(CONTENT["unknown_words"])
     while True:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
             text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
-            voice = varied(rng, any_voice(rng, split))
+            voice = vary_voice(rng, choose_voice(rng, split))
             tilt = rng.gauss(0, 0.1)
             yield PlannedUtterance("", text, voice, {"keyword": label}, CLIP, tilt, gain)
 
 
-def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Draw the intents in turn. Training leaves the last phrase of each out."""
+def sample_intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
+    """Sample the intents in turn. Training leaves the last phrase of each out."""
     commands = []  # labels and phrases
     for wish, phrases in CONTENT["commands"].items():
         action, thing = wish.split("/")
@@ -194,22 +195,22 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
             commands.append((labels, split_phrases(phrases.replace("{}", words))))
     for labels, texts in cycle(commands):
         text = rng.choice(texts[:-1] if split == "train" else texts)
-        yield spoken_by(rng, any_voice(rng, split), text, labels=labels)
+        yield plan_utterance(rng, choose_voice(rng, split), text, labels=labels)
 
 
-def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Draw the speakers in turn, who are the same in every split, and every sentence once. How and
-    through what they speak varies."""
+def sample_identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
+    """Sample the speakers in turn, who are the same in every split, and every sentence once. Their
+    way of speaking and their microphone vary."""
     texts = sentences(split, seed)
     for voice in cycle(speakers(LANGUAGE, "train")[:SPEAKERS]):
-        yield spoken_by(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
+        yield plan_utterance(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
 
 
-def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Draw every sentence by one voice in every style: neither the words nor the voice tells which.
-    Styles overlap."""
+def sample_styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
+    """Sample every sentence by one voice in every style: neither the words nor the voice tell which
+    style it is. Styles overlap."""
     for text in sentences(split, seed):
-        voice = any_voice(rng, split)
+        voice = choose_voice(rng, split)
         for name, style in CONTENT["styles"].items():
             rate = voice.rate * style["rate"] * rng.gauss(1, 0.07)
             pitch = voice.pitch + style["pitch"] + rng.gauss(0, 8)
@@ -220,11 +221,11 @@ def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
             yield PlannedUtterance("", text, spoken, {"style": name}, tilt=tilt, gain=gain)
 
 
-def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Draw the intents in turn, each phrase as often, by anyone of the split."""
+def sample_commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
+    """Sample the intents in turn, and their phrases uniformly, by any voice of the split."""
     for phrases in cycle(CONTENT["slot_commands"].values()):
         text, slots = fill(rng, rng.choice(split_phrases(phrases)), split)
-        yield spoken_by(rng, any_voice(rng, split), text, slots=slots)
+        yield plan_utterance(rng, choose_voice(rng, split), text, slots=slots)
 
 
 def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
@@ -246,27 +247,28 @@ def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
 
 # the folder, beside those of the tasks, of the recordings that PR and ASR share
 SENTENCES = "sentences"
-WORDS = range(6, 14)  # of a sentence; 2 to 6 seconds
-SAME_DAY = 2  # recordings of one voice in a row: the fewest recordings make both kinds of trial
-TRIALS = 1000  # at most, of one speaker; as many of two
+WORDS = range(6, 14)  # words of a sentence; it lasts 2 to 6 seconds
+# recordings of one voice in a row, so that few recordings make both kinds of trial
+IN_A_ROW = 2
+TRIALS = 1000  # most trials of one speaker; there are as many of two
 
 
-def transcribed(
+def sample_sentences(
     rng: Random, split: str, seed: int, phones: bool = False
 ) -> Iterator[PlannedUtterance]:
-    """Draw every sentence once, by anyone of the split. phones: whether with its phones (PR) or
-    without (ASR)."""
+    """Sample every sentence once, by any voice of the split. phones: whether with its phones (PR)
+    or without (ASR)."""
     folder = f"../{SENTENCES}/audio"
     for text in sentences(split, seed, WORDS):
-        yield spoken_by(rng, any_voice(rng, split), text, phones=phones, folder=folder)
+        yield plan_utterance(rng, choose_voice(rng, split), text, phones=phones, folder=folder)
 
 
-def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Draw the voices of the split in turn, two recordings each time, and every sentence once."""
+def sample_verification(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
+    """Sample the voices of the split in turn, two recordings each time, and every sentence once."""
     texts = sentences(split, seed)
     for voice in cycle(speakers(LANGUAGE, split)):
-        for _ in range(SAME_DAY):
-            # more than `varied`: espeak-ng's variants are easily distinguished
+        for _ in range(IN_A_ROW):
+            # voices vary more than by `vary_voice`: espeak-ng's are easily distinguished
             rate = voice.rate * rng.uniform(0.8, 1.25)
             pitch = voice.pitch + rng.uniform(-18, 18)
             spoken = clamp(voice, rate, pitch, voice.range + rng.uniform(-25, 25))
@@ -275,12 +277,12 @@ def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
             yield PlannedUtterance("", next(texts), spoken, tilt=tilt, gain=gain)
 
 
-def trials(split: str, drawn: Sequence[PlannedUtterance], seed: int) -> list[Trial]:
-    """Pair as many of one speaker as of two, in random order; no two recordings of a split have the
-    same words."""
+def pair_trials(split: str, recordings: Sequence[PlannedUtterance], seed: int) -> list[Trial]:
+    """Make as many trials of one speaker as of two, in random order; no two recordings of a split
+    have the same words."""
     rng = Random(f"minisuperb/asv/{split}/{seed}/trials")
     kinds: dict[bool, list[Trial]] = {True: [], False: []}
-    for a, b in combinations(drawn, 2):
+    for a, b in combinations(recordings, 2):
         same = a.voice.name == b.voice.name
         kinds[same].append(Trial(a.id, b.id, same))
     count = min(TRIALS, *map(len, kinds.values()))
@@ -291,24 +293,28 @@ def trials(split: str, drawn: Sequence[PlannedUtterance], seed: int) -> list[Tri
 # ---- QbE: documents that are searched, and queries, a word or two, spoken by voices that no
 # document has
 
-SINGLE, PAIRED = 6, 4  # letters of a query of one word, and of each word of one of two, at least
-COMMON = 0.1  # of the documents match a query at most
-ENOUGH = 5  # matches; queries that have fewer are taken where there are no others
+SINGLE_LETTERS = 6  # fewest letters of a query of one word
+PAIRED_LETTERS = 4  # fewest letters of each word of a query of two
+GREATEST_SHARE = 0.1  # greatest share of the documents that match a query
+# queries that fewer documents match are taken where there are no others
+ENOUGH_MATCHES = 5
 
 
 def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedUtterance]]:
-    """Plan documents, dev and test. A word that a query of dev has is in none of test, and every
-    query is another one.
+    """Plan documents, and queries of dev and test. No word is in queries of both, and no query
+    occurs twice.
 
     Raises InputError where the documents do not hold so many queries that match some of them and
     not all.
     """
     key = f"minisuperb/qbe/{DOCUMENTS}/{seed}"
     rng = Random(key)
-    spoken = (spoken_by(rng, any_voice(rng, "train"), text) for text in sentences("train", seed))
-    documents = numbered(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
+    spoken = (
+        plan_utterance(rng, choose_voice(rng, "train"), text) for text in sentences("train", seed)
+    )
+    documents = number_recordings(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
     planned = {DOCUMENTS: documents}
-    for split, matches in _phrases(documents, seed).items():
+    for split, matches in _choose_phrases(documents, seed).items():
         if len(matches) < sizes[split]:
             raise InputError(
                 f"{len(documents)} documents contain {len(matches)} queries for {split}, not "
@@ -317,62 +323,72 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
         key = f"minisuperb/qbe/{split}/{seed}"
         rng = Random(key)
         queries = (
-            spoken_by(rng, any_voice(rng, split), text, matches=tuple(ids))
+            plan_utterance(rng, choose_voice(rng, split), text, matches=tuple(ids))
             for text, ids in matches.items()
         )
-        planned[split] = numbered(queries, key, f"qbe-{split}", sizes[split])
+        planned[split] = number_recordings(queries, key, f"qbe-{split}", sizes[split])
     return planned
 
 
-def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict[str, list[str]]]:
+def _choose_phrases(
+    documents: Sequence[PlannedUtterance], seed: int
+) -> dict[str, dict[str, list[str]]]:
     """Return, by split, phrase -> ids of the documents that have it, in random order but those with
-    many matches first.
+    many matches first. Words belong to dev and test in turn."""
+    matches = _match_phrases(documents)
+    rng = Random(f"minisuperb/qbe/queries/{seed}")
+    vocabulary = sorted({word for phrase in matches for word in phrase.split()})
+    shuffled = rng.sample(vocabulary, len(vocabulary))
+    split_of_word = dict(zip(shuffled, cycle(("dev", "test")), strict=False))
+    order = rng.sample(sorted(matches), len(matches))
+    order.sort(key=lambda phrase: -min(len(matches[phrase]), ENOUGH_MATCHES))
+    used: set[str] = set()
+    chosen: dict[str, dict[str, list[str]]] = {"dev": {}, "test": {}}
+    for phrase in order:
+        words = phrase.split()
+        splits = {split_of_word[word] for word in words}
+        if len(splits) == 1 and not used.intersection(words):
+            used.update(words)
+            chosen[splits.pop()][phrase] = matches[phrase]
+    return chosen
+
+
+def _match_phrases(documents: Sequence[PlannedUtterance]) -> dict[str, list[str]]:
+    """Return phrase -> ids of the documents that have it, of phrases that are long and rare enough.
 
     A phrase that is part of other words in some document ("work" of "works") is left out: whether
     it matches is a matter of taste.
     """
-    by_phrase: defaultdict[str, list[str]] = defaultdict(list)
+    matches: defaultdict[str, list[str]] = defaultdict(list)
     for document in documents:
         words = document.text.split()
-        long = [word for word in words if len(word) >= SINGLE]
-        pairs = [f"{a} {b}" for a, b in pairwise(words) if min(len(a), len(b)) >= PAIRED]
-        for phrase in dict.fromkeys(long + pairs):
-            by_phrase[phrase].append(document.id)
-    most = min(max(round(COMMON * len(documents)), 1), len(documents) - 1)
-    holders = {}
-    for phrase, ids in by_phrase.items():
-        partly = [
-            d for d in documents if d.text.count(phrase) > minisqa.occurrences(d.text, phrase, " ")
-        ]
-        if len(ids) <= most and not partly:
-            holders[phrase] = ids
-    rng = Random(f"minisuperb/qbe/queries/{seed}")
-    vocabulary = sorted({word for phrase in holders for word in phrase.split()})
-    shuffled = rng.sample(vocabulary, len(vocabulary))
-    owner = dict(zip(shuffled, cycle(("dev", "test")), strict=False))
-    order = rng.sample(sorted(holders), len(holders))
-    order.sort(key=lambda phrase: -min(len(holders[phrase]), ENOUGH))
-    used: set[str] = set()
-    of_split: dict[str, dict[str, list[str]]] = {"dev": {}, "test": {}}
-    for phrase in order:
-        parts = phrase.split()
-        owners = {owner[word] for word in parts}
-        if len(owners) == 1 and not used.intersection(parts):
-            used.update(parts)
-            of_split[owners.pop()][phrase] = holders[phrase]
-    return of_split
+        phrases = [word for word in words if len(word) >= SINGLE_LETTERS]
+        for a, b in pairwise(words):
+            if min(len(a), len(b)) >= PAIRED_LETTERS:
+                phrases.append(f"{a} {b}")
+        for phrase in dict.fromkeys(phrases):
+            matches[phrase].append(document.id)
+
+    def is_part_of_word(phrase: str) -> bool:
+        texts = (document.text for document in documents)
+        return any(t.count(phrase) > minisqa.occurrences(t, phrase, " ") for t in texts)
+
+    most = min(max(round(GREATEST_SHARE * len(documents)), 1), len(documents) - 1)
+    rare = {phrase: ids for phrase, ids in matches.items() if len(ids) <= most}
+    return {phrase: ids for phrase, ids in rare.items() if not is_part_of_word(phrase)}
 
 
 # ---- SD: two people who talk with each other, and who speaks when, to the sample
 
-SECONDS = (8.0, 11.5)  # after which nobody begins to speak; a conversation lasts up to 15 s
-TURNS = 8  # more than fit
-INTERRUPTED = 0.7  # of the turns begin before the one before has ended,
-# by this share of the shorter of the two: less than half, so that no one speaks twice at once
+# nobody begins to speak after so many seconds; a conversation lasts up to 15 s
+SECONDS = (8.0, 11.5)
+TURNS = 8  # more turns than fit
+INTERRUPTED = 0.7  # share of the turns that begin before the one before has ended
+# share of the shorter of two turns that overlaps: less than half, so that at most two overlap
 SHARES = (0.2, 0.45)
-PAUSES = (0.1, 0.8)  # seconds, before the others
+PAUSES = (0.1, 0.8)  # seconds before a turn that does not interrupt
 EDGES = (0.0, 0.5)  # seconds of silence at the beginning and at the end
-LOUDER = 4.0  # dB that one is louder than the other, at most
+LOUDER = 4.0  # dB by which one voice is louder than the other, at most
 
 
 @dataclass(frozen=True)
@@ -381,7 +397,7 @@ class Conversation:
 
     id: str
     turns: tuple[PlannedUtterance, ...]
-    seconds: float  # nobody begins to speak after that
+    seconds: float  # nobody begins to speak later
     seed: int = 0  # of pauses and overlaps
 
     def make(self, folder: Path) -> Utterance:
@@ -390,17 +406,17 @@ class Conversation:
         return Utterance(self.id, f"audio/{self.id}.flac", len(samples) / SAMPLE_RATE, turns=turns)
 
     def render(self) -> tuple[np.ndarray, tuple[Turn, ...]]:
-        """Return the talk, (N,) float32 at 16 kHz, silent but for the turns."""
+        """Return the talk, (N,) float32 at 16 kHz, silent but for the turns, and the turns."""
         rng = np.random.default_rng(self.seed)
-        spoken: list[tuple[int, np.ndarray]] = []  # where it begins
+        spoken: list[tuple[int, np.ndarray]] = []  # first sample, and speech, of every turn
         turns: list[Turn] = []
-        for drawn in self.turns:
-            speech = trim_silence(render(drawn))
+        for planned in self.turns:
+            speech = trim_silence(render(planned))
             if not spoken:
                 start = round(rng.uniform(*EDGES) * SAMPLE_RATE)
             else:
-                begun, before = spoken[-1]
-                start = begun + len(before)
+                first, before = spoken[-1]
+                start = first + len(before)
                 if rng.random() < INTERRUPTED:
                     start -= round(rng.uniform(*SHARES) * min(len(before), len(speech)))
                 else:
@@ -409,40 +425,38 @@ class Conversation:
                 break
             spoken.append((start, speech))
             end = (start + len(speech)) / SAMPLE_RATE
-            turns.append(Turn(drawn.voice.name, start / SAMPLE_RATE, end))
+            turns.append(Turn(planned.voice.name, start / SAMPLE_RATE, end))
         length = max(start + len(speech) for start, speech in spoken)
         total = np.zeros(length + round(rng.uniform(*EDGES) * SAMPLE_RATE), np.float32)
         for start, speech in spoken:
             total[start : start + len(speech)] += speech
-        # as a whole, where it would be beyond full scale
-        quieter = max(1.0, float(np.abs(total).max()))
-        return np.asarray(total / quieter, np.float32), tuple(turns)
+        # all is made quieter where it would be beyond full scale
+        peak = max(1.0, float(np.abs(total).max()))
+        return np.asarray(total / peak, np.float32), tuple(turns)
 
 
-def conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
-    """Draw two voices of the split each, either may begin; and every sentence once."""
+def sample_conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
+    """Sample two voices of the split for each conversation, and every sentence once."""
     texts = sentences(split, seed)
     while True:
-        voices = [varied(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
+        voices = [vary_voice(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
         gain, tilts = rng.uniform(-12, -LOUDER), [rng.gauss(0, 0.1) for _ in voices]
         gains = [gain, gain + rng.uniform(-LOUDER, LOUDER)]
         turns = []
         for turn in range(TURNS):
-            who = turn % 2
-            turns.append(
-                PlannedUtterance("", next(texts), voices[who], tilt=tilts[who], gain=gains[who])
-            )
+            i = turn % 2
+            turns.append(PlannedUtterance("", next(texts), voices[i], tilt=tilts[i], gain=gains[i]))
         yield Conversation("", tuple(turns), rng.uniform(*SECONDS))
 
 
-# ---- SS: two voices at once; SE: a voice in noise; with what they were mixed of
+# ---- SS: two voices at once; SE: a voice in noise; both with the sources of the mixture
 
-PEAK = 0.99  # of full scale: no mixture is louder
-# of a sentence; 3 to 4 seconds, 2 to 3 seconds
-PAIR_WORDS, NOISY_WORDS = range(10, 15), range(5, 8)
+PEAK = 0.99  # greatest sample of a mixture; 1 is full scale
+PAIR_WORDS = range(10, 15)  # words of a sentence of SS; it lasts 3 to 4 seconds
+NOISY_WORDS = range(5, 8)  # words of a sentence of SE; it lasts 2 to 3 seconds
 RATIOS = (0.0, 5.0)  # dB of the one voice over the other
-SEEN, UNSEEN = "stand-in", "held-out"  # generated noises: of train and dev, of test
-# dB; those of VoiceBank-DEMAND (Valentini-Botinhao et al., SSW 2016)
+SEEN, UNSEEN = "stand-in", "held-out"  # generated noises of train and dev, and of test
+# SNRs in dB, as of VoiceBank-DEMAND (Valentini-Botinhao et al., SSW 2016)
 SNRS: Mapping[str, tuple[float, ...]] = {
     "train": (15, 10, 5, 0),
     "dev": (15, 10, 5, 0),
@@ -466,8 +480,8 @@ class Overlap:
         n = min(len(first), len(second))
         gain = active_level(first[:n]) - self.ratio - active_level(second[:n])
         parts = first[:n], np.asarray(second[:n] * 10 ** (gain / 20))
-        who = sets.TOGETHER.join((self.first.voice.name, self.second.voice.name))
-        return _write(folder, self.id, parts, 2, who)
+        names = sets.TOGETHER.join((self.first.voice.name, self.second.voice.name))
+        return _write_mixture(folder, self.id, parts, 2, names)
 
 
 @dataclass(frozen=True)
@@ -485,18 +499,18 @@ class NoisyUtterance:
         noise = NoiseBank.open(self.noise, seed=self.seed).draw(self.id, len(clean)).noise
         gain = active_level(clean) - self.snr - rms_level(noise)
         parts = clean, noise * 10 ** (gain / 20)
-        return _write(folder, self.id, parts, 1, self.clean.voice.name)
+        return _write_mixture(folder, self.id, parts, 1, self.clean.voice.name)
 
 
-def _write(
-    folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str
+def _write_mixture(
+    folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], targets: int, speaker: str
 ) -> Utterance:
-    """Write the sum of two parts (N,), and the first of them by themselves. They are rounded before
-    they are added: the sum is exact."""
+    """Write the sum of two parts (N,), and the first `targets` of them by themselves. They are
+    rounded before they are added: the sum is exact."""
     peaks = [float(np.abs(part).max()) for part in (parts[0] + parts[1], *parts)]
     scale = min(1.0, *(PEAK / peak for peak in peaks))
     rounded = [to_int16(part * scale) for part in parts]
-    sources = [f"sources/{name}-{number}.flac" for number in range(1, kept + 1)]
+    sources = [f"sources/{name}-{number}.flac" for number in range(1, targets + 1)]
     for source, part in zip(sources, rounded, strict=False):
         write_flac(folder / source, part)
     audio = f"audio/{name}.flac"
@@ -504,44 +518,43 @@ def _write(
     return Utterance(name, audio, len(parts[0]) / SAMPLE_RATE, speaker, sources=tuple(sources))
 
 
-def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
-    """Draw two voices of the split, and every sentence once."""
+def sample_overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
+    """Sample two voices of the split for each mixture, and every sentence once."""
     texts = sentences(split, seed, PAIR_WORDS)
     while True:
         voices = rng.sample(speakers(LANGUAGE, split), 2)
-        first, second = (spoken_by(rng, voice, next(texts), loudest=-3) for voice in voices)
+        first, second = (plan_utterance(rng, voice, next(texts), loudest=-3) for voice in voices)
         yield Overlap("", first, second, rng.uniform(*RATIOS))
 
 
-def noisy(rng: Random, split: str, seed: int) -> Iterator[NoisyUtterance]:
-    """Draw every sentence once, by anyone of the split, and the SNRs in turn."""
+def sample_noisy(rng: Random, split: str, seed: int) -> Iterator[NoisyUtterance]:
+    """Sample every sentence once, by any voice of the split, and the SNRs in turn."""
     for text, snr in zip(sentences(split, seed, NOISY_WORDS), cycle(SNRS[split]), strict=False):
-        clean = spoken_by(rng, any_voice(rng, split), text, loudest=-3)
+        clean = plan_utterance(rng, choose_voice(rng, split), text, loudest=-3)
         yield NoisyUtterance("", clean, UNSEEN if split == "test" else SEEN, snr)
 
 
-# a recording that is to be made
 Planned = PlannedUtterance | Conversation | Overlap | NoisyUtterance
 
 # ---- tasks and sizes
 
-# of the generator, a split and the seed
-DRAWN: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {
-    "pr": partial(transcribed, phones=True),
-    "asr": transcribed,
-    "ks": keywords,
-    "sid": identities,
-    "asv": verified,
-    "sd": conversations,
-    "ic": intents,
-    "sf": commands,
-    "style": styles,
-    "se": noisy,
-    "ss": overlaps,
+# task -> what samples its recordings, of a random generator, a split and the seed
+GENERATORS: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {
+    "pr": partial(sample_sentences, phones=True),
+    "asr": sample_sentences,
+    "ks": sample_keywords,
+    "sid": sample_identities,
+    "asv": sample_verification,
+    "sd": sample_conversations,
+    "ic": sample_intents,
+    "sf": sample_commands,
+    "style": sample_styles,
+    "se": sample_noisy,
+    "ss": sample_overlaps,
 }
-# task -> whose recordings it has, where they are not its own
-SHARED = {"pr": SENTENCES, "asr": SENTENCES}
-USUAL = {  # task -> utterances in train (qbe: documents), dev and test
+# task -> the folder of its recordings, where they are not its own
+SHARED_RECORDINGS = {"pr": SENTENCES, "asr": SENTENCES}
+USUAL_SIZES = {  # task -> utterances of train (qbe: documents), dev and test
     **dict.fromkeys(("pr", "asr"), (900, 100, 200)),
     "ks": (2400, 300, 600),
     "qbe": (300, 40, 40),
@@ -553,46 +566,47 @@ USUAL = {  # task -> utterances in train (qbe: documents), dev and test
     "style": (1200, 240, 480),
     **dict.fromkeys(("se", "ss"), (300, 40, 60)),
 }
-LEAST = {  # utterances in each split, where one is too few
+SMALLEST_SIZES = {  # task -> fewest utterances of each split, where one is too few
     "asv": (3, 3, 3),  # two of one voice, and one of another
-    "qbe": (8, 1, 1),  # documents that match, and others
+    "qbe": (8, 1, 1),  # documents that match a query, and others
 }
 
 
-def sizes_of(task: str, share: float) -> dict[str, int]:
-    """Return utterances by split: this share of the usual numbers, and the fewest that will do at
-    least. Raises InputError for an unknown task."""
-    if task not in USUAL:
-        raise InputError(f"there is no set {task}; choose from {', '.join(USUAL)}")
-    counts = zip(USUAL[task], LEAST.get(task, (1, 1, 1)), strict=True)
+def choose_sizes(task: str, share: float) -> dict[str, int]:
+    """Return the number of utterances by split: a share of the usual numbers, and the smallest ones
+    at least. Raises InputError for an unknown task."""
+    if task not in USUAL_SIZES:
+        raise InputError(f"there is no set {task}; choose from {', '.join(USUAL_SIZES)}")
+    counts = zip(USUAL_SIZES[task], SMALLEST_SIZES.get(task, (1, 1, 1)), strict=True)
     sizes = (max(round(share * usual), least) for usual, least in counts)
     return dict(zip(sets.SPLITS_OF.get(task, sets.SPLITS), sizes, strict=True))
 
 
-def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
-    """Plan the recordings of each split, decided by (task, split, seed) alone; of queries by the
-    number of documents too."""
+def plan_set(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
+    """Plan the recordings of each split; they depend on (task, split, seed) alone, and queries on
+    the number of documents, too."""
     if task == "qbe":
         return plan_queries(sizes, seed)
-    return {split: draw(task, split, count, seed) for split, count in sizes.items()}
+    return {split: sample_recordings(task, split, count, seed) for split, count in sizes.items()}
 
 
-def draw(task: str, split: str, count: int, seed: int) -> list[Any]:
-    """Draw the recordings of a split, `count` of them, of any task but qbe, which is planned as a
-    whole."""
-    name = SHARED.get(task, task)
+def sample_recordings(task: str, split: str, count: int, seed: int) -> list[Any]:
+    """Sample `count` recordings of a split, of any task but qbe, whose splits are planned
+    together."""
+    name = SHARED_RECORDINGS.get(task, task)
     key = f"minisuperb/{name}/{split}/{seed}"
-    return numbered(DRAWN[task](Random(key), split, seed), key, f"{name}-{split}", count)
+    return number_recordings(
+        GENERATORS[task](Random(key), split, seed), key, f"{name}-{split}", count
+    )
 
 
-def numbered(drawn: Iterator[Planned], key: str, name: str, count: int) -> list[Any]:
-    """Return the first of them, with ids and with seeds of their own. key: what they were drawn
-    from."""
-    planned = []
-    for number, one in enumerate(islice(drawn, count)):
+def number_recordings(planned: Iterator[Planned], key: str, name: str, count: int) -> list[Any]:
+    """Return the first `count` recordings, with ids and with seeds that follow from `key`."""
+    numbered = []
+    for number, recording in enumerate(islice(planned, count)):
         seed = Random(f"{key}/{number}").getrandbits(32)
-        planned.append(replace(one, id=f"{name}-{number:05d}", seed=seed))
-    return planned
+        numbered.append(replace(recording, id=f"{name}-{number:05d}", seed=seed))
+    return numbered
 
 
 # ---- the corpus
@@ -616,7 +630,7 @@ class MiniSuperb:
     """
 
     out: Path = argument("folder to make, with a folder for each set")
-    tasks: tuple[str, ...] = option(tuple(USUAL), "sets to make", least=1)
+    tasks: tuple[str, ...] = option(tuple(USUAL_SIZES), "sets to make", least=1)
     share: Share = option(
         1.0,
         "number of utterances, as a share of the usual number (asr: 900 + 100 + 200)",
@@ -632,7 +646,7 @@ def prepare_minisuperb(o: MiniSuperb) -> dict[str, dict[str, Any]]:
     The bytes depend on tasks, share and seed, not on `workers`. Raises InputError for an unknown
     task, before anything is made, and for a folder that holds something else.
     """
-    sizes = {task: sizes_of(task, o.share) for task in o.tasks}
+    sizes = {task: choose_sizes(task, o.share) for task in o.tasks}
     cards = {}
     for task in o.tasks:
         cards[task] = prepare_set(o, task, sizes[task])
@@ -646,21 +660,21 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": o.seed}
     of_task = made_from | {"task": task, "sizes": dict(sizes)}
     with ExitStack() as stack:
-        name = SHARED.get(task)
+        name = SHARED_RECORDINGS.get(task)
         if name:
             shared = made_from | {"recordings": name}
             stack.enter_context(stage(o.out / name, shared, record=CORPUS_RECORD))
         step = stack.enter_context(stage(out, of_task, record=CORPUS_RECORD))
         if step.done:
             return dict(step.card)
-        planned: Mapping[str, Sequence[Any]] = plan(task, sizes, o.seed)
+        planned: Mapping[str, Sequence[Any]] = plan_set(task, sizes, o.seed)
         jobs = {p.id: (p, out) for recordings in planned.values() for p in recordings}
         made = run_parallel(_make, jobs, o.workers, f"synthesising {task}")
         files = {}
         for split, recordings in planned.items():
             files[split] = [_record(made[p.id]) for p in recordings]
             if task == "asv" and split != "train":
-                pairs = trials(split, recordings, o.seed)
+                pairs = pair_trials(split, recordings, o.seed)
                 files[f"{split}.trials"] = [asdict(pair) for pair in pairs]
         for name, lines in files.items():
             write_lines(out / f"{name}.jsonl", lines)

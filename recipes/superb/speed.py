@@ -2,8 +2,8 @@
 
     python recipes/superb/speed.py ENCODER EXP --data SETS
 
-`compare_cached` times every task with `time_heads`, or with `time_terms` (QbE), writes rows
-`ratio_cached` to EXP/results.jsonl, and prints the table.
+Every task is timed by `time_heads`, or by `time_terms` (QbE); rows `ratio_cached` go to
+EXP/results.jsonl.
 """
 
 from __future__ import annotations
@@ -52,16 +52,13 @@ class SuperbSpeed:
 
 @dataclass(frozen=True)
 class TaskTiming:
-    """TaskTiming holds the seconds that a task takes. updates: of the whole sweep; of QbE: layers.
-
-    cached_step, online_step: seconds of an update from the cache, and with the encoder in the loop.
-    """
+    """A task takes so many seconds with the cache, and with the encoder in the loop."""
 
     task: str
-    updates: int
-    cached_step: float
-    online_step: float
-    caching: float
+    updates: int  # of the whole sweep; of QbE: layers
+    cached_step: float  # seconds of an update from the cache
+    online_step: float  # seconds of an update with the encoder in the loop
+    caching: float  # seconds
 
     @property
     def cached(self) -> float:
@@ -79,8 +76,8 @@ def time_superb(o: SuperbSpeed) -> list[dict[str, Any]]:
 
 
 def compare_cached(o: Superb, turns: int) -> str:
-    """Compare training of heads from cached states beside the same heads with the encoder in the
-    loop, on the same batches in turns; write rows `ratio_cached`, and return the table.
+    """Compare training of heads from cached states with the same heads and the encoder in the loop,
+    on the same batches in turns; write rows `ratio_cached`, and return the table.
 
     The time of a benchmark is that of computing the cache and of all steps of a sweep, at the
     median of the timed ones; without a cache, that of all the steps with the encoder in each.
@@ -91,24 +88,25 @@ def compare_cached(o: Superb, turns: int) -> str:
     plan, out = make_plan(o), o.out
     name, where = next(iter(plan.encoders.items()))
     encoder = load_frozen(where, o.sets)
-    # the first call is slow
+    # the first call of an encoder is slow
     encoder.hidden_states(np.random.default_rng(0).standard_normal(32_000).astype(np.float32))
     out.mkdir(parents=True, exist_ok=True)
-    timed = []
+    timings = []
     with tempfile.TemporaryDirectory(dir=out, prefix=".speed-") as folder:
         cache = FeatureCache(encoder, Path(folder), workers=o.sets.workers)
         for task, parts in tqdm(plan.parts.items(), "timing", unit="task"):
-            timed.append(
-                time_terms(cache, parts[0]) if task == QBE else time_heads(cache, parts[0], turns)
-            )
+            if task == QBE:
+                timings.append(time_terms(cache, parts[0]))
+            else:
+                timings.append(time_heads(cache, parts[0], turns))
     ratios, lines = {}, []
-    for t in timed:
+    for t in timings:
         ratios[t.task] = t.online / t.cached
         steps = (f"{t.updates:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.online_step:.1f}")
         lines.append((t.task, *steps, *_totals([t])))
-    if len(timed) > 1:
-        ratios[ALL] = sum(t.online for t in timed) / sum(t.cached for t in timed)
-        lines.append((ALL, "", "", "", *_totals(timed)))
+    if len(timings) > 1:
+        ratios[ALL] = sum(t.online for t in timings) / sum(t.cached for t in timings)
+        lines.append((ALL, "", "", "", *_totals(timings)))
     rows = []
     for task, ratio in ratios.items():
         cell = (task, HEAD, name, "clean", None, "ratio_cached")
@@ -122,9 +120,9 @@ def compare_cached(o: Superb, turns: int) -> str:
     return Table(title, columns, tuple(lines), note).text
 
 
-def _totals(timed: list[TaskTiming]) -> tuple[str, ...]:
-    caching = sum(t.caching for t in timed)
-    cached, online = sum(t.cached for t in timed), sum(t.online for t in timed)
+def _totals(timings: list[TaskTiming]) -> tuple[str, ...]:
+    caching = sum(t.caching for t in timings)
+    cached, online = sum(t.cached for t in timings), sum(t.online for t in timings)
     return f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"
 
 
@@ -134,9 +132,9 @@ def _totals(timed: list[TaskTiming]) -> tuple[str, ...]:
 def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     """Time updates of a head on the same batches, from the cache and with the encoder, in turns."""
     task, settings = part.make(cache.encoder.grid)
-    began = time.perf_counter()
+    start = time.perf_counter()
     loader = cache.loader(task)
-    caching = time.perf_counter() - began  # little where another task did it
+    caching = time.perf_counter() - start  # little where another task has cached the states
     if not isinstance(loader, CachedLoader):
         raise InputError(
             f"the hidden states of {part.task} do not fit on the disk; leave the "
@@ -152,11 +150,11 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
         for turn in range(turns + 1):
             utterances = next(batches)
             for trainer, seconds in zip(trainers, durations, strict=True):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 trainer.update(utterances, turn + 1)
                 if turn:  # the first warms up
-                    seconds.append(time.perf_counter() - began)
-    # a sweep without early ends, and the task's own rate
+                    seconds.append(time.perf_counter() - start)
+    # no learning rate of the sweep ends early; the task's own comes last
     updates = (len(LEADERBOARD) + 1) * settings.steps
     return TaskTiming(part.task, updates, *map(statistics.median, durations), caching)
 
@@ -167,13 +165,13 @@ def time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
     With the cache the states are computed once; without, once for each layer and for the test
     queries. The search itself is the same for both and is timed once.
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     for split in (DOCUMENTS, "dev"):
         cache.states(part.data, (split,), False)
-    cached = time.perf_counter()
+    caching = time.perf_counter() - start
     choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
     layers = cache.encoder.layers + 1
-    search, caching = (time.perf_counter() - cached) / layers, cached - began
+    search = (time.perf_counter() - start - caching) / layers
     return TaskTiming(QBE, layers, search, search + caching, caching)
 
 

@@ -1,4 +1,4 @@
-"""The tables of RESULTS.md, printed: SUPERB clean, what tuning is worth, clean | seen | unseen, and
+"""Print the tables of RESULTS.md: SUPERB clean, what tuning is worth, clean | seen | unseen, and
 what caching is worth.
 
 python recipes/superb/tables.py EXP
@@ -13,7 +13,7 @@ from pathlib import Path
 from speechssl.eval.superb import superb_tables
 from speechssl.results import Table, markdown, read_rows
 
-AT = 5.0  # dB
+SNR = 5.0  # dB, of the noise in the tables
 
 
 def main(exp: Path) -> None:
@@ -27,7 +27,7 @@ def main(exp: Path) -> None:
                 ratios.append((row.task, row.encoder, f"{row.value:.1f}"))
         columns = ("task", "encoder", "times faster")
         cached = Table("From the cache, over the encoder in the loop", columns, tuple(ratios))
-        tables = superb_tables(rows, list(dict.fromkeys(row.encoder for row in rows)), AT)
+        tables = superb_tables(rows, list(dict.fromkeys(row.encoder for row in rows)), SNR)
         print(f"\n## {folder}\n\n{markdown([*tables, *([cached] if ratios else [])])}")
 
 

@@ -1,8 +1,5 @@
-"""Measure by layer how near a text encoder has words and their translations.
-
-A word is the mean of its tokens' states over its occurrences; near is a great cosine. Letters: W, X
-words, L layers, H hidden width.
-"""
+"""Measure by layer how near a text encoder has words and their translations, by the cosine of their
+mean states. Letters: W, X words, L layers, H hidden width."""
 
 from __future__ import annotations
 
@@ -19,7 +16,15 @@ from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, argument, option
 from speechssl.stats import BootstrapUnits
-from textside.languages import Pair, States, Two, find_room, load_body, mean_states, read_languages
+from textside.languages import (
+    BilingualData,
+    Pair,
+    States,
+    load_body,
+    longest_piece,
+    mean_states,
+    read_languages,
+)
 from textside.options import ARM, RESULTS, TwoLanguages
 from textside.published import ALIGNMENT
 from textside.runs import describe_encoder, keep_decisive, run_folder, run_once, write_scores
@@ -45,42 +50,44 @@ class Align(TwoLanguages):
     device: str = option("auto", DEVICE)
 
 
-CENTRED = "-zero-mean"  # ends the name of a task
+CENTRED = "-zero-mean"  # ends the name of a task whose states are less their mean
 
 
 def reciprocal_ranks(
     first: np.ndarray, second: np.ndarray, golds: Mapping[int, Sequence[int]]
 ) -> dict[int, float]:
-    """Return, for each word that has translations, 1 over the place of the nearest right one among
-    all words of the other language; equals are wrong first. first: (W, H); second: (X, H); golds:
-    number of a word -> which of the second are right."""
+    """Return, for each word that has translations, 1 over the rank of its nearest translation among
+    all words of the other language. Of equally near words wrong ones count as nearer.
+
+    first: (W, H); second: (X, H); golds: number of a word -> numbers of its translations.
+    """
     norms = [np.linalg.norm(v, axis=1, keepdims=True) for v in (first, second)]
-    near = (first / np.maximum(norms[0], 1e-12)) @ (second / np.maximum(norms[1], 1e-12)).T
+    cosines = (first / np.maximum(norms[0], 1e-12)) @ (second / np.maximum(norms[1], 1e-12)).T
     ranks = {}
     for word, right in golds.items():
-        wrong = np.delete(near[word], list(right))
-        before = wrong >= near[word][list(right)].max() - 1e-9
-        ranks[word] = 1 / (1 + int(before.sum()))
+        wrong = np.delete(cosines[word], list(right))
+        nearer = wrong >= cosines[word][list(right)].max() - 1e-9
+        ranks[word] = 1 / (1 + int(nearer.sum()))
     return ranks
 
 
 def chance(candidates: int, right: int = 1) -> float:
-    """Return the mean reciprocal rank of the first right one in a random order."""
+    """Return the mean reciprocal rank of the first right candidate in a random order."""
     ways = [comb(candidates - k, right - 1) / k for k in range(1, candidates - right + 2)]
     return sum(ways) / comb(candidates, right)
 
 
 def align(o: Align) -> None:
-    """Take mean reciprocal ranks at every layer (once), rows of RESULTS.
+    """Measure mean reciprocal ranks at every layer (once), and add them to RESULTS.
 
-    Raises InputError where a text, a lexicon with words of both, or the encoder cannot be had.
+    Raises InputError where a text, a lexicon with words of both, or the encoder is missing.
     """
     folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
-    two, identity = read_languages(o), describe_encoder(o.encoder)
+    data, identity = read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
-    inputs = {**two.inputs, **identity}
+    inputs = {**data.inputs, **identity}
     details = identity | {"options": options}
-    card = run_once(folder, inputs, options, lambda: measure_alignment(two, details, o))
+    card = run_once(folder, inputs, options, lambda: measure_alignment(data, details, o))
     best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
     raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
     print(
@@ -89,53 +96,55 @@ def align(o: Align) -> None:
     )
 
 
-def measure_alignment(two: Two, details: dict[str, Any], o: Align) -> dict[str, Any]:
-    """Take the ranks of translations at every layer, write them, and return the card. details: of
-    every run's card."""
+def measure_alignment(data: BilingualData, details: dict[str, Any], o: Align) -> dict[str, Any]:
+    """Measure the ranks of translations at every layer, write them, and return the card. details:
+    what every card of the run has."""
     body = load_body(o.encoder)
-    room = find_room(body, o.length)
-    listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
-    read = []
+    longest = longest_piece(body, o.length)
+    lexicon_words = [sorted({pair[i] for pair in data.pairs}) for i in (0, 1)]
+    states = []  # of both languages
     for i in (0, 1):
-        sequences = two.sequences(i, listed[i], body, room)
-        read.append(mean_states(body, sequences, len(listed[i]), o.batch))
-    pairs = choose_read_pairs(two.pairs, listed, read, o)
+        sequences = data.sequences(i, lexicon_words[i], body, longest)
+        states.append(mean_states(body, sequences, len(lexicon_words[i]), o.batch))
+    pairs = choose_read_pairs(data.pairs, lexicon_words, states, o)
     words, golds = make_dictionary(pairs)
-    places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
-    guessed = []
+    places = [[lexicon_words[i].index(word) for word in words[i]] for i in (0, 1)]
+    chances = []
     for i in (0, 1):
-        guessed += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
-    facts = {"pairs": len(pairs), "chance": float(np.mean(guessed)), "units": o.units is not None}
-    deepest = len(read[0].mean) - 1
-    about = details | facts | {"layers": deepest}
+        chances += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
+    facts = {"pairs": len(pairs), "chance": float(np.mean(chances)), "units": o.units is not None}
+    deepest = len(states[0].mean) - 1
+    card = details | facts | {"layers": deepest}
     layers = []
     for layer in range(deepest + 1):
         values = {}
         for name, share in (("", 0.0), (CENTRED, 1.0)):
-            states = []
-            for of_language, place in zip(read, places, strict=True):
+            vectors = []
+            for of_language, place in zip(states, places, strict=True):
                 mean = of_language.mean[layer]
-                states.append(of_language.words[layer][place] - share * mean)
-            ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
+                vectors.append(of_language.words[layer][place] - share * mean)
+            ranks = [reciprocal_ranks(vectors[i], vectors[1 - i], golds[i]) for i in (0, 1)]
             task = f"{ALIGNMENT}-{layer}{name}"
-            values[name] = write_ranks(o, task, words, golds, ranks, about)
+            values[name] = write_ranks(o, task, words, golds, ranks, card)
         layers.append(values)
     return {"what": "alignment of languages", "layers": layers} | facts
 
 
 def choose_read_pairs(
-    pairs: Sequence[Pair], listed: Sequence[Sequence[str]], read: Sequence[States], o: Align
+    pairs: Sequence[Pair], words: Sequence[Sequence[str]], states: Sequence[States], o: Align
 ) -> list[Pair]:
-    """Return the pairs both of whose words occur often enough. listed: words of either language, in
-    the order of their states. Raises InputError for too few."""
-    seen = [{word for word, n in zip(listed[i], read[i].counts, strict=True) if n} for i in (0, 1)]
-    kept = [(a, b) for a, b in pairs if a in seen[0] and b in seen[1]]
-    if min(len({pair[i] for pair in kept}) for i in (0, 1)) < 2:
+    """Return the pairs both of whose words occur in the texts. words: of either language, in the
+    order of their states. Raises InputError for too few."""
+    seen = []
+    for of_language, found in zip(words, states, strict=True):
+        seen.append({word for word, n in zip(of_language, found.counts, strict=True) if n})
+    read = [(a, b) for a, b in pairs if a in seen[0] and b in seen[1]]
+    if min(len({pair[i] for pair in read}) for i in (0, 1)) < 2:
         raise InputError(
-            f"the lexicon {o.lexicon} has {len(kept)} pairs whose words both texts hold; give a "
+            f"the lexicon {o.lexicon} has {len(read)} pairs whose words both texts hold; give a "
             "lexicon of these texts, or more text"
         )
-    return kept
+    return read
 
 
 def write_ranks(
@@ -146,13 +155,12 @@ def write_ranks(
     ranks: Sequence[Mapping[int, float]],
     details: Mapping[str, Any],
 ) -> float:
-    """Write the reciprocal ranks of one layer in both directions; their mean."""
-    items = {
-        f"{'>' if i == 0 else '<'} {words[i][word]}": (1.0, rank)
-        for i in (0, 1)
-        for word, rank in ranks[i].items()
-    }
-    # a word and its translation are drawn together
+    """Write the reciprocal ranks of one layer in both directions; return their mean."""
+    items = {}
+    for i, direction in enumerate("><"):
+        for word, rank in ranks[i].items():
+            items[f"{direction} {words[i][word]}"] = (1.0, rank)
+    # a word and its translation are drawn together in the bootstrap
     drawn = [words[0][word] for word in ranks[0]]
     drawn += [words[0][golds[1][word][0]] for word in ranks[1]]
     units = BootstrapUnits("word", tuple((word,) for word in drawn))
@@ -162,8 +170,8 @@ def write_ranks(
 
 
 def make_dictionary(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
-    """Return the words of either language in order, and of every word, by its number, the numbers
-    of its translations."""
+    """Return the sorted words of either language, and number of a word -> numbers of its
+    translations."""
     words = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]
     golds: list[dict[int, list[int]]] = [{}, {}]
     for pair in pairs:

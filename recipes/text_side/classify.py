@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,14 +55,13 @@ from textside.tasks import TaskExample, TextTask, load_task
 class Classify:
     """fine-tune an encoder on a classification task, and test it
 
-    DATA is a folder of `sentence_tasks.py`, one of GLUE as it is published (its name says
-    which: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl,
-    dev.jsonl and test.jsonl whose lines are {"text": ..., "pair": ..., "label": ...}. In the place
-    of a text a line may have "symbols", as `symbols.py` writes them: a sequence of DNA, of
-    notes, of anything, which get rows of the encoder as units do (--assignment). --assignment
-    scratch draws a new encoder, re-init new embeddings.
-    RESULTS/runs/TASK/ARM-SEED has what every test item got. A killed run resumes with the same
-    command.
+    DATA is a folder of `sentence_tasks.py`, one of GLUE as it is published (its name says which:
+    CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl, dev.jsonl
+    and test.jsonl whose lines are {"text": ..., "pair": ..., "label": ...}. In the place of a text
+    a line may have "symbols", as `symbols.py` writes them: a sequence of DNA, of notes, of
+    anything, which get rows of the encoder as units do (--assignment). --assignment scratch draws a
+    new encoder, re-init new embeddings. RESULTS/runs/TASK/ARM-SEED has what every test item got. A
+    killed run resumes with the same command.
 
       python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
         --arm dyck-64 --seed 1
@@ -76,8 +75,7 @@ class Classify:
     assignment: str = option(
         "own",
         "own (the encoder's tokens; of symbols those of their names), re-init (new embeddings), "
-        "scratch (a new encoder as well); "
-        "of symbols also those of `train dual`",
+        "scratch (a new encoder as well); of symbols also those of `train dual`",
     )
     device: str = option("auto", DEVICE)
     training: TrainingOptions = group(TrainingOptions(1000, 5e-5, 100, **vars(BERT)), "training")
@@ -90,8 +88,9 @@ class Classify:
     trained: Trained = option("all", TRAINED)
 
 
-OWN, DRAWN = "own", ("re-init", "scratch")  # assignments of an encoder's own tokens
-Sequence_ = tuple[np.ndarray, int]  # ids (S,), and where its second segment begins
+# assignments of an encoder's own tokens: as they are, or drawn anew
+OWN, DRAWN = "own", ("re-init", "scratch")
+Sequence_ = tuple[np.ndarray, int]  # ids (S,), and the place where the second segment begins
 
 
 def classify(o: Classify) -> None:
@@ -121,31 +120,31 @@ def classify(o: Classify) -> None:
 def train_and_answer(
     task: TextTask, o: Classify, folder: Path
 ) -> tuple[dict[str, tuple[float, float]], dict[str, Any]]:
-    """Return the label and the answer of every test example, and how training went. folder: for its
-    checkpoints."""
+    """Fine-tune an encoder; return the label and the answer of every test example, and the details
+    of the training. folder: for its checkpoints."""
+    seed = o.training.seed
     loaded, tokenizer = load_text_encoder(o.encoder)
     paired = any(e.pair is not None for examples in task.splits.values() for e in examples)
     check_length(o.length, loaded, "tokens", o.encoder, 5 if paired else 3)
-    body, table, encode, pad = begin_task(
-        task, loaded, tokenizer, o.assignment, o.training.seed, o.length
-    )
-    train_only(body, o.trained)
-    table.requires_grad_(o.trained == "all" or o.assignment != OWN or bool(task.vocabulary))
+    start = begin_task(task, loaded, tokenizer, o.assignment, seed, o.length)
+    train_only(start.encoder, o.trained)
+    all_trained = o.trained == "all" or o.assignment != OWN or bool(task.vocabulary)
+    start.table.requires_grad_(all_trained)
     if not o.dropout:
-        remove_dropout(body)
-    torch.manual_seed(o.training.seed)
-    model = Classifier(body.train(), table, len(task.classes))
-    train, test = ([encode(e) for e in task.splits[split]] for split in ("train", "test"))
+        remove_dropout(start.encoder)
+    torch.manual_seed(seed)
+    model = Classifier(start.encoder.train(), start.table, len(task.classes))
+    train, test = ([start.encode(e) for e in task.splits[split]] for split in ("train", "test"))
     train_labels = np.array([e.label for e in task.splits["train"]])
     test_labels = np.array([e.label for e in task.splits["test"]])
-    batches = TaskBatches(train, train_labels, pad, o.batch, o.training.seed)
+    batches = TaskBatches(train, train_labels, start.pad, o.batch, seed)
 
     def answers() -> np.ndarray:
         model.eval()
         device = next(model.parameters()).device
         bf16 = bool(o.training.bf16) and device.type == "cuda"
-        collated = partial(collate, pad=pad)
-        rows = run_model(model.logits, device, test, collated, o.batch, bf16)
+        batch_up = partial(collate, pad=start.pad)
+        rows = run_model(model.logits, device, test, batch_up, o.batch, bf16)
         logits = np.stack([row.numpy() for row in rows])
         chosen = logits.argmax(1) if task.classes else logits[:, 0]
         return chosen.astype(np.float64)
@@ -165,7 +164,14 @@ def train_and_answer(
 
 # ---- sequences
 
-Encode = Callable[[TaskExample], Sequence_]
+
+class TaskStart(NamedTuple):
+    """Fine-tuning begins from an encoder and the embeddings of a task's tokens or symbols."""
+
+    encoder: PreTrainedModel
+    table: nn.Embedding
+    encode: Callable[[TaskExample], Sequence_]
+    pad: int  # id of padding
 
 
 def begin_task(
@@ -175,12 +181,11 @@ def begin_task(
     assignment: str,
     seed: int,
     longest: int,
-) -> tuple[PreTrainedModel, nn.Embedding, Encode, int]:
-    """Return the encoder, the embeddings of a task's tokens or symbols, how its examples are
-    encoded, and the id of padding.
+) -> TaskStart:
+    """Give the tokens or symbols of a task embeddings, by an assignment.
 
-    longest: S at most; what is longer loses the tail of the longer of its texts.
-    Raises InputError for an assignment that does not suit the task.
+    longest: S at most; an example that is longer loses the tail of the longer of its texts. Raises
+    InputError for an assignment that does not suit the task.
     """
     vocabulary = task.vocabulary
     fitting = (OWN, *ASSIGNMENTS) if vocabulary else (OWN, *DRAWN)
@@ -209,16 +214,16 @@ def begin_task(
             text = text[: longest - 2]
             return np.array([cls, *text, sep], np.int64), len(text) + 2
         pair = tokenizer(e.pair, add_special_tokens=False)["input_ids"]
-        room = longest - 3  # of it, the first text has what the second leaves, but half at least
-        cut = min(len(text), max(room - len(pair), room - room // 2))
-        return np.array([cls, *text[:cut], sep, *pair[: room - cut], sep], np.int64), cut + 2
+        space = longest - 3  # the first text has what the second leaves of it, but half at least
+        cut = min(len(text), max(space - len(pair), space - space // 2))
+        return np.array([cls, *text[:cut], sep, *pair[: space - cut], sep], np.int64), cut + 2
 
-    return body, table, encode, pad
+    return TaskStart(body, table, encode, pad)
 
 
 @dataclass(frozen=True)
 class TaskBatches:
-    """Batches of examples, a function of (seed, step) only."""
+    """Batches of examples are a function of (seed, step) only."""
 
     sequences: Sequence[Sequence_]
     labels: np.ndarray
@@ -229,16 +234,15 @@ class TaskBatches:
     def __call__(self, step: int) -> Batch:
         """Return ids, mask, segments (B, S), and labels (B,)."""
         numbers, _ = draw_batch(step, len(self.sequences), self.size, self.seed)
-        return collate([self.sequences[i] for i in numbers], self.pad) | {
-            "labels": torch.from_numpy(self.labels[numbers])
-        }
+        labels = {"labels": torch.from_numpy(self.labels[numbers])}
+        return collate([self.sequences[i] for i in numbers], self.pad) | labels
 
 
 class Classifier(nn.Module):
-    """An encoder, embeddings, and two layers on the output of the first token."""
+    """A classifier has an encoder, embeddings, and two layers on the output of the first token."""
 
     def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, classes: int) -> None:
-        """Put a head on an encoder. table: (V, E). classes: C; 0: a number is predicted."""
+        """Put a head on an encoder. table: (V, E); classes: C; 0: a number is predicted."""
         super().__init__()
         self.inputs = EncoderInputs(encoder, table.embedding_dim)
         self.encoder, self.table = encoder, table
@@ -254,8 +258,8 @@ class Classifier(nn.Module):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, labels: torch.Tensor
     ) -> Batch:
-        """Return the loss: cross-entropy, or the mean square of the error; and of classes the share
-        that is right. labels: (B,)."""
+        """Return the loss, cross-entropy or the mean square of the error; and of classes the share
+        of right answers. labels: (B,)."""
         logits = self.logits(ids, mask, segments)
         if not self.classes:
             return {"loss": functional.mse_loss(logits[:, 0], labels.float())}

@@ -80,9 +80,8 @@ class Compute:
     learning_rates: tuple[Amount, ...] = option(
         (),
         "train with each of these learning rates and take the one that is best on dev: as many "
-        "other generated examples as are "
-        "tested, or a tenth of the training images, on which nothing is trained then; default: "
-        "--learning-rate",
+        "other generated examples as are tested, or a tenth of the training images, on which "
+        "nothing is trained then; default: --learning-rate",
         least=1,
     )
     device: str = option("auto", DEVICE)
@@ -108,7 +107,8 @@ def compute(o: Compute) -> None:
     options = keep_decisive(o) | {"task": puzzle.name}
 
     def make() -> dict[str, Any]:
-        model, details = (choose_rate if o.learning_rates else train)(puzzle, o, folder)
+        train_model = choose_rate if o.learning_rates else train
+        model, details = train_model(puzzle, o, folder)
         items = _list_items(score_examples(model, puzzle.draw_test(o.test), o.batch))
         details |= start | {"options": options, "trained_parameters": trained_parameters(model)}
         return write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
@@ -119,7 +119,7 @@ def compute(o: Compute) -> None:
 
 
 def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
-    """Return the model, and how its training went. folder: for its checkpoints."""
+    """Train a model; return it, and the details of its training. folder: for its checkpoints."""
     body, _ = load_text_encoder(o.encoder)
     check_length(puzzle.places, body, f"places ({puzzle.name})", o.encoder, fewest=1)
     seed = o.training.seed
@@ -136,25 +136,27 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str,
 
 
 def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
-    """Train at each learning rate; return as `train` does the model that is best on dev, which no
-    training and no test has, with the scores of all."""
+    """Train at each learning rate; return as `train` does the model that is best on dev, with the
+    scores of all. Dev is in neither training nor test."""
     puzzle, dev = puzzle.split_dev(o.test)
     tried: list[dict[str, float]] = []
-    best: tuple[Computer, dict[str, Any]] | None = None
+    best: tuple[Computer, dict[str, Any]] | None = None  # model and details
     for rate in o.learning_rates:
         tuned = replace(o, training=replace(o.training, learning_rate=rate))
         model, details = train(puzzle, tuned, folder / "sweep" / f"learning-rate={rate:g}")
         score = float(score_examples(model, dev, o.batch).mean())
-        if best is None or score > max(each["score"] for each in tried):
+        if best is None or score > max(other["score"] for other in tried):
             best = model, details | {"learning_rate": rate}
         tried.append({"learning_rate": rate, "score": score})
     assert best
-    return best[0], best[1] | {"sweep": tried, "chosen_on": {"split": "dev", "items": len(dev[0])}}
+    model, details = best
+    chosen_on = {"split": "dev", "items": len(dev[0])}
+    return model, details | {"sweep": tried, "chosen_on": chosen_on}
 
 
 @torch.inference_mode()
 def score_examples(model: Computer, examples: Examples, batch: int) -> np.ndarray:
-    """Return the share of every example that is right, (n,)."""
+    """Return the share of right answers of every example, (n,)."""
     model.eval()
     inputs, targets = examples
     device, shares = next(model.parameters()).device, []
@@ -165,8 +167,8 @@ def score_examples(model: Computer, examples: Examples, batch: int) -> np.ndarra
 
 
 def score_floors(puzzle: Puzzle, o: Compute) -> None:
-    """Score every floor of the task (once) on the test examples, with this seed as well, so that
-    arms are compared with them."""
+    """Score every floor of the task (once) on the test examples, under the seed of this run as
+    well: arms and floors are compared seed by seed."""
     shown, targets = puzzle.draw_test(o.test)
     commonest = puzzle.find_commonest()
     floors: dict[str, Floor] = {
@@ -175,11 +177,10 @@ def score_floors(puzzle: Puzzle, o: Compute) -> None:
     }
     details: dict[str, Any] = {}
     if puzzle.name == "listops":
-        expressions = map(read_signs, shown)
-        details["expressions"] = {
-            str(i): [measure_depth(signs), len(list_digits(signs))]
-            for i, signs in enumerate(expressions)
-        }
+        expressions = {}
+        for i, signs in enumerate(map(read_signs, shown)):
+            expressions[str(i)] = [measure_depth(signs), len(list_digits(signs))]
+        details["expressions"] = expressions
     for name, guess in floors.items():
         folder = run_folder(o.results, puzzle.name, name, o.training.seed)
         if not (folder / "scores.json").is_file():

@@ -45,21 +45,20 @@ class Devices:
     results: Path = argument(RESULTS)
 
 
-# what `superb run` adds to an encoder's name
+# suffix that `superb run` adds to an encoder's name -> method
 TUNED = {"finetuned": "all"} | {device: device for device in METHODS}
 
 
 @dataclass
 class Cost:
-    """Of one device on one task. scores: by metric, as they are printed; parameters: trained;
-    seconds: of training, a seed each."""
+    """A method of fine-tuning costs parameters and time on a task."""
 
-    scores: dict[str, str] = field(default_factory=dict)
-    parameters: int | None = None
-    seconds: tuple[float, ...] = ()
+    scores: dict[str, str] = field(default_factory=dict)  # metric -> score, as it is printed
+    parameters: int | None = None  # that are trained
+    seconds: tuple[float, ...] = ()  # of training, of every seed
 
 
-Costs = dict[tuple[str, str], Cost]  # task, device -> its cost
+Costs = dict[tuple[str, str], Cost]  # task, method -> cost
 
 
 def compare_devices(o: Devices) -> None:
@@ -85,7 +84,7 @@ def device_table(o: Devices) -> Table:
             f"{folder} has nothing that was trained with --trained; run "
             "recipes/text_side with PARTS=5 first"
         )
-    metrics: dict[str, dict[str, None]] = {}  # of every task, in the order in which they were read
+    metrics: dict[str, dict[str, None]] = {}  # task -> its metrics, in the order of reading
     for (task, _), cost in costs.items():
         metrics.setdefault(task, {}).update(dict.fromkeys(cost.scores))
     columns = ["trained"]
@@ -106,16 +105,16 @@ def device_table(o: Devices) -> Table:
 
 
 def rank_device(device: str) -> tuple[int, str]:
-    """Order devices as METHODS has them; frozen.statistics stands behind frozen."""
+    """Return the key that sorts devices as METHODS does; frozen.statistics follows frozen."""
     methods = list(METHODS)
     method = device.partition(".")[0]
     return methods.index(method) if method in methods else len(methods), device
 
 
 def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
-    """Add what DUAL and text QA cost, and rows of their scores to RESULTS; return notes.
+    """Add the costs of DUAL and text QA, and rows of their scores to RESULTS; return notes.
 
-    Seeds and voices or passages are drawn, as in the other tables.
+    Intervals draw seeds and voices or passages, as in the other tables.
     """
     answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.parquet")})
     if not answers and not any(folder.glob("runs/*/*/scores.json")):
@@ -124,12 +123,12 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
     exact = gains_of(list(read_answers(answers, "em")))
     rows = []
     for scored in (read, exact):
-        for (task, device), found in scored.scores.items():
+        for (task, device), score in scored.scores.items():
             metric = scored.metrics[task]
             cell = (f"{task}, devices", HEAD, device, CONDITION, None, metric)
-            rows.append(Row.from_interval(found.interval, *cell, 0, "text devices"))
+            rows.append(Row.from_interval(score.interval, *cell, 0, "text devices"))
             cost = costs.setdefault((task, device), Cost())
-            cost.scores[metric] = interval_text(found.interval.percent)
+            cost.scores[metric] = interval_text(score.interval.percent)
     append_rows(o.results / "results.jsonl", rows, any_card=True)
     cards = {"dual": "runs/dual/*/scores.json", "text-qa": "readers/text-*/card.json"}
     for task, pattern in cards.items():
@@ -146,9 +145,9 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
 
 
 def add_superb(costs: Costs, folder: Path) -> list[str]:
-    """Add what the tasks of SUPERB cost, by their first metric; return notes."""
+    """Add the costs of the tasks of SUPERB, by their first metric; return notes."""
     results = folder / "superb/results.jsonl"
-    measured: dict[tuple[str, str], list[Row]] = {}  # of every seed
+    measured: dict[tuple[str, str], list[Row]] = {}  # task, method -> a row a seed
     for row in read_rows(results) if results.is_file() else ():
         tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
         heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.task}/seed-*/card.json"))
@@ -170,8 +169,8 @@ def add_superb(costs: Costs, folder: Path) -> list[str]:
 
 
 def read_cost(path: Path) -> tuple[int, float]:
-    """Read the trained parameters and the seconds of training: of a reader's or a head's card, or
-    of a run's scores."""
+    """Read the trained parameters and the seconds of training from the card of a reader or a head,
+    or from the scores of a run."""
     card = read_json(path)
     seconds = card["training"]["seconds"] if "training" in card else card.get("seconds", 0.0)
     return card["trained_parameters"], seconds

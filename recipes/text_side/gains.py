@@ -43,21 +43,21 @@ def print_gains(o: Gains) -> None:
 def gains_tables(o: Gains) -> list[Table]:
     """Make all tables of RESULTS, and append the gains to its results. Raises InputError where
     there is nothing."""
-    every = read_runs(o.results, o.answers)
-    runs = [run for run in every if not is_of_languages(run.task)]
+    all_runs = read_runs(o.results, o.answers)
+    runs = [run for run in all_runs if not is_of_languages(run.task)]
     scored = tables.gains_of(runs, o.baseline)
     card, rows = f"over {o.baseline}", []
-    for (task, arm), e in scored.gains.items():
+    for (task, arm), gain in scored.gains.items():
         if scored.metrics.get(task) not in DECIMALS:
-            place = (task, HEAD, arm, CONDITION, None, GAIN, 0, card)
-            rows.append(Row.from_interval(e.interval, *place))
+            cell = (task, HEAD, arm, CONDITION, None, GAIN, 0, card)
+            rows.append(Row.from_interval(gain.interval, *cell))
 
     def outdated(row: Row) -> bool:
         return row.metric == GAIN and row.card != card
 
     append_rows(o.results / "results.jsonl", rows, True, outdated=outdated)
     made = [
-        *agreement(every),
+        *agreement(all_runs),
         *tables.score_table(scored),
         *tables.gain_table(scored),
         *tables.symbol_table(scored),
@@ -67,7 +67,7 @@ def gains_tables(o: Gains) -> list[Table]:
         *tables.plateau_tables(runs),
         *tables.unit_lm_table(scored),
         *tables.surface_tables(scored),
-        *tables.language_tables(o.results, every, list(read_answers(o.answers, "em"))),
+        *tables.language_tables(o.results, all_runs, list(read_answers(o.answers, "em"))),
     ]
     path = o.results / "tables" / "text_side.json"
     write_json(path, {"tables": [table.values for table in made]})

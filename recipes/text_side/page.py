@@ -42,7 +42,7 @@ class Page:
 
 
 def write_text_page(o: Page) -> dict[str, str]:
-    """Write `o.results`/report.html; its place."""
+    """Write `o.results`/report.html, and return its path."""
     page = o.results / "report.html"
     with hold_output(o.results):
         rows = read_rows(o.results / "results.jsonl")
@@ -54,21 +54,17 @@ def write_text_page(o: Page) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Lectures:
-    """What lies in a folder of results.
-
-    curves: (task, arm) -> the points of every seed; tables: as `gains.py` wrote them.
-    """
+    """A folder of results has rows, curves, tables and loss surfaces."""
 
     rows: tuple[Row, ...]
-    curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]]
-    tables: tuple[Table, ...]
+    curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]]  # task, arm -> points of every seed
+    tables: tuple[Table, ...]  # of `gains.py` and `devices.py`
     surfaces: tuple[SurfaceRun, ...]
 
     def gains(self, task: str) -> dict[str, Row]:
         """Return the gains of a task by arm, in the order of the chart."""
-        by_arm = {
-            row.encoder: row for row in self.rows if row.metric == papers.GAIN and row.task == task
-        }
+        rows = (row for row in self.rows if (row.metric, row.task) == (papers.GAIN, task))
+        by_arm = {row.encoder: row for row in rows}
         return {arm: by_arm[arm] for arm in papers.sort_arms(by_arm)}
 
 
@@ -93,7 +89,7 @@ def make_section(lectures: Lectures) -> Section:
     """Draw the charts, and add the tables."""
     gained = [row.task for row in lectures.rows if row.metric == papers.GAIN]
     tasks = list(dict.fromkeys(task for task in gained if not papers.has_own_table(task)))
-    tasks = [papers.MEAN] * (papers.MEAN in tasks) + [task for task in tasks if task != papers.MEAN]
+    tasks.sort(key=lambda task: task != papers.MEAN)  # the mean comes first
     drawings = []
     if tasks:
         drawings.append(gain_bars(lectures, tasks))
@@ -119,8 +115,10 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
             ax.axhline(0, color=MUTED, linewidth=0.8)
             ax.set_ylabel("points")
             ax.set_title(task, loc="left", fontsize=9)
-        said = (fill(papers.ARTIFICIAL.get(papers.family(arm), ""), 12) for arm in arms)
-        labels = [f"{shorten(arm, 14)}\n{text}" for arm, text in zip(arms, said, strict=True)]
+        labels = []
+        for arm in arms:
+            published = papers.ARTIFICIAL.get(papers.family(arm), "")
+            labels.append(f"{shorten(arm, 14)}\n{fill(published, 12)}")
         axes[-1, 0].set_xticks(range(len(arms)), labels, fontsize=7)
         svg = save_svg(figure)
     caption = (
@@ -134,7 +132,7 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
 def alignment_by_layer(lectures: Lectures) -> Drawing | None:
     """Draw a line a start, the mean of its seeds; None where no alignment was measured."""
     rows = []
-    for row in lectures.rows:
+    for row in lectures.rows:  # of a task such as alignment-3 or alignment-3-zero-mean
         kind, _, rest = row.task.partition("-")
         if kind == papers.ALIGNMENT:
             layer, _, states = rest.partition("-")
@@ -191,8 +189,11 @@ def draw_curves(lectures: Lectures, task: str) -> Drawing:
 
 # ---- loss surfaces: lines from start to end and in a random direction, and contours of planes
 
-LINES = {"path": "from the start (0) to the end (1)", "random": "random direction"}
-PLANES = {
+LINES = {  # part of a surface -> label of its axis
+    "path": "from the start (0) to the end (1)",
+    "random": "random direction",
+}
+PLANES = {  # part of a surface -> its axes
     "plane": "two random directions",
     "path-plane": "from start (0) to end (1), and a random direction",
 }
@@ -201,13 +202,13 @@ LEVELS = 9  # contours
 
 @dataclass(frozen=True)
 class SurfaceRun:
-    """A file surface.json: parts has for a line or plane "at" (P,), or "x" and "y", and for every
-    split the mean loss there, in nats."""
+    """A file surface.json has the losses around a reader."""
 
     kind: str  # "dual" or "text-qa"
     arm: str
     seed: int
-    splits: tuple[str, str]  # of training, and the other
+    splits: tuple[str, str]  # that of training, and another one
+    # line or plane -> "at" (P,), or "x" and "y"; and for every split the mean loss there, in nats
     parts: dict[str, dict[str, list[Any]]]
 
 
@@ -218,7 +219,7 @@ def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
 
 
 def surface_figures(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
-    """Draw of each kind of reader the lines, and the planes of the first seed."""
+    """Draw the lines of each kind of reader, and the planes of its first seed."""
     drawings = []
     for kind in dict.fromkeys(run.kind for run in surfaces):
         runs = [run for run in surfaces if run.kind == kind]
@@ -226,9 +227,8 @@ def surface_figures(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
         for part in PLANES:
             first = {run.arm: run for run in reversed(runs) if part in run.parts}
             if first:
-                drawings.append(
-                    plane_figure([first[arm] for arm in papers.sort_arms(first)], part, kind)
-                )
+                of_arms = [first[arm] for arm in papers.sort_arms(first)]
+                drawings.append(plane_figure(of_arms, part, kind))
     return drawings
 
 
@@ -237,12 +237,12 @@ def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
         for part, ax in zip(LINES, axes[0], strict=True):
             for n, arm in enumerate(papers.sort_arms(run.arm for run in runs)):
                 lines = [run.parts[part] for run in runs if run.arm == arm]
-                at = lines[0]["at"]
-                alike = [line for line in lines if line["at"] == at]
+                points = lines[0]["at"]
+                lines = [line for line in lines if line["at"] == points]
                 for split, dash in zip(runs[0].splits, ("-", "--"), strict=True):
-                    loss = np.mean([line[split] for line in alike], axis=0)
+                    loss = np.mean([line[split] for line in lines], axis=0)
                     name = arm if dash == "-" else ""
-                    ax.plot(at, loss, dash, color=line_style(n)["color"], label=name)
+                    ax.plot(points, loss, dash, color=line_style(n)["color"], label=name)
             ax.set_xlabel(LINES[part])
         axes[0, 0].set_ylabel("loss")
         add_legend(figure)

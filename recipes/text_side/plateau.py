@@ -47,8 +47,7 @@ class Plateau:
     For hundreds of steps the reader points at any fact, whatever is asked; then FF1 rises within a
     few. This trains the reader of `speechssl train dual` from any text encoder and scores it on
     --eval-split every --eval-every steps. UNITS has both splits, extracted with one codebook.
-    `gains.py` prints after how many steps each start reaches FF1 50, and what it gains
-    in the end.
+    `gains.py` prints after how many steps each start reaches FF1 50, and what it gains in the end.
 
       python recipes/text_side/plateau.py corpus units exp/text_side --arm scratch \\
         --assignment scratch --text-encoder exp/english/encoder
@@ -116,16 +115,16 @@ def plateau(o: Plateau) -> None:
 def train_and_answer(
     o: Plateau, folder: Path
 ) -> tuple[dict[str, tuple[float, float]], BootstrapUnits, dict[str, Any]]:
-    """Return the FF1 of every question of the split that is scored, what is drawn of them, and how
-    training went. folder: for its checkpoints."""
+    """Train a reader; return the FF1 of every question of the split that is scored, what intervals
+    draw of them, and the details of the training. folder: for its checkpoints."""
     qa = o.qa
     _, symbols, grid, _ = read_unit_source(o.units / qa.split, o.corpus)
     data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)
     examples, left_out = unit_examples(data, load_units(o.units / qa.split), grid)
     report_set_aside(left_out, "DUAL's training", "question")
     runs = load_units(o.units / o.eval_split)
-    timed = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
-    questions = [q for q in timed if q.id in runs and q.passage in runs]
+    with_times = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
+    questions = [q for q in with_times if q.id in runs and q.passage in runs]
     if not examples or not questions:
         raise InputError(
             f"{o.corpus} has no answerable question with times and units in {qa.split} or "
@@ -141,29 +140,30 @@ def train_and_answer(
     pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
 
     def scores() -> dict[str, float]:
-        """Return the FF1 of all questions with times; one without units counts as wrong, as in
-        `evaluate qa`."""
+        """Return the FF1 of all questions whose answers have times; one without units counts as
+        wrong, as in `evaluate qa`."""
         model.eval()
-        by_id = {q.id: 0.0 for q in timed}
-        # in fp32 scoring takes longer than training
+        by_id = {q.id: 0.0 for q in with_times}
+        # bf16 where training has it: in fp32 scoring takes longer than training
         spans = Reader(model, layout, bf16=bool(qa.training.bf16)).read(pairs)
         for q, span in zip(questions, spans, strict=True):
             answer = interval_of_units(grid, runs[q.passage], span.first, span.last)
-            gold = [
-                (a.start, a.end) for a in q.answers if a.start is not None and a.end is not None
-            ]
+            gold = []
+            for a in q.answers:
+                if a.start is not None and a.end is not None:
+                    gold.append((a.start, a.end))
             by_id[q.id] = frame_f1(answer, gold)
         return by_id
 
     def mean() -> float:
-        return sum(scores().values()) / len(timed)
+        return sum(scores().values()) / len(with_times)
 
     batches = ExampleBatches(examples, layout, qa)
     training, curve = fit_and_score(
         model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
     )
     items = {name: (1.0, score) for name, score in scores().items()}
-    drawn = passage_units(test, [q.passage for q in timed], [q.id for q in timed])
+    drawn = passage_units(test, [q.passage for q in with_times], [q.id for q in with_times])
     parameters = trained_parameters(model)
     details = {"training": training, "curve": curve, "trained_parameters": parameters}
     return items, drawn, details

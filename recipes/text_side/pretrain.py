@@ -1,9 +1,9 @@
 """Pre-train a text encoder on artificial data, real text or units, from scratch or continued.
 
-Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws.
-unigram and bigram imitate tokens of a text, which stay what they are. Units become the tokens that
-DUAL gives them with the same seed (`textlm.symbols.assign_tokens`), symbols of a task tokens of
-their own. Letters: N tokens, V tokens in a vocabulary, K units.
+Ids of artificial data become tokens of the vocabulary in a random order; those of unigram and
+bigram are tokens of a text already. Units become the tokens that DUAL gives them with the same seed
+(`textlm.symbols.assign_tokens`), symbols of a task tokens of their own. Letters: N tokens, V tokens
+in a vocabulary, K units.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from textside.tasks import TextTask, load_task
 
 TEXT, UNITS, SYMBOLS, NONE = "text", "units", "symbols", "none"  # --data that is not artificial
 SPLIT = "train"  # of units
-# options that are places
-NAMED = ("text", "second_text", "units", "second_units", "symbols", "tokenizer", "start", "like")
+# options whose values are folders or files: a card has their names alone
+PLACES = ("text", "second_text", "units", "second_units", "symbols", "tokenizer", "start", "like")
 DATA = (
     "text, units, symbols (of a task), none (random weights), or artificial data: random, "
     "unigram, bigram (as frequent as in --text), nested, flat, flat-D (pairs, at most D places "
@@ -144,11 +144,11 @@ class PretrainText:
 
 @dataclass(frozen=True)
 class Data:
-    """What is read: texts of one or two languages, a task of symbols, and the hashes of all."""
+    """Pre-training reads texts of one or two languages, or a task of symbols."""
 
     texts: Sequence[Text]
     symbols: TextTask | None
-    inputs: dict[str, Any]
+    inputs: dict[str, Any]  # hashes of all that is read
 
 
 def pretrain_text(o: PretrainText) -> None:
@@ -159,8 +159,8 @@ def pretrain_text(o: PretrainText) -> None:
     """
     check_share(o.batch)
     data = read_data(o)
-    places = {name: getattr(o, name) for name in NAMED}
-    # the names of places, and not where they lie on this machine
+    places = {name: getattr(o, name) for name in PLACES}
+    # where they lie on this machine does not matter
     names = {name: value and "/".join(Path(value).parts[-2:]) for name, value in places.items()}
     options = keep_decisive(o) | names
     folder = o.out / "encoder"
@@ -182,7 +182,8 @@ def pretrain_text(o: PretrainText) -> None:
 
 
 def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
-    """Train a text encoder and write it with its head and tokeniser; how training went."""
+    """Train a text encoder, write it with its head and tokeniser, and return the details of the
+    training."""
     if o.start:
         encoder, tokenizer = encoders.load_text_encoder(o.start)
         encoder = objectives.begin(encoder, o.init, o.training.seed).train().requires_grad_(True)
@@ -194,10 +195,9 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
             f"the tokeniser of {o.start or o.tokenizer} has no mask token, which pre-training "
             "needs; choose one with [MASK] or <mask>"
         )
-    # specials, and a token of every piece
-    fewest = 5 if o.objective == "sentence-order" else 3
+    fewest = 5 if o.objective == "sentence-order" else 3  # specials, and a token of every segment
     objectives.check_length(o.length, encoder, "tokens", "the encoder", fewest)
-    config = deepcopy(encoder.config)  # with its dropout, for whoever fine-tunes
+    config = deepcopy(encoder.config)  # with its dropout, which fine-tuning may use
     if not o.dropout:
         encoders.remove_dropout(encoder)
     rows = encoder.get_input_embeddings().weight.detach()
@@ -226,7 +226,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
 
 
 def train_causal(o: PretrainText, data: Data) -> dict[str, Any]:
-    """Train a GPT-2, as `train_encoder`."""
+    """Train a GPT-2, write it with its tokeniser, and return the details of the training."""
     tokenizer = choose_vocabulary(o, data)
     cls, sep, pad = special_tokens(tokenizer)
     sizes = o.layers, o.width, o.heads, max(o.positions, o.length)
@@ -264,14 +264,12 @@ def read_data(o: PretrainText) -> Data:
     """Read what the options name. Raises InputError for what is not there."""
     inputs: dict[str, Any] = {"text": None}
     texts = []
-    for name, place, letters in (
-        ("text", o.text, "own"),
-        ("second_text", o.second_text, o.letters),
-    ):
-        if place:
-            text = load_text(place).first(o.documents).respell(letters)
-            texts.append(text)
-            inputs[name] = text.hash
+    if o.text:
+        texts.append(load_text(o.text).first(o.documents))
+        inputs["text"] = texts[-1].hash
+    if o.second_text:
+        texts.append(load_text(o.second_text).first(o.documents).respell(o.letters))
+        inputs["second_text"] = texts[-1].hash
     if o.data == UNITS:
         for name, place in (("units", o.units), ("second_units", o.second_units)):
             if place:
@@ -318,18 +316,18 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
 
 
 def by_turns(sources: Sequence[objectives.Source]) -> objectives.Source:
-    """Draw each sequence from one of the sources, all alike often."""
+    """Draw each sequence from one of the sources, which are equally likely."""
     if len(sources) == 1:
         return sources[0]
     return lambda rng, length: sources[int(rng.integers(len(sources)))](rng, length)
 
 
 class RandomCrops:
-    """Random parts of recordings, or of other sequences, as tokens; each sequence as often as it is
-    long."""
+    """Random crops of recordings, or of other sequences, become tokens. A sequence is drawn in
+    proportion to its length."""
 
     def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray) -> None:
-        """Keep the sequences that are not empty; of each its units, 0 to K - 1. tokens: (K,)."""
+        """Take sequences that are not empty. sequences: units of each, 0 to K - 1; tokens: (K,)."""
         self.sequences, self.tokens = [units for units in sequences if len(units)], tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
@@ -344,8 +342,8 @@ class RandomCrops:
 
 
 def new_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Make an encoder with random weights. Raises InputError for a --like or sizes that there is no
-    encoder of."""
+    """Make an encoder with random weights. Raises InputError for a --like or sizes that make no
+    encoder."""
     size, pad = len(tokenizer), special_tokens(tokenizer)[2]
     try:
         if o.like:
@@ -364,7 +362,7 @@ def new_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrain
             ).to_dict()
         encoder = encoders.make_encoder(values)
         reason = encoders.why_unfit(encoder.eval())
-    except Exception as error:  # every kind has its own for sizes that do not fit
+    except Exception as error:  # each family has its own error for sizes that do not fit
         reason = encoders.reason_of(error)
     if reason:
         raise InputError(
@@ -387,14 +385,14 @@ def choose_vocabulary(o: PretrainText, data: Data) -> PreTrainedTokenizerBase:
 def save_encoder(
     encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase, folder: Path
 ) -> None:
-    """Write a checkpoint that `load_text_encoder` reads. table: (V, E), which the encoder gets
-    back."""
+    """Write a checkpoint that `load_text_encoder` reads. table: (V, E), which becomes the encoder's
+    own again."""
     embeddings = nn.Embedding(table.num_embeddings, table.embedding_dim)
     embeddings.weight = nn.Parameter(table.weight.detach().clone())
     encoder.set_input_embeddings(embeddings)
     encoder.config.vocab_size = table.num_embeddings
     half = encoders.encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
-    if half is not None:  # of T5 and its kin
+    if half is not None:  # the encoder of T5 and its kin is part of a larger model
         model = half(encoder.config)
         model.get_encoder().load_state_dict(encoder.state_dict())
         model.set_input_embeddings(embeddings)

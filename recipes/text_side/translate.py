@@ -1,9 +1,8 @@
 """Translate tokens by the difference between the mean states of two languages (arXiv 2010.10041).
 
-A token is the second language's where its text has it more often. Where words of the lexicon stood,
-those tokens are right that are among the translations of the piece, each as often as it is there
-(BLEU-1's precision, on that part of the text). Letters: B sequences, S tokens in a sequence, V
-vocabulary.
+A token belongs to the second language if its text has it more often. Precision is that of BLEU-1 on
+the places of words of the lexicon: a token is right if it is among the translations of the piece's
+words, each as often as it is there. Letters: B sequences, S tokens in a sequence, V vocabulary.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ class Translate(TwoLanguages):
 
 
 PIECE = 24  # tokens that are translated together
-EXAMPLES = 4
+EXAMPLES = 4  # pieces whose translation is on the card
 Predict = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # ids, mask (B, S) -> (B, S, V)
 
 
 def load_predictor(name: str) -> tuple[languages.Body, Predict]:
-    """Return an encoder and what predicts tokens of its outputs. Raises InputError for an encoder
-    that has no such head."""
+    """Return an encoder, and a function that predicts tokens from its outputs. Raises InputError
+    for an encoder without such a head."""
     path = Path(name) / MLM_HEAD
     if not path.is_file():
         raise InputError(
@@ -80,7 +79,7 @@ def load_predictor(name: str) -> tuple[languages.Body, Predict]:
 def predict_tokens(
     body: languages.Body, predict: Predict, sequences: Sequence[languages.Sequence_], batch: int
 ) -> list[np.ndarray]:
-    """Return the likeliest token at every place of each sequence, (S,); never a special."""
+    """Return the likeliest token at every place of each sequence, (S,); specials are excluded."""
     special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
     guesses = []
     for start in range(0, len(sequences), batch):
@@ -97,11 +96,11 @@ def translate(o: Translate) -> None:
     Raises InputError for an encoder that predicts no tokens, or a layer that there is not.
     """
     folder = run_folder(o.results, "translation", o.arm, o.seed)
-    two, identity = languages.read_languages(o), describe_encoder(o.encoder)
+    data, identity = languages.read_languages(o), describe_encoder(o.encoder)
     options = keep_decisive(o)
     details = identity | {"options": options}
-    inputs = {**two.inputs, **identity}
-    card = run_once(folder, inputs, options, lambda: translate_text(two, details, o))
+    inputs = {**data.inputs, **identity}
+    card = run_once(folder, inputs, options, lambda: translate_text(data, details, o))
     best = max(card["cells"], key=lambda cell: cell["precision"])
     print(
         f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % "
@@ -110,75 +109,99 @@ def translate(o: Translate) -> None:
     )
 
 
-def translate_text(two: languages.Two, details: dict[str, Any], o: Translate) -> dict[str, Any]:
-    """Translate, write the scores of every layer and alpha, and return the card. details: of every
-    run's card."""
+def translate_text(
+    data: languages.BilingualData, details: dict[str, Any], o: Translate
+) -> dict[str, Any]:
+    """Translate, write the scores of every layer and alpha, and return the card. details: what
+    every card of the run has."""
     body, predict = load_predictor(o.encoder)
     for layer in o.layers:
         check_layer(body.encoder, layer)
-    room = languages.find_room(body, o.length)
-    whole = [two.sequences(i, (), body, room) for i in (0, 1)]
-    means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in whole]
-    of_second = find_second_tokens(whole, body.table.num_embeddings)
-    pieces, gloss, stood = find_pieces(two, body, min(PIECE, room))
-    constant = score_constant(gloss, stood)
+    longest = languages.longest_piece(body, o.length)
+    texts = [data.sequences(i, (), body, longest) for i in (0, 1)]
+    means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in texts]
+    of_second = find_second_tokens(texts, body.table.num_embeddings)
+    pieces = find_pieces(data, body, min(PIECE, longest))
+    constant = score_constant(pieces)
     cells = []
     for layer, alpha in product(o.layers, o.alphas):
         vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
         with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
-            guesses = predict_tokens(body, predict, pieces, o.batch)
+            sequences = [piece.sequence for piece in pieces]
+            predicted = predict_tokens(body, predict, sequences, o.batch)
         items: dict[str, dict[str, tuple[float, float]]] = {CONVERTED: {}, PRECISION: {}}
-        for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
-            # where words stood
-            produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
+        for n, (tokens, piece) in enumerate(zip(predicted, pieces, strict=True)):
+            # where words of the lexicon were
+            produced = Counter(int(t) for _, a, b in piece.places for t in tokens[a:b])
+            right = (produced & piece.translations).total()
             items[CONVERTED][str(n)] = (1.0, float(of_second[tokens].mean()))
-            items[PRECISION][str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
+            items[PRECISION][str(n)] = (1.0, right / piece.word_tokens)
         cell: dict[str, Any] = {"layer": layer, "alpha": alpha, "examples": []}
         for name, of_pieces in items.items():
             task = f"{name}-{layer}x{alpha:g}"
-            about = details | {"constant": constant}
-            card = write_scores(o.results, task, name, o.arm, o.seed, of_pieces, about)
+            facts = details | {"constant": constant}
+            card = write_scores(o.results, task, name, o.arm, o.seed, of_pieces, facts)
             cell[name] = card["value"]
-        for (ids, _), tokens in zip(pieces[:EXAMPLES], guesses, strict=False):
-            cell["examples"].append([body.tokenizer.decode(each) for each in (ids, tokens)])
+        for piece, tokens in zip(pieces[:EXAMPLES], predicted, strict=False):
+            cell["examples"].append(
+                [body.tokenizer.decode(ids) for ids in (piece.sequence[0], tokens)]
+            )
         cells.append(cell)
-    facts = {"cells": cells, "constant": constant, "pieces": len(pieces)}
-    return {"what": "token translation"} | facts
+    what = {"what": "token translation"}
+    return what | {"cells": cells, "constant": constant, "pieces": len(pieces)}
 
 
-def score_constant(gloss: Sequence[Counter[int]], stood: Sequence[int]) -> float:
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A piece of the first text has words of the lexicon, and the tokens of their translations."""
+
+    sequence: languages.Sequence_
+    translations: Counter[int]
+
+    @property
+    def places(self) -> languages.Places:
+        return self.sequence[1]
+
+    @property
+    def word_tokens(self) -> int:
+        """Count the tokens of words of the lexicon."""
+        return sum(b - a for _, a, b in self.places)
+
+
+def score_constant(pieces: Sequence[Piece]) -> float:
     """Return the best precision with one and the same token everywhere."""
-    pairs = list(zip(gloss, stood, strict=True))
-    tokens = set().union(*gloss)
-    return max(float(np.mean([min(counts[t], n) / n for counts, n in pairs])) for t in tokens)
+
+    def precision(token: int) -> float:
+        shares = (min(p.translations[token], p.word_tokens) / p.word_tokens for p in pieces)
+        return float(np.mean(list(shares)))
+
+    return max(precision(token) for token in set().union(*(p.translations for p in pieces)))
 
 
 def find_second_tokens(
-    whole: Sequence[Sequence[languages.Sequence_]], vocabulary: int
+    texts: Sequence[Sequence[languages.Sequence_]], vocabulary: int
 ) -> np.ndarray:
     """Mark the tokens of the second language, (V,): its text has them more often."""
     shares = []
-    for pieces in whole:
+    for pieces in texts:
         ids = np.concatenate([ids for ids, _ in pieces])
         shares.append(np.bincount(ids, minlength=vocabulary) / len(ids))
     return shares[1] > shares[0]
 
 
-def find_pieces(
-    two: languages.Two, body: languages.Body, room: int
-) -> tuple[list[languages.Sequence_], list[Counter[int]], list[int]]:
-    """Return the pieces of the first text that have words of the lexicon, and of each the tokens of
-    these words' translations, and at how many places words stood. room: tokens of a piece."""
-    words = sorted({a for a, _ in two.pairs})
-    golds: dict[str, set[int]] = {word: set() for word in words}
-    for a, b in two.pairs:
-        golds[a].update(body.tokenizer(b, add_special_tokens=False)["input_ids"])
-    pieces = [piece for piece in two.sequences(0, words, body, room) if piece[1]]
-    gloss, stood = [], []
-    for _, places in pieces:
-        gloss.append(Counter(t for word, _, _ in places for t in golds[words[word]]))
-        stood.append(sum(b - a for _, a, b in places))
-    return pieces, gloss, stood
+def find_pieces(data: languages.BilingualData, body: languages.Body, longest: int) -> list[Piece]:
+    """Return the pieces of the first text that have words of the lexicon. longest: tokens of a
+    piece."""
+    words = sorted({a for a, _ in data.pairs})
+    tokens: dict[str, set[int]] = {word: set() for word in words}  # of its translations
+    for a, b in data.pairs:
+        tokens[a].update(body.tokenizer(b, add_special_tokens=False)["input_ids"])
+    pieces = []
+    for ids, places in data.sequences(0, words, body, longest):
+        if places:
+            translations = Counter(t for word, _, _ in places for t in tokens[words[word]])
+            pieces.append(Piece((ids, places), translations))
+    return pieces
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Train a language model of units: GPT on units (GSLM, arXiv 2102.01192), from a text-pre-trained
-body (TWIST, 2305.13009) or none.
+"""Train a language model of units (GSLM, arXiv 2102.01192), from a text-pre-trained start (TWIST,
+2305.13009) or from its shape alone.
 
 Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
-before every recording and behind the last. OUT/model is a checkpoint of transformers.
+before every recording and behind the last.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
 
 
 def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
-    """Train and write the model; how training went. symbols: K."""
+    """Train and write the model; return the details of the training. symbols: K."""
     torch.manual_seed(o.training.seed)
     model = begin(o, symbols)
     check_length(o.length, model, "symbols", "the language model")
@@ -136,7 +136,8 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
 
 
 def begin(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
-    """Make what training begins from. Raises InputError for a start that is none."""
+    """Make the model that training begins from. Raises InputError for a start that is no language
+    model."""
     model = load_causal(o.start)
     if o.assignment == "scratch":
         model = AutoModelForCausalLM.from_config(model.config)
@@ -148,12 +149,12 @@ def begin(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
 
 
 class Recordings:
-    """Pieces of recordings, one after another in an endless order, id K before each. A stream, as
-    of `data`."""
+    """Recordings make a `Stream`: they follow each other in an endless circle, with id K before
+    each."""
 
-    def __init__(self, spoken: Sequence[np.ndarray], symbols: int) -> None:
-        """Join recordings that are not empty. spoken: units of each, 0 to K - 1."""
-        parts = [np.append(symbols, units) for units in spoken if len(units)]
+    def __init__(self, recordings: Sequence[np.ndarray], symbols: int) -> None:
+        """Join recordings that are not empty. recordings: units of each, 0 to K - 1."""
+        parts = [np.append(symbols, units) for units in recordings if len(units)]
         self.ids = np.concatenate(parts, dtype=np.int64)
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:

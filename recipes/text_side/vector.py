@@ -1,6 +1,5 @@
 """Write the shift from one language's mean to another's, for `train text-qa --shift` and
-`evaluate qa --shift`.
-"""
+`evaluate qa --shift`."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm.layers import Shift, check_layer, load_shift
-from textside.languages import find_room, load_body, mean_states, read_languages
+from textside.languages import load_body, longest_piece, mean_states, read_languages
 from textside.options import TwoLanguages
 from textside.runs import describe_encoder, keep_decisive
 
@@ -47,8 +46,8 @@ def write_vector(o: Vector) -> None:
 
     Raises InputError for a layer that there is not, or where `o.out` was made from other inputs.
     """
-    two = read_languages(o)
-    origin = {"options": keep_decisive(o)} | describe_encoder(o.encoder) | dict(two.inputs)
+    data = read_languages(o)
+    origin = {"options": keep_decisive(o)} | describe_encoder(o.encoder) | dict(data.inputs)
     if o.out.is_file():
         shift, _ = load_shift(o.out)
         if (shift.layer, shift.made) != (o.layer, origin):
@@ -58,11 +57,11 @@ def write_vector(o: Vector) -> None:
     else:
         body = load_body(o.encoder)
         check_layer(body.encoder, o.layer)
-        room = find_room(body, o.length)
-        means = [
-            mean_states(body, two.sequences(i, (), body, room), 0, o.batch).mean[o.layer]
-            for i in (0, 1)
-        ]
+        longest = longest_piece(body, o.length)
+        means = []
+        for i in (0, 1):
+            sequences = data.sequences(i, (), body, longest)
+            means.append(mean_states(body, sequences, 0, o.batch).mean[o.layer])
         vector = -means[1] if o.method == "zero-mean" else means[0] - means[1]
         shift = Shift(o.layer, torch.from_numpy(vector).float(), origin)
         shift.save(o.out)

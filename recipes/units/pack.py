@@ -8,7 +8,8 @@ the files, which are in OUT/.
 """
 
 import re
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,55 +20,56 @@ from speechssl.data.recordings import list_recordings
 from speechssl.errors import InputError, report_set_aside
 from speechssl.signal import speech_level
 
-parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-parser.add_argument(
-    "out", type=Path, help=("list to write (.txt); the files are in the folder of the same name")
-)
-parser.add_argument("folders", type=Path, nargs="+")
-parser.add_argument("--skip", default=r"$^", help="regular expression of file names to leave out")
-parser.add_argument("--seconds", type=float, default=20.0, help="length of a file")
-parser.add_argument(
-    "--copies",
-    type=int,
-    default=1,
-    help=("times that every recording occurs, beside others each time"),
-)
-parser.add_argument("--seed", type=int, default=0)
-options = parser.parse_args()
-
-try:
-    found = [recording.path for folder in options.folders for recording in list_recordings(folder)]
-except InputError as error:
-    parser.error(str(error))
-sources = sorted(path for path in found if not re.search(options.skip, path.name))
-rng, folder = np.random.default_rng(options.seed), options.out.with_suffix("")
-folder.mkdir(parents=True, exist_ok=True)
-paths, pieces, failed = [], [], {}
+LEVEL = -26  # dB of the full scale, of the speech in every recording
+PAUSES = (0.1, 0.4)  # seconds
+LENGTH = 20  # seconds of a file
 
 
-def write():
-    paths.append(folder / f"{len(paths):05d}.flac")
-    write_flac(paths[-1], np.concatenate(pieces))
-    pieces.clear()
+def pack(options: Namespace, sources: Sequence[Path]) -> None:
+    rng, folder = np.random.default_rng(0), options.out.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    order = np.concatenate([rng.permutation(len(sources)) for _ in range(options.copies)])
+    files: list[Path] = []
+    pieces: list[np.ndarray] = []
+    failed = {}
+
+    def write_file() -> None:
+        files.append(folder / f"{len(files):05d}.flac")
+        write_flac(files[-1], np.concatenate(pieces))
+        pieces.clear()
+
+    for number in tqdm(order, desc=f"packing {options.out}", unit="recording"):
+        try:
+            samples = read_audio(sources[number])
+        except InputError as error:
+            failed[sources[number].name] = str(error)
+            continue
+        level = speech_level(samples)
+        if not np.isfinite(level):
+            continue
+        samples = samples * np.float32(10 ** ((LEVEL - level) / 20))
+        pause = np.zeros(int(rng.uniform(*PAUSES) * SAMPLE_RATE), np.float32)
+        pieces += [np.clip(samples, -1, 1), pause]
+        if sum(map(len, pieces)) > LENGTH * SAMPLE_RATE:
+            write_file()
+    if pieces:
+        write_file()
+    report_set_aside(failed, "packing")
+    options.out.write_text("".join(f"{path.resolve()}\n" for path in files))
+    print(f"{options.out}: {len(order)} recordings in {len(files)} files")
 
 
-order = np.concatenate([rng.permutation(len(sources)) for _ in range(options.copies)])
-for number in tqdm(order, desc=f"packing {options.out}", unit="recording"):
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("out", type=Path, help="list to write (.txt); the files are in the folder of the same name")
+    add("folders", type=Path, nargs="+")
+    add("--skip", default=r"$^", help="regular expression of file names to leave out")
+    copies = "times that every recording occurs, beside others each time"
+    add("--copies", type=int, default=1, help=copies)
+    options = parser.parse_args()
     try:
-        samples = read_audio(sources[number])
+        listed = [recording.path for f in options.folders for recording in list_recordings(f)]
     except InputError as error:
-        failed[sources[number].name] = str(error)
-        continue
-    level = speech_level(samples)
-    if not np.isfinite(level):
-        continue
-    samples = samples * np.float32(10 ** ((-26 - level) / 20))  # dB of the full scale
-    pause = np.zeros(int(rng.uniform(0.1, 0.4) * SAMPLE_RATE), np.float32)
-    pieces += [np.clip(samples, -1, 1), pause]
-    if sum(map(len, pieces)) > options.seconds * SAMPLE_RATE:
-        write()
-if pieces:
-    write()
-report_set_aside(failed, "packing")
-options.out.write_text("".join(f"{p.resolve()}\n" for p in paths))
-print(f"{options.out}: {len(order)} recordings in {len(paths)} files")
+        parser.error(str(error))
+    pack(options, sorted(path for path in listed if not re.search(options.skip, path.name)))

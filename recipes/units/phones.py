@@ -1,4 +1,4 @@
-"""The codebook of phones: unit k is symbol k of the recogniser hama (needs speechssl[hama]).
+"""Write the codebook of phones: unit k is symbol k of the recogniser hama (needs speechssl[hama]).
 
     python recipes/units/phones.py exp/phones.safetensors
     speechssl units extract recordings/ hama:phones exp/phones.safetensors exp/units
@@ -7,17 +7,12 @@ Units are phones with `<wb>` between words: what DUAL loses by other units can b
 them, and an encoder can learn to hear them in noise (`pretrain phones`).
 """
 
-import argparse
+import sys
 from pathlib import Path
 
 from speechssl.units.fit import phone_codebook
 
-parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-)
-parser.add_argument("out", type=Path, help="codebook to write (.safetensors)")
-options = parser.parse_args()
-
-codebook = phone_codebook()
-codebook.save(options.out)
-print(f"{options.out}: K = {codebook.size}, {codebook.hash}")
+if __name__ == "__main__":
+    codebook = phone_codebook()
+    codebook.save(Path(sys.argv[1]))
+    print(f"{sys.argv[1]}: K = {codebook.size}, {codebook.hash}")

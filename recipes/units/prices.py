@@ -1,4 +1,5 @@
-"""What a price on changes of unit (DPDP) does to units: fewer of them, and how alike they stay."""
+"""Measure what a price on changes of unit (DPDP) does to units: fewer of them, and how alike they
+stay."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 from speechssl.artifacts import write_json
 from speechssl.cli import script
 from speechssl.options import Weight, option
+from speechssl.results import Table, condition_name
 from speechssl.units.options import Evaluate
 from speechssl.units.quality import evaluate_units
 
@@ -42,15 +44,14 @@ def measure(o: Prices) -> list[dict[str, Any]]:
     for price in o.prices:
         of_price = replace(o, price=price, out=None)
         rows.append({"price": price} | evaluate_units(of_price))
-    print()
-    print(format_table(rows))
+    print(f"\n{price_table(rows).markdown}")
     if o.out:
         write_json(o.out, rows)
     return rows
 
 
-def format_table(rows: list[dict[str, Any]]) -> str:
-    """Lay the measures out as a table in Markdown."""
+def price_table(rows: list[dict[str, Any]]) -> Table:
+    """Tabulate the measures, a line a price."""
     lines = []
     for row in rows:
         cells = {"price": f"{row['price']:g}"}
@@ -61,14 +62,11 @@ def format_table(rows: list[dict[str, Any]]) -> str:
             cells["same text: distance, AUC"] = (
                 f"{pair['same_text_distance']:.2f}, {pair['same_text_auc']:.2f}"
             )
-        for condition in row.get("stability", []):
-            heading = f"UED, {condition['condition']}"
-            if condition["snr_db"] is not None:
-                heading += f" {condition['snr_db']:g} dB"
-            cells[heading] = f"{condition['unit_edit_distance']:.2f}"
+        for line in row.get("stability", []):
+            heading = f"UED, {condition_name(line['condition'], line['snr_db'])}"
+            cells[heading] = f"{line['unit_edit_distance']:.2f}"
         lines.append(cells)
-    head = f"| {' | '.join(lines[0])} |\n|{'---|' * len(lines[0])}\n"
-    return head + "\n".join(f"| {' | '.join(cells.values())} |" for cells in lines)
+    return Table("", tuple(lines[0]), tuple(tuple(cells.values()) for cells in lines))
 
 
 if __name__ == "__main__":

@@ -8,25 +8,18 @@ rounded to int8. The codebook's card gets the hash of the rounded weights as `en
 and what stage 3 measured, before rounding.
 """
 
-import argparse
-import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from ship import print_size, quality_scores
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.quantisation import quantise
 from speechssl.units.codebook import load_codebook
-
-parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-)
-parser.add_argument("exp", type=Path, help="folder of people.sh")
-parser.add_argument("out", type=Path, help="set to write")
-options = parser.parse_args()
 
 FACTS = {
     "recipe": "recipes/units/people.sh, people.yaml",
@@ -46,38 +39,31 @@ CORPUS = {
     "people, two names, and texts of SQuAD read by espeak-ng and flite",
     "words used": "none here; hama's own training had phone labels",
 }
+SPECTRUM = ("cosines", "sines", "mel")  # tensors that are not rounded
 
-student = options.exp / "student"
-encoder = options.out / "encoder"
-encoder.mkdir(parents=True, exist_ok=True)
-shutil.copyfile(student / "encoder/config.json", encoder / "config.json")
-weights = load_file(student / "encoder/model.safetensors")
-spectrum = {name: weights.pop(name) for name in ("cosines", "sines", "mel")}  # not rounded
-state = quantise(weights, kernels=True) | spectrum
-save_file(state, encoder / "model.safetensors", {"format": "pt"})
-card = read_json(student / "encoder/card.json") | FACTS
-write_json(encoder / "card.json", card | {"corpus": CORPUS, "files": file_hashes(encoder)})
 
-scores = {}
-for path in sorted((options.exp / "quality").glob("student-on-*.json")):
-    found = json.loads(path.read_text())
-    rows = found.get("same_text", [])
-    noise = [row for row in found.get("stability", []) if row["snr_db"] is not None]
-    scores[path.name.removeprefix("student-on-").removesuffix(".json")] = {
-        "same_text": {
-            row["groups"]: {name: row[name] for name in ("same_text_auc", "same_text_distance")}
-            for row in rows
-        },
-        "unit_edit_distance": {
-            f"{row['condition']} {row['snr_db']:g} dB": row["unit_edit_distance"] for row in noise
-        },
-    }
-codebook = load_codebook(student / "units.safetensors")
-rounded = {"encoder": load_encoder(encoder).hash, "made_for": codebook.card["encoder"]}
-replace(codebook, card=codebook.card | FACTS | rounded | {"scores": scores}).save(
-    options.out / "units.safetensors"
-)
-for path in options.out.rglob("*.safetensors"):
-    path.chmod(0o644)  # safetensors' are for nobody else
-size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file()) / 1e6
-print(f"{options.out}: {size:.1f} MB")
+def main(exp: Path, out: Path) -> None:
+    student, encoder = exp / "student", out / "encoder"
+    encoder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(student / "encoder/config.json", encoder / "config.json")
+    weights = load_file(student / "encoder/model.safetensors")
+    spectrum = {name: weights.pop(name) for name in SPECTRUM}
+    state = quantise(weights, kernels=True) | spectrum
+    save_file(state, encoder / "model.safetensors", {"format": "pt"})
+    card = read_json(student / "encoder/card.json") | FACTS
+    write_json(encoder / "card.json", card | {"corpus": CORPUS, "files": file_hashes(encoder)})
+    scores = {}
+    for path in sorted((exp / "quality").glob("student-on-*.json")):
+        measured_on = path.name.removeprefix("student-on-").removesuffix(".json")
+        scores[measured_on] = quality_scores(path)
+    codebook = load_codebook(student / "units.safetensors")
+    rounded = {"encoder": load_encoder(encoder).hash, "made_for": codebook.card["encoder"]}
+    card = codebook.card | FACTS | rounded | {"scores": scores}
+    replace(codebook, card=card).save(out / "units.safetensors")
+    for path in out.rglob("*.safetensors"):
+        path.chmod(0o644)  # safetensors' are for nobody else
+    print_size(out)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

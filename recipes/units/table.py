@@ -1,15 +1,14 @@
-"""The tables of recipes/units: python recipes/units/table.py EXP"""
+"""Print the tables of recipes/units: python recipes/units/table.py EXP"""
 
-import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
-from speechssl.results import interval_text, read_rows
+from speechssl.artifacts import read_json
+from speechssl.results import Table, interval_text, read_rows
 
-exp = Path(sys.argv[1])
-lists = [*sorted(p.stem for p in (exp / "lists").glob("*.csv")), "test-voices"]
-USED = (  # words or phones, in the training of an arm or of what it began with
+USED = (  # whether words or phones were used in the training of an arm or of what it began with
     ("mfcc|fbank|hubert", "no"),
     ("start", "as its card says (minisqa-en-robust: texts of espeak-ng)"),
     ("teacher-clusters|r-spin-teacher", "by the teacher; by its start"),
@@ -17,77 +16,95 @@ USED = (  # words or phones, in the training of an arm or of what it began with
     ("r-spin-(reference|ctc|frames)", "by the teacher; texts of espeak-ng"),
     ("", "by its start"),
 )
-found: dict[str, dict[str, dict]] = {}
-for path in sorted((exp / "quality").glob("*.json")):
-    name = next(name for name in lists if path.stem.endswith(f"-{name}"))
-    found.setdefault(path.stem.removesuffix(f"-{name}"), {})[name] = json.loads(path.read_text())
+UNKNOWN = {"test-precise": ", speakers not known"}  # its pairs may be of one person
+Measures = dict[str, Any]  # of `units evaluate`
 
 
-def pair(values, group):
-    """Return AUC and same-text distance of a row whose groups contain the name."""
-    rows = [values] if "same_text_auc" in values else values.get("same_text", [])
+def read_quality(exp: Path, lists: list[str]) -> dict[str, dict[str, Measures]]:
+    """Return arm and read-out -> list -> measures."""
+    quality: dict[str, dict[str, Measures]] = {}
+    for path in sorted((exp / "quality").glob("*.json")):
+        name = next(name for name in lists if path.stem.endswith(f"-{name}"))
+        quality.setdefault(path.stem.removesuffix(f"-{name}"), {})[name] = read_json(path)
+    return quality
+
+
+def words_used(arm: str) -> str:
+    return next(text for names, text in USED if re.match(names, arm))
+
+
+def same_text_cell(measures: Measures, group: str) -> str:
+    """Return AUC and same-text distance of the first row whose groups contain a name."""
+    rows = [measures] if "same_text_auc" in measures else measures.get("same_text", [])
     row = next((r for r in rows if group in r.get("groups", group)), None)
     return f"{row['same_text_auc']:.2f} / {row['same_text_distance']:.2f}" if row else "–"
 
 
-def used(arm):
-    return next(text for names, text in USED if re.match(names, arm))
+def measure_cell(measures: Measures, name: str, digits: int = 2) -> str:
+    return f"{measures[name]:.{digits}f}" if name in measures else "–"
 
 
-def shown(values, name, digits=2):
-    return f"{values[name]:.{digits}f}" if name in values else "–"
+def noisy_rows(measures: Measures) -> list[Measures]:
+    return [row for row in measures.get("stability", []) if row["snr_db"] is not None]
 
 
-def noise(values):
-    rows = [r for r in values.get("stability", []) if r["snr_db"] is not None]
-    return " ".join(f"{r['unit_edit_distance']:.2f}" for r in rows) or "–"
-
-
-def ratios(lists_of):
-    """ " at 20 10 dB": the SNRs that were measured; "" where none was."""
-    measured = (values.get(lists_of, {}).get("stability", []) for values in found.values())
-    ratios = dict.fromkeys(row["snr_db"] for rows in measured for row in rows)
-    text = " ".join(f"{snr:g}" for snr in ratios if snr is not None)
-    return f" at {text} dB" if text else ""
-
-
-def head(title, *heads):
-    print(f"\n**{title}**\n\n| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
-
-
-for split in ("dev", "test"):
+def quality_table(split: str, lists: list[str], quality: dict[str, dict[str, Measures]]) -> Table:
+    """Tabulate how alike units of one text are in the lists of a split, and other measures."""
     names = [name for name in lists if name.startswith(split)]
-    fsdd = f"{split}-fsdd"
-    unknown = {"test-precise": ", speakers not known"}  # pairs may be of one person
+    digits = f"{split}-fsdd"
     heads = ["encoder, read-out", "K"]
     for name in names:
-        called = f"{name.removeprefix(split + '-')}{unknown.get(name, '')}"
-        heads.append(f"{called}: AUC / same-text distance")
-    heads += [f"fsdd: UED{ratios(fsdd)}", "ABX within / across", "speaker probe", "bits a second"]
-    head(split, *heads, *["PNMI, voices"] * ("test-voices" in names), "words used")
-    for arm, values in found.items():
-        if not any(name in values for name in names):
+        label = f"{name.removeprefix(split + '-')}{UNKNOWN.get(name, '')}"
+        heads.append(f"{label}: AUC / same-text distance")
+    noisy = (noisy_rows(by_list.get(digits, {})) for by_list in quality.values())
+    ratios = dict.fromkeys(f"{row['snr_db']:g}" for rows in noisy for row in rows)
+    where = f" at {' '.join(ratios)} dB" if ratios else ""
+    heads += [f"fsdd: UED{where}", "ABX within / across", "speaker probe", "bits a second"]
+    heads += [*["PNMI, voices"] * ("test-voices" in names), "words used"]
+    lines = []
+    for arm, by_list in quality.items():
+        measured = [by_list[name] for name in names if name in by_list]
+        if not measured:
             continue
-        cells = []
+        main = by_list.get(digits) or measured[0]
+        cells = [arm, str(main["K"])]
         for name in names:
             group = " - " if name.split("-")[1] in ("piper", "festival") else "people"
-            cells.append(pair(values.get(name, {}), group))
-        # of this split
-        of = values.get(fsdd) or next(values[name] for name in names if name in values)
-        cells.append(noise(values.get(fsdd, {})))
-        cells.append(f"{shown(of, 'abx_within')} / {shown(of, 'abx_across')}")
-        cells += [shown(of, "speaker_accuracy"), shown(of, "bits_a_second", 0)]
+            cells.append(same_text_cell(by_list.get(name, {}), group))
+        distances = (row["unit_edit_distance"] for row in noisy_rows(by_list.get(digits, {})))
+        cells.append(" ".join(f"{distance:.2f}" for distance in distances) or "–")
+        cells.append(f"{measure_cell(main, 'abx_within')} / {measure_cell(main, 'abx_across')}")
+        cells.append(measure_cell(main, "speaker_accuracy"))
+        cells.append(measure_cell(main, "bits_a_second", 0))
         if "test-voices" in names:
-            cells.append(shown(values.get("test-voices", {}), "pnmi"))
-        print(f"| {arm} | {of['K']} | " + " | ".join([*cells, used(arm)]) + " |")
+            cells.append(measure_cell(by_list.get("test-voices", {}), "pnmi"))
+        lines.append((*cells, words_used(arm)))
+    return Table("", tuple(heads), tuple(lines))
 
-answers: dict[str, dict[str, str]] = {}
-for path in sorted(exp.glob("answers*/*/results.jsonl")):
-    for row in (row for row in read_rows(path) if row.metric == "ff1"):
-        name = row.condition + ("" if row.snr_db is None else f", {row.snr_db:g} dB")
-        name = "festival" if path.parts[-3] == "answers-festival" else name
-        answers.setdefault(path.parts[-2], {})[name] = interval_text(row)
-heads = list(dict.fromkeys(name for row in answers.values() for name in row))
-head("DUAL, FF1 on test", "encoder", *heads, "words used")
-for arm, row in answers.items():
-    print(f"| {arm} | " + " | ".join([*(row.get(name, "–") for name in heads), used(arm)]) + " |")
+
+def answers_table(exp: Path) -> Table:
+    """Tabulate the FF1 of DUAL on every encoder, a column a condition."""
+    answers: dict[str, dict[str, str]] = {}
+    for path in sorted(exp.glob("answers*/*/results.jsonl")):
+        for row in (row for row in read_rows(path) if row.metric == "ff1"):
+            name = row.condition + ("" if row.snr_db is None else f", {row.snr_db:g} dB")
+            if path.parts[-3] == "answers-festival":
+                name = "festival"
+            answers.setdefault(path.parts[-2], {})[name] = interval_text(row)
+    heads = list(dict.fromkeys(name for row in answers.values() for name in row))
+    lines = []
+    for arm, row in answers.items():
+        lines.append((arm, *(row.get(name, "–") for name in heads), words_used(arm)))
+    return Table("", ("encoder", *heads, "words used"), tuple(lines))
+
+
+def main(exp: Path) -> None:
+    lists = [*sorted(path.stem for path in (exp / "lists").glob("*.csv")), "test-voices"]
+    quality = read_quality(exp, lists)
+    for split in ("dev", "test"):
+        print(f"\n**{split}**\n\n{quality_table(split, lists, quality).markdown}")
+    print(f"\n**DUAL, FF1 on test**\n\n{answers_table(exp).markdown}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -33,7 +33,7 @@ pytest.importorskip(
 )
 
 LABELLED = ("ks", "ic", "sid", "style")
-SMALL = {task: (8, 3, 3) for task in minisuperb.USUAL}
+SMALL = {task: (8, 3, 3) for task in minisuperb.USUAL_SIZES}
 SMALL |= {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}
 DRAWN_AS = {  # train (or documents) and dev, as in version 1; test, of 16 voices, as in version 2
     "pr": ("f0b88d10f9d8ccff", "1729b1e35e197c85"),
@@ -79,18 +79,20 @@ def plain(value):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", minisuperb.USUAL)
+@pytest.mark.parametrize("task", minisuperb.USUAL_SIZES)
 def test_what_is_drawn_is_as_ever(task):
-    planned = minisuperb.plan(task, by_split(task, (120, 20, 20)), 7)
+    planned = minisuperb.plan_set(task, by_split(task, (120, 20, 20)), 7)
     *seen, test = ([plain(asdict(d)) for d in some] for some in planned.values())
     assert (hash_json([d for some in seen for d in some]), hash_json(test)) == DRAWN_AS[task]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", sorted(set(minisuperb.DRAWN) - {"sid"}))
+@pytest.mark.parametrize("task", sorted(set(minisuperb.GENERATORS) - {"sid"}))
 def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
     parts = {
-        split: [part for d in minisuperb.draw(task, split, 24, 0) for part in spoken(d)]
+        split: [
+            part for d in minisuperb.sample_recordings(task, split, 24, 0) for part in spoken(d)
+        ]
         for split in SPLITS
     }
     for split, found in parts.items():
@@ -188,16 +190,20 @@ def test_phones_of_words(text, expected):
 
 
 def test_trials_are_even_and_of_different_words():
-    drawn = minisuperb.draw("asv", "test", 96, 0)
+    drawn = minisuperb.sample_recordings("asv", "test", 96, 0)
     voice, text = {d.id: d.voice.name for d in drawn}, {d.id: d.text for d in drawn}
-    found = minisuperb.trials("test", drawn, 0)
+    found = minisuperb.pair_trials("test", drawn, 0)
     assert Counter(t.same for t in found) == {True: 240, False: 240}  # 16 voices, 6 recordings each
     assert all(
         (voice[t.first] == voice[t.second]) == t.same and text[t.first] != text[t.second]
         for t in found
     )
     assert len({frozenset((t.first, t.second)) for t in found}) == len(found)
-    assert minisuperb.trials("test", drawn, 0) == found != minisuperb.trials("test", drawn, 1)
+    assert (
+        minisuperb.pair_trials("test", drawn, 0)
+        == found
+        != minisuperb.pair_trials("test", drawn, 1)
+    )
     assert len({t.same for t in found[:10]}) == 2
 
 
@@ -217,7 +223,7 @@ def test_matches_are_the_documents_that_have_the_words():
 
 @pytest.fixture(scope="module")
 def talks():
-    return [d.render() for d in minisuperb.draw("sd", "train", 12, 0)]
+    return [d.render() for d in minisuperb.sample_recordings("sd", "train", 12, 0)]
 
 
 @pytest.mark.slow
@@ -251,7 +257,7 @@ def test_two_people_talk_in_turn_with_some_overlap(talks):
 
 
 def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
-    for drawn in minisuperb.draw("ss", "test", 6, 0):
+    for drawn in minisuperb.sample_recordings("ss", "test", 6, 0):
         made = drawn.make(tmp_path)
         mixture, first, second = (
             to_int16(read_audio(tmp_path / name)).astype(int)
@@ -270,7 +276,7 @@ def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
     [("train", minisuperb.SEEN), ("dev", minisuperb.SEEN), ("test", minisuperb.UNSEEN)],
 )
 def test_noise_is_added_at_the_snr_that_was_drawn(split, kind, tmp_path):
-    drawn = minisuperb.draw("se", split, 8, 1)
+    drawn = minisuperb.sample_recordings("se", split, 8, 1)
     assert Counter(d.snr for d in drawn) == dict.fromkeys(minisuperb.SNRS[split], 2)
     assert {d.noise for d in drawn} == {kind}
     for one in drawn:

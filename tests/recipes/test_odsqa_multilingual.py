@@ -36,7 +36,7 @@ def corpus(root, language, text):
 
 
 def test_characters_get_rows_of_words_and_words_keep_theirs(recipe, encoder, tokenizer):
-    model, found = recipe.with_characters(encoder, ["安娜 lost 灯笼", "安"], 0)
+    model, found = recipe.add_characters(encoder, ["安娜 lost 灯笼", "安"], 0)
     before = AutoModel.from_pretrained(encoder).get_input_embeddings().weight
     table = model.get_input_embeddings().weight
     assert len(found) == len(table) == len(tokenizer) + 4

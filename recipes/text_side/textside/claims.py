@@ -1,5 +1,5 @@
-"""Does what was run agree with the lectures? A claim compares two starts on the same seeds and
-items, and the interval of their difference decides."""
+"""Judge whether our results agree with the lectures. A claim compares two starts on the same seeds
+and items, and the interval of their difference decides."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from speechssl.stats import mean_estimate
 from textside import published as papers
 from textside.runs import DECIMALS, Run, estimate, group_runs, in_percent
 
-AGREEMENT = "What agrees with the lectures"  # a table
-MARGIN, MARGIN_NATS = 2.0, 0.2  # points and nats: what is less is taken for nothing
-ZERO_SHOT = re.compile(r"(?!mandarin)[^~]+(?<!\.zero-mean)")  # readers of English, without a shift
+AGREEMENT = "What agrees with the lectures"  # title of the table
+MARGIN, MARGIN_NATS = 2.0, 0.2  # points, and nats: a smaller difference counts as none
+# readers of English without a shift: "bilingual", not "mandarin" or "bilingual.zero-mean"
+ZERO_SHOT = re.compile(r"(?!mandarin)[^~]+(?<!\.zero-mean)")
 Cells = Mapping[tuple[str, str], Sequence[Run]]  # task, arm -> its runs
 
 
 class Claim(NamedTuple):
-    """sign: 1, `arm` has more than `over` in the mean of `tasks`; -1, less; 0, no more. over: ""
-    compares with nothing."""
+    """A claim of the lectures is that an arm scores more than another in the mean of some tasks."""
 
-    part: int
+    part: int  # of the recipe
     says: str
     published: str
     tasks: tuple[str, ...]
     arm: str
-    over: str
-    sign: int = 1
+    over: str  # the other arm; "": the score itself is compared with 0
+    sign: int = 1  # 1: more; -1: less; 0: no more
 
 
 def list_claims(cells: Cells) -> list[Claim]:
-    """List what the lectures say of the tasks that were run, part by part."""
+    """List the claims of the lectures about the tasks that were run, part by part."""
     tasks = list(dict.fromkeys(task for task, _ in cells))
     symbols = list(dict.fromkeys(task for (task, _), runs in cells.items() if runs[0].symbols))
-    apart = {"dual", "text-qa", *symbols}
-    text = [
-        t for t in tasks if not (t in apart or papers.has_own_table(t) or papers.is_of_languages(t))
-    ]
-    claims = [Claim(**({"tasks": text} | claim)) for claim in papers.CLAIMS]
+    sentence_tasks = []
+    for task in tasks:
+        elsewhere = papers.has_own_table(task) or papers.is_of_languages(task)
+        if task not in ("dual", "text-qa", *symbols) and not elsewhere:
+            sentence_tasks.append(task)
+    claims = [Claim(**({"tasks": sentence_tasks} | claim)) for claim in papers.CLAIMS]
     for task in symbols:
         for arm in ("bert", "re-emb"):
             says = "text layers help with other symbols"
@@ -55,7 +56,7 @@ def claims_of_frozen(cells: Cells, task: str) -> list[Claim]:
     claims = []
     published = papers.FROZEN[task]
     for arm, what in (("default", "untrained ones"), ("statistics", "their statistics")):
-        # where the published ones are equal there is nothing to agree with
+        # where the published scores are equal nothing is claimed
         if published["frozen"] is None or published["frozen"] != published[arm]:
             says = f"frozen text layers compute more than {what}"
             quoted = quote_both(papers.FROZEN, task, "frozen", arm)
@@ -77,9 +78,9 @@ def claims_of_languages(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
     for task, reader in cells:
         if not (papers.OTHER_LANGUAGE.match(task) and ZERO_SHOT.fullmatch(reader)):
             continue
-        itself = "mandarin" if reader == "bilingual" else f"mandarin.{reader}"
+        mandarin = "mandarin" if reader == "bilingual" else f"mandarin.{reader}"
         says = "training on the language itself is better than zero-shot"
-        claims.append(Claim(4, says, "88.7 against 78.8", (task,), itself, reader))
+        claims.append(Claim(4, says, "88.7 against 78.8", (task,), mandarin, reader))
         for shift, trained in (("mean-difference", reader), ("zero-mean", f"{reader}.zero-mean")):
             tagging = f"{papers.SHIFTED[shift][0]} against {papers.SHIFTED['none'][0]} (tagging)"
             says, arm = f"the {shift} shift helps transfer", f"{trained}~{shift}"
@@ -99,7 +100,7 @@ def find_best_floor(cells: Cells, task: str) -> str:
 
 
 def is_above(runs: Sequence[Run], floor: Sequence[Run]) -> bool:
-    """Say whether the interval of the difference is above 0; true without a seed in common."""
+    """Return whether the interval of the difference is above 0; true without a seed in common."""
     if not {run.seed for run in runs} & {run.seed for run in floor}:
         return True
     low = estimate(runs, floor).interval.ends[0]
@@ -122,13 +123,14 @@ def agreement(runs: Iterable[Run]) -> list[Table]:
 
 
 def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
-    """Return the line of a claim, None where its starts have no run with a common seed."""
+    """Return the line of a claim; None where its starts have no seed in common."""
     tasks, scores, others, gains = [], [], [], []
     for task in claim.tasks:
         a, b = cells.get((task, claim.arm), []), cells.get((task, claim.over), [])
         if claim.over:
             common = {run.seed for run in a} & {run.seed for run in b}
-            a, b = ([run for run in some if run.seed in common] for some in (a, b))
+            a = [run for run in a if run.seed in common]
+            b = [run for run in b if run.seed in common]
         if a:
             tasks.append(task)
             scores.append(estimate(a))
@@ -138,25 +140,24 @@ def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
         return None
     metric = cells[tasks[0], claim.arm][0].metric
     digits = DECIMALS.get(metric, 1)
-    ours, theirs, gain = (
-        in_percent(mean_estimate(each), metric) for each in (scores, others, gains)
-    )
+    ours = in_percent(mean_estimate(scores), metric)
+    theirs = in_percent(mean_estimate(others), metric)
+    gain = in_percent(mean_estimate(gains), metric)
     text, arms = interval_text(gain, "+", digits=digits), claim.arm
     if claim.over:
         arms += f" against {claim.over}"
         text = f"{ours.value:.{digits}f} against {theirs.value:.{digits}f}: {text}"
     judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
     floor = find_best_floor(cells, tasks[0])
-    if floor and claim.over not in papers.FLOORS:
-        above = is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor])
-        judged += "" if above else f"; {claim.arm} is not above the floor {floor}"
+    compared = floor and claim.over not in papers.FLOORS
+    if compared and not is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor]):
+        judged += f"; {claim.arm} is not above the floor {floor}"
     where = f"{', '.join(tasks)}: {arms}"
     return claim.part, claim.says, where, claim.published, text, judged
 
 
 def verdict(sign: int, low: float | None, high: float | None, margin: float = 0.0) -> str:
-    """Say what the ends of a difference mean for a claim: see `Claim`. margin: more than this is
-    not nothing."""
+    """Judge a claim by the interval of its difference. margin: a smaller one counts as none."""
     if low is None or high is None:
         return "no interval"
     if sign == 0:

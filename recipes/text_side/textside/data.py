@@ -2,7 +2,7 @@
 meaning (arXiv 2109.03537).
 
 A stream makes one sequence from a generator of random numbers and a length. Its ids are 0 to V - 1;
-which token of a vocabulary an id becomes is the business of whoever asks.
+the caller gives them tokens of a vocabulary.
 
     random      ids drawn uniformly
     unigram     ids as frequent as the tokens of a text
@@ -36,12 +36,13 @@ from speechssl.errors import InputError
 from speechssl.text import syllables
 from speechssl.textlm.tokenizers import read_tokenizer, special_tokens
 
-if TYPE_CHECKING:  # here and below: it takes seconds to import
+if TYPE_CHECKING:  # transformers takes seconds to import, here and below
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 Stream = Callable[[np.random.Generator, int], np.ndarray]  # (generator, L) -> (L,) int64
 NAMES = ("random", "unigram", "bigram", "nested", "flat", "shuffle-N", "dyck-K", "copy")
-OF_TEXT = ("unigram", "bigram")  # those that imitate a text
+OF_TEXT = ("unigram", "bigram")  # artificial data that imitate a text
+# "random", "flat", "shuffle-64"
 _NAME = re.compile(r"(random|nested)|(flat|shuffle|dyck|copy)(?:-([1-9]\d*))?")
 
 
@@ -65,14 +66,14 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
 
 
 def dependency(name: str) -> int | None:
-    """Return how many places, at most, lie between tokens that depend on each other; None where the
-    name does not say."""
+    """Return the greatest distance of tokens that depend on each other; None where the name does
+    not say."""
     match = re.fullmatch(r"(?:shuffle|flat|copy)-([1-9]\d*)", name)
     return int(match[1]) if match else None
 
 
 def _make_kind(kind: str, number: int, symbols: int) -> Stream:
-    """Return a stream of one kind. number: behind its name, 0 where there is none."""
+    """Return a stream of one kind. number: that behind its name, 0 without one."""
     needed = {"shuffle": number, "dyck": 2 * number}.get(kind, 1)
     if not 0 < needed <= symbols:
         raise InputError(
@@ -93,8 +94,8 @@ def _make_kind(kind: str, number: int, symbols: int) -> Stream:
 
 
 class BigramSampler:
-    """A walk through a text: from a token to what follows it at one of its places, drawn
-    uniformly."""
+    """A walk through a text goes from a token to the one that follows it at a random one of its
+    places."""
 
     def __init__(self, text: np.ndarray) -> None:
         """List the places of every token. text: (N,)."""
@@ -108,7 +109,7 @@ class BigramSampler:
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
         ids, draws = [int(self.text[rng.integers(len(self.text))])], rng.random(length)
         while len(ids) < length:
-            # the text's last token may occur nowhere else: anywhere
+            # what is last in the text may occur nowhere else: the walk goes on anywhere
             first, count = self.at.get(ids[-1], (0, len(self.places)))
             place = self.places[first + int(draws[len(ids)] * count)]
             ids.append(int(self.text[place + 1]))
@@ -122,12 +123,12 @@ def draw_brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np
     An even number of places is filled with whole pairs; of an odd one the last place opens a pair
     that is cut off.
     """
-    whole, coins = length - length % 2, rng.random(length) < 0.5
+    even, coins = length - length % 2, rng.random(length) < 0.5
     pairs, opens, count = np.empty(length, np.int64), np.zeros(length, bool), 0
     stack: list[int] = []
     for i in range(length):
-        remaining = whole - i  # places that are left for those on the stack
-        if i == whole or not stack or (coins[i] and len(stack) < remaining):
+        remaining = even - i  # places to close the pairs on the stack
+        if i == even or not stack or (coins[i] and len(stack) < remaining):
             stack.append(count)
             pairs[i], opens[i] = count, True
             count += 1
@@ -179,20 +180,21 @@ SPECIALS = {
     "pad_token": "[PAD]",
     "mask_token": "[MASK]",
 }
-OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters that a text is written in
+OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters of a text: see `respell`
 SYLLABICS = 0x1400  # from a Latin letter to a Canadian syllabic, which no tokeniser changes
+# the end of a sentence: of "He left. She (too) left." the blank before "She"; behind a Chinese stop
 _END = re.compile(
     r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])"
 )
-_PLACE = re.compile(r"^(.*\d+)_\d+$")  # ARTICLE_PARAGRAPH
+_PLACE = re.compile(r"^(.*\d+)_\d+$")  # ARTICLE_PARAGRAPH: "12" of "12_3"
 
 
 @dataclass(frozen=True)
 class Text:
-    """Documents by name, each a list of paragraphs."""
+    """A text has documents of paragraphs."""
 
-    documents: Mapping[str, Sequence[str]]
-    source: str
+    documents: Mapping[str, Sequence[str]]  # name -> paragraphs
+    source: str  # name of the file or folder
 
     @property
     def paragraphs(self) -> list[str]:
@@ -203,11 +205,10 @@ class Text:
         return replace(self, documents=dict(islice(self.documents.items(), count)))
 
     def respell(self, letters: str) -> Text:
-        """Write it in other letters, as the function `respell` does."""
-        documents = {
-            name: [respell(paragraph, letters) for paragraph in each]
-            for name, each in self.documents.items()
-        }
+        """Write the text in other letters, as the function `respell` does."""
+        documents = {}
+        for name, paragraphs in self.documents.items():
+            documents[name] = [respell(paragraph, letters) for paragraph in paragraphs]
         return replace(self, documents=documents)
 
     @property
@@ -216,45 +217,47 @@ class Text:
 
 
 def load_text(source: Path, split: str = "train") -> Text:
-    """Load a folder of .txt files, one of them, or a prepared corpus. split: of a corpus. Raises
-    InputError where nothing is written."""
+    """Load a folder of .txt files, one of them, or a split of a prepared corpus. Raises InputError
+    where there is no text."""
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
             match = _PLACE.match(passage.id)
-            documents.setdefault(match[1] if match else passage.id, []).append(
-                _unwrap(passage.written)
-            )
+            name = match[1] if match else passage.id
+            documents.setdefault(name, []).append(_unwrap(passage.written))
     else:
         for path in [source] if source.is_file() else sorted(source.rglob("*.txt")):
-            written = read_text(path, "write it as UTF-8 or take it away", "the text")
+            content = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
-            documents[name] = [_unwrap(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
-    documents = {name: list(filter(None, some)) for name, some in documents.items()}
-    documents = {name: paragraphs for name, paragraphs in documents.items() if paragraphs}
-    if not documents:
+            documents[name] = [_unwrap(paragraph) for paragraph in re.split(r"\n\s*\n", content)]
+    filled = {}
+    for name, paragraphs in documents.items():
+        if any(paragraphs):
+            filled[name] = [paragraph for paragraph in paragraphs if paragraph]
+    if not filled:
         raise InputError(
             f"{source} has no text; give a folder of .txt files, one of them, or a prepared corpus"
         )
-    return Text(documents, source.name)
+    return Text(filled, source.name)
 
 
-def respell(written: str, letters: str) -> str:
-    """Write a text in other letters. own: as it is; apart: every Latin letter another character, so
-    that no symbol is shared with a text in Latin letters and everything else stays as it is ("fake
-    English", arXiv 1912.07840); pinyin: Chinese in Latin letters, without tones, a syllable a word.
+def respell(text: str, letters: str) -> str:
+    """Write a text in other letters.
 
-    Raises MissingExtra for pinyin without its package.
+    own: it stays as it is; apart: every Latin letter becomes another character, so that no symbol
+    is shared with a text in Latin letters ("fake English", arXiv 1912.07840); pinyin: Chinese in
+    Latin letters, without tones, a syllable a word. Raises MissingExtra for pinyin without its
+    package.
     """
     if letters == APART:
-        return re.sub("[a-z]", lambda match: chr(ord(match[0]) + SYLLABICS), written.lower())
+        return re.sub("[a-z]", lambda match: chr(ord(match[0]) + SYLLABICS), text.lower())
     if letters == PINYIN:
-        return " ".join(re.sub(r"([a-zü]+)[1-5]", r" \1 ", syllables(written)).split())
-    return written
+        return " ".join(re.sub(r"([a-zü]+)[1-5]", r" \1 ", syllables(text)).split())
+    return text
 
 
 def _unwrap(paragraph: str) -> str:
-    """Join the lines of a paragraph, but for the ends of lines that end a sentence."""
+    """Join the lines of a paragraph, except where a line ends a sentence."""
     lines = (" ".join(line.split()) for line in paragraph.splitlines())
     return re.sub(r"(?<![.!?])\n", " ", "\n".join(filter(None, lines)))
 
@@ -280,10 +283,9 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     """Return a WordPiece vocabulary of at most V entries, lower case, fitted to a text; the same
     text gives the same ids.
 
-    The trainer gives ids to letters within words (##e) as a hash table has them, in another order
-    each time, and decides between pieces that are equally frequent by their ids. Named to it as
-    special tokens, which they are no longer afterwards, they have
-    ids in order.
+    The trainer gives ids to letters within words (##e) in the order of a hash table, another one
+    each time, and decides between equally frequent pieces by their ids. Letters that are special
+    tokens in training have ids in order; the result has them as usual tokens.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -294,7 +296,7 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     for text in texts:
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)):
             letters.update(f"##{letter}" for letter in word[1:])
-    first = [*SPECIALS.values(), *sorted(letters)]
+    first = [*SPECIALS.values(), *sorted(letters)]  # with ids in this order
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
     core.train_from_iterator(texts, trainer)
     fitted = Tokenizer(models.WordPiece(core.get_vocab(), unk_token=SPECIALS["unk_token"]))
@@ -304,33 +306,31 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
 
 
 def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Return a vocabulary of symbols, which have no blanks in them, behind the specials."""
+    """Return a vocabulary of symbols without blanks; specials come first."""
     from transformers import PreTrainedTokenizerFast
 
-    listed = [*SPECIALS.values(), *symbols]
-    numbers = {token: i for i, token in enumerate(listed)}
+    numbers = {token: i for i, token in enumerate([*SPECIALS.values(), *symbols])}
     core = Tokenizer(models.WordLevel(numbers, unk_token=SPECIALS["unk_token"]))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
 
 
 def list_plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """List all ids of a vocabulary but those of specials, in order."""
+    """Return all ids of a vocabulary but those of specials, in order."""
     special = set(tokenizer.all_special_ids)
     special.update(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
 
 
 def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
-    """Return the token of each symbol that has its name. Raises InputError for a vocabulary without
-    one of them."""
+    """Return the id of the token that is written as each symbol. Raises InputError for a vocabulary
+    without one of them."""
     ids = tokenizer.get_vocab()
     lacking = [symbol for symbol in symbols if symbol not in ids]
     if lacking:
         raise InputError(
             f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
-            "symbols have none; give one that "
-            "was pre-trained on them, or another --assignment"
+            "symbols have none; give one that was pre-trained on them, or another --assignment"
         )
     return [ids[symbol] for symbol in symbols]
 
@@ -340,24 +340,25 @@ def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> l
 
 @dataclass(frozen=True)
 class TokenText:
-    """A text as tokens, one document after another."""
+    """The tokens of a text follow each other, one document after another."""
 
     ids: np.ndarray  # (N,)
-    words: np.ndarray  # (N,) bool: a word begins
-    sentences: np.ndarray  # (N,) bool: a sentence begins
+    words: np.ndarray  # (N,) bool: whether a word begins there
+    sentences: np.ndarray  # (N,) bool: whether a sentence begins there
 
     def draw_part(
         self, rng: np.random.Generator, length: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw `length` tokens, or all there are, from anywhere: ids, beginnings of words,
+        """Sample `length` successive tokens, or all of a shorter text: ids, beginnings of words,
         beginnings of sentences."""
         first = int(rng.integers(max(len(self.ids) - length, 0) + 1))
-        place = slice(first, first + length)
-        return self.ids[place], self.words[place], self.sentences[place]
+        part = slice(first, first + length)
+        return self.ids[part], self.words[part], self.sentences[part]
 
 
 def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
-    """Raise InputError for a tokeniser that knows less than half of the text."""
+    """Split a text into tokens. Raises InputError for a tokeniser that knows less than half of
+    it."""
     ids, words, begins = [], [], []
     for sentence in (s for paragraph in text.paragraphs for s in split_sentences(paragraph)):
         encoded = tokenizer(sentence, add_special_tokens=False)

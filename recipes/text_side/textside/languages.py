@@ -1,4 +1,4 @@
-"""Words of two languages, and the states that a text encoder has of them.
+"""Find words of two languages in texts or speech, and take the states of a text encoder for them.
 
 Letters: B sequences, S tokens in a sequence, W words, L layers, H hidden width, V vocabulary, E
 width of the embeddings.
@@ -36,12 +36,13 @@ from speechssl.units.storage import load_units, units_card
 from textside.data import Text, load_text, respell
 from textside.options import TwoLanguages
 
-MINISQA, SAME = "minisqa", "same"  # lexicons that are no file
-SPLIT = "train"  # that is read
+MINISQA, SAME = "minisqa", "same"  # lexicons that are no files
+SPLIT = "train"  # of corpora and units
 FREQUENT = 300  # words of the lexicon `same`
-# ids (S,), and words in it: number, first token, token behind it
-Sequence_ = tuple[np.ndarray, tuple[tuple[int, int, int], ...]]
-Pair = tuple[str, str]
+# words in a sequence: number of the word, its first token, the token behind it
+Places = tuple[tuple[int, int, int], ...]
+Sequence_ = tuple[np.ndarray, Places]  # ids (S,), and the words in it
+Pair = tuple[str, str]  # a word and its translation
 _HANZI = re.compile(r"[\u3400-\u9fff]")
 
 
@@ -49,12 +50,12 @@ _HANZI = re.compile(r"[\u3400-\u9fff]")
 
 
 class Body:
-    """A text encoder that is given vectors in the place of its tokens, on its device."""
+    """A text encoder reads tokens by an embedding table, on its device."""
 
     def __init__(
         self, encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase
     ) -> None:
-        """Move an encoder to its device. table: (V, E) of its tokens."""
+        """Move an encoder to its device. table: (V, E), embeddings of its tokens."""
         device = choose_device("auto")
         self.encoder = encoder.eval().requires_grad_(False).to(device)
         self.table = table.eval().requires_grad_(False).to(device)
@@ -67,8 +68,8 @@ class Body:
 
 
 def load_body(name: str) -> Body:
-    """Return a text encoder, or a reader of `train text-qa`. Raises InputError where it cannot be
-    loaded."""
+    """Load a text encoder, or that of a reader of `train text-qa`. Raises InputError where it
+    cannot be loaded."""
     config = Path(name) / "config.json"
     if config.is_file() and "symbols" in read_json(config):
         model, *_ = load_reader(Path(name))
@@ -100,7 +101,7 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
 
 def make_finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
     """Make a function that finds words in a text: number of the word, first character, character
-    behind it. Longer words come first; a word in letters is a whole one."""
+    behind it. Longer words are preferred; letters next to letters are no word."""
     if not words:
         return lambda _: []
     number = {word: i for i, word in enumerate(words)}
@@ -115,9 +116,9 @@ def make_finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, in
 
 
 def text_sequences(
-    text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, room: int, most: int
+    text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, most: int
 ) -> list[Sequence_]:
-    """Cut a text into pieces of at most `room` tokens; at most so many."""
+    """Cut a text into at most `most` pieces of at most `longest` tokens."""
     find = make_finder(words)
     pieces: list[Sequence_] = []
     for paragraph in text.paragraphs:
@@ -127,20 +128,20 @@ def text_sequences(
             paragraph, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
         starts, ends = np.array(encoded["offset_mapping"], np.int64).reshape(-1, 2).T
-        # XLM-R's begin with the blank
+        # tokens of XLM-R begin with the blank before a word
         starts = starts + (starts < ends) * [paragraph[a : a + 1].isspace() for a in starts]
-        places = [
-            (w, int((ends <= a).sum()), int((starts < b).sum())) for w, a, b in find(paragraph)
-        ]
-        pieces += _cut(np.array(encoded["input_ids"], np.int64), places, room)
+        places = []
+        for word, a, b in find(paragraph):
+            places.append((word, int((ends <= a).sum()), int((starts < b).sum())))
+        pieces += _cut(np.array(encoded["input_ids"], np.int64), places, longest)
     return pieces[:most]
 
 
 def unit_sequences(
-    corpus: Path, units: Path, words: Sequence[str], tokens: np.ndarray, room: int, most: int
+    corpus: Path, units: Path, words: Sequence[str], tokens: np.ndarray, longest: int, most: int
 ) -> list[Sequence_]:
-    """Return the same of spoken passages. tokens: (K,) of the units. Raises InputError where no
-    word has a time."""
+    """Cut the units of spoken passages in the same way. tokens: (K,) of the units. Raises
+    InputError where no word has a time."""
     data, runs, find = load_corpus(corpus, SPLIT), load_units(units / SPLIT), make_finder(words)
     pieces: list[Sequence_] = []
     grid = FrameGrid(**units_card(units / SPLIT)["grid"])
@@ -161,18 +162,17 @@ def unit_sequences(
                 grid, runs[passage.id], passage.words[first].start, passage.words[last].end
             )
             places.append((word, start, end + 1))
-        pieces += _cut(tokens[runs[passage.id].units], places, room)
+        pieces += _cut(tokens[runs[passage.id].units], places, longest)
     return pieces[:most]
 
 
-def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], room: int) -> list[Sequence_]:
+def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], longest: int) -> list[Sequence_]:
     """Cut ids into pieces one after another; a word that lies in two is left out."""
     pieces = []
-    for begin in range(0, len(ids), room):
-        inside = tuple(
-            (w, a - begin, b - begin) for w, a, b in places if begin <= a < b <= begin + room
-        )
-        pieces.append((ids[begin : begin + room], inside))
+    for begin in range(0, len(ids), longest):
+        end = begin + longest
+        inside = tuple((w, a - begin, b - begin) for w, a, b in places if begin <= a < b <= end)
+        pieces.append((ids[begin:end], inside))
     return pieces
 
 
@@ -181,12 +181,11 @@ def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], room: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """words: (L + 1, W, H), means over occurrences; counts: (W,) of these; mean: (L + 1, H) of all
-    tokens but specials."""
+    """States of words are means over their occurrences, at every layer."""
 
-    words: np.ndarray
-    counts: np.ndarray
-    mean: np.ndarray
+    words: np.ndarray  # (L + 1, W, H)
+    counts: np.ndarray  # (W,) occurrences
+    mean: np.ndarray  # (L + 1, H), of all tokens but specials
 
 
 def frame_pieces(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -200,7 +199,7 @@ def frame_pieces(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tens
 
 @torch.inference_mode()
 def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
-    """Take the mean states of words and of all tokens. words: W."""
+    """Return the mean states of words and of all tokens. words: W."""
     total: Any = 0
     sums: Any = 0
     counts, tokens = np.zeros(words), 0
@@ -222,19 +221,17 @@ def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: i
 
 
 @dataclass(frozen=True, eq=False)
-class Two:
-    """The two languages: texts (of units: none), lexicon, and what reads sequences of either for a
-    list of words."""
+class BilingualData:
+    """Two languages have a lexicon, and a function that reads sequences of either."""
 
-    texts: tuple[Text, ...]
     pairs: Sequence[Pair]
-    inputs: Mapping[str, Any]
-    # 0 or 1, words, body, tokens in a piece
+    inputs: Mapping[str, Any]  # hashes of what is read
+    # of the first (0) or the second (1), words to find, body, tokens in a piece
     sequences: Callable[[int, Sequence[str], Body, int], list[Sequence_]]
 
 
-def read_languages(o: TwoLanguages) -> Two:
-    """Raise InputError where a text or units are missing."""
+def read_languages(o: TwoLanguages) -> BilingualData:
+    """Read the texts and the lexicon. Raises InputError where a text or units are missing."""
     places = (o.first, o.second)
     texts = (load_text(o.first), load_text(o.second).respell(o.letters))
     pairs = read_lexicon(o.lexicon, texts, o.letters)
@@ -244,18 +241,18 @@ def read_languages(o: TwoLanguages) -> Two:
         cards = [units_card(folder / SPLIT) for folder in units]
         inputs["units"] = [[part["hash"] for part in card["parts"]] for card in cards]
 
-    def sequences(which: int, words: Sequence[str], body: Body, room: int) -> list[Sequence_]:
+    def sequences(which: int, words: Sequence[str], body: Body, longest: int) -> list[Sequence_]:
         if "units" not in inputs:
-            return text_sequences(texts[which], words, body.tokenizer, room, o.sequences)
+            return text_sequences(texts[which], words, body.tokenizer, longest, o.sequences)
         count = int(cards[0]["K"])
         tokens = np.array(assign_tokens(body.tokenizer, count, "most-frequent", o.seed), np.int64)
-        return unit_sequences(places[which], units[which], words, tokens, room, o.sequences)
+        return unit_sequences(places[which], units[which], words, tokens, longest, o.sequences)
 
-    return Two(texts, pairs, inputs, sequences)
+    return BilingualData(pairs, inputs, sequences)
 
 
-def find_room(body: Body, length: int) -> int:
-    """Return how many tokens of a piece fit beside its specials."""
+def longest_piece(body: Body, length: int) -> int:
+    """Return how many tokens of a piece fit beside its specials. length: of a sequence."""
     longest = longest_sequence(body.encoder)
     return (length if longest is None else min(length, longest)) - 2
 

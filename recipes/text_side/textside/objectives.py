@@ -1,10 +1,10 @@
-"""What an encoder is pre-trained to do, as batches and as heads that are thrown away afterwards.
+"""Objectives of pre-training: their batches, and heads that are thrown away afterwards.
 
     mlm             15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 %
-                    left (BERT, arXiv 1810.04805). Which ones is drawn anew every time a sequence is
+                    left (BERT, arXiv 1810.04805). They are chosen anew every time a sequence is
                     seen (dynamic masking, RoBERTa, 1907.11692)
-    whole-word      the same of whole words
-    span            spans of whole words, of geometric lengths of at most 10 words, masked alike;
+    whole-word      the same, with whole words
+    span            the same, with spans of whole words, of geometric lengths of at most 10 words;
                     every token is predicted from its own output and, a second time, from the
                     outputs at both edges of its span and its place in it (SpanBERT, 1907.10529)
     sentence-order  mlm, and whether two successive pieces stand in their order or were exchanged
@@ -12,10 +12,9 @@
     replaced-token  a generator of a quarter of the layers does mlm, and the encoder says of every
                     token whether the generator put it there (ELECTRA, 2003.10555, whose generator
                     is narrower as well; both share the embeddings, as here)
-    causal          the next token, from those before it: a language model of one table of rows,
-                    which reads symbols and writes them: the logits of the next symbol are the
-                    products of the output with the rows. Kinds whose output is computed otherwise
-                    are refused when they are loaded, which is tried
+    causal          the next token is predicted from those before it, by a language model with one
+                    table of rows for input and output: the logits of the next symbol are the
+                    products of the output with the rows. `check_causal` refuses other models
 
 Letters: B sequences, S tokens in a sequence, L of them without specials, M masked tokens, V
 vocabulary or rows of a table, H hidden width, E width of the embeddings.
@@ -44,22 +43,25 @@ from speechssl.training import Batch
 from textside.data import Stream
 
 CAUSAL = "causal"
-LONGEST_SPAN, SPAN_END = 10, 0.2  # words; the probability that a span ends after a word
-DISCRIMINATOR = 50.0  # weight of its loss beside the generator's: ELECTRA's
-IGNORE = -100
-# what predicted tokens, beside an encoder that was pre-trained here
+LONGEST_SPAN = 10  # words
+SPAN_END = 0.2  # probability that a span ends after a word
+DISCRIMINATOR = 50.0  # weight of its loss beside the generator's, as of ELECTRA
+IGNORE = -100  # label where nothing is predicted
+# the head that predicts tokens, beside an encoder that was pre-trained here
 MLM_HEAD = "mlm_head/head.safetensors"
 # (generator, L) -> ids (L,), where a word begins (L,), where a sentence begins (L,)
 Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-# ---- where training begins, and where sequences come from
+# ---- the start of training, and the source of sequences
 
 
 def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
-    """Make what training begins with. pretrained: as it is; default: the weights that its family
-    draws; statistics: every matrix normal, with its own mean and standard deviation, vectors as
-    they are."""
+    """Make the encoder that training begins with.
+
+    pretrained: as it is; default: with the random weights of its family; statistics: with normal
+    matrices of the same mean and standard deviation, and the same vectors.
+    """
     if init == "pretrained":
         return encoder
     torch.manual_seed(seed)
@@ -82,25 +84,28 @@ def as_words(stream: Stream) -> Source:
     return source
 
 
-# ---- which tokens
+# ---- the choice of tokens
 
 
 def choose_tokens(
     rng: np.random.Generator, words: np.ndarray, share: float, objective: str
 ) -> list[np.ndarray]:
-    """Return the places to predict, in pieces that are masked alike: tokens, words or spans.
+    """Choose the places to predict, in pieces that are masked or replaced as one: tokens, words or
+    spans.
 
-    words: (L,) bool, where a word begins. Pieces do not overlap; spans do not touch, so that both
-    edges of each are seen. They hold about a share of the tokens, and at least one.
+    words: (L,) bool, whether a word begins there. Pieces do not overlap; spans do not touch, so
+    that both edges of each are seen. They hold about `share` of the tokens, and at least one.
     """
     length = len(words)
     budget = max(1, round(share * length))
     if objective not in ("whole-word", "span"):
         return [np.array([i]) for i in np.sort(rng.permutation(length)[:budget])]
     starts = np.flatnonzero(words)
-    starts = starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts])
+    if not len(starts) or starts[0] != 0:
+        starts = np.concatenate([[0], starts])
     stops = np.append(starts[1:], length)
-    free, pieces, filled = np.ones(length + 2, bool), [], 0  # one place more at either end
+    # `free` has one place more at either end: place i of the sequence is i + 1 there
+    free, pieces, filled = np.ones(length + 2, bool), [], 0
     for first in rng.permutation(len(starts)):
         if filled >= budget:
             break
@@ -110,8 +115,9 @@ def choose_tokens(
         while count > 1 and stops[first + count - 1] - starts[first] > budget - filled:
             count -= 1
         begin, end = int(starts[first]), int(stops[first + count - 1])
-        # places are one on in `free`
-        reach = slice(begin, end + 2) if objective == "span" else slice(begin + 1, end + 1)
+        reach = slice(begin + 1, end + 1)
+        if objective == "span":
+            reach = slice(begin, end + 2)
         if free[reach].all() and (objective != "span" or end - begin < length):
             free[begin + 1 : end + 1] = False
             pieces.append(np.arange(begin, end))
@@ -121,20 +127,19 @@ def choose_tokens(
 
 
 class Masked(NamedTuple):
-    """A sequence of S tokens with what is to be predicted of it. second: the place where its second
-    segment begins; place: of a token in its piece; swapped: the segments were exchanged."""
+    """A masked sequence of S tokens has labels."""
 
     ids: np.ndarray  # (S,)
-    second: int
+    second: int  # place where the second segment begins
     labels: np.ndarray  # (S,), IGNORE where nothing is predicted
-    edges: np.ndarray  # (S, 2), places beside the piece
-    place: np.ndarray  # (S,)
-    swapped: bool
+    edges: np.ndarray  # (S, 2), places on both sides of a token's piece
+    place: np.ndarray  # (S,), of a token in its piece
+    swapped: bool  # whether the segments were exchanged
 
 
 @dataclass(frozen=True)
 class PretrainingBatches:
-    """Batches of an objective, a function of (seed, step) only."""
+    """Batches of an objective are a function of (seed, step) only."""
 
     source: Source
     objective: str
@@ -166,22 +171,22 @@ class PretrainingBatches:
             batch["place"] = pad_rows([row.place for row in rows], 0)
         if self.objective == "sentence-order":
             batch["swapped"] = torch.tensor([row.swapped for row in rows])
-        else:  # one piece has no segments, and Longformer no token that sees all
+        else:  # without segments Longformer has no token that attends to all others
             del batch["segments"]
         return batch
 
     def mask(self, rng: np.random.Generator) -> Masked:
-        """Draw a sequence, and mask tokens of it."""
+        """Take a sequence from the source, and mask tokens of it."""
         cls, sep, _, mask = self.specials
         pair = self.objective == "sentence-order"
         ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
         cut, swapped = len(ids), False
         if pair:
-            # where a sentence begins, if one does, else in the middle
-            middle = np.flatnonzero(begins[1:]) + 1
+            # it is cut where a sentence begins, as near to the middle as possible
+            sentences = np.flatnonzero(begins[1:]) + 1
             cut = len(ids) // 2
-            if len(middle):
-                cut = int(middle[np.abs(middle - cut).argmin()])
+            if len(sentences):
+                cut = int(sentences[np.abs(sentences - cut).argmin()])
             swapped = bool(rng.random() < 0.5)
             if swapped:
                 ids, words = (np.concatenate([x[cut:], x[:cut]]) for x in (ids, words))
@@ -190,7 +195,7 @@ class PretrainingBatches:
         edges, place = np.zeros((len(ids), 2), np.int64), np.zeros(len(ids), np.int64)
         for piece in choose_tokens(rng, words, self.share, self.objective):
             labels[piece] = ids[piece]
-            # in the sequence with its [CLS]: beside the piece
+            # places on both sides of the piece; [CLS] comes before all
             edges[piece] = piece[0], piece[-1] + 2
             place[piece] = piece - piece[0]
             chance = rng.random()
@@ -201,7 +206,7 @@ class PretrainingBatches:
         inner = [cut] if pair else []
 
         def frame(x: np.ndarray, first: Any, between: Any) -> np.ndarray:
-            """Put [CLS] before, and [SEP] behind each segment, or what stands in their places."""
+            """Put [CLS] before, and [SEP] behind each segment, or values in their places."""
             parts: list[Any] = [[first]]
             for part in np.split(x, inner):
                 parts += [part, [between]]
@@ -213,11 +218,11 @@ class PretrainingBatches:
         return Masked(sequence, second, labels, frame(edges, [0, 0], [0, 0]), place, swapped)
 
 
-# ---- what predicts them
+# ---- models
 
 
 class TokenHead(nn.Module):
-    """BERT's head: the output of a token to the vocabulary, whose rows are the embeddings."""
+    """BERT's head maps the output of a token to the vocabulary, whose rows are the embeddings."""
 
     def __init__(self, hidden: int, width: int, vocabulary: int) -> None:
         """Make a head. hidden: H; width: E; vocabulary: V."""
@@ -231,7 +236,7 @@ class TokenHead(nn.Module):
 
 
 class Pretraining(nn.Module):
-    """An encoder, its embeddings, and the heads of an objective."""
+    """An encoder and its embeddings are trained with the heads of an objective."""
 
     def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, objective: str) -> None:
         super().__init__()
@@ -268,9 +273,9 @@ class Pretraining(nn.Module):
         place: torch.Tensor | None = None,
         swapped: torch.Tensor | None = None,
     ) -> Batch:
-        """Return measures of what `PretrainingBatches` gives. loss: of the objective; masked:
-        cross-entropy of the masked tokens, in nats; right: how many of them are predicted; order,
-        edge, replaced: of the other tasks, where there are."""
+        """Return measures of a batch of `PretrainingBatches`. loss: of the objective; masked:
+        cross-entropy of the masked tokens, in nats; right: share of right predictions; order, edge,
+        replaced: losses of the other tasks of an objective."""
         masked = labels != IGNORE
         if self.objective == "replaced-token":
             return self.replaced(ids, mask, labels, masked)
@@ -293,23 +298,22 @@ class Pretraining(nn.Module):
     def replaced(
         self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, masked: torch.Tensor
     ) -> Batch:
-        """Return measures of replaced-token detection. labels, masked: (B, S), the tokens and which
-        of them the generator predicts."""
-        guessed = self.generator(
-            **self.generator_inputs(self.table(ids), mask, None)
-        ).last_hidden_state
-        logits, targets = self.head(guessed[masked], self.table.weight).float(), labels[masked]
+        """Return measures of replaced-token detection. labels: (B, S), the tokens; masked: (B, S),
+        whether the generator predicts them."""
+        inputs = self.generator_inputs(self.table(ids), mask, None)
+        hidden = self.generator(**inputs).last_hidden_state
+        logits, targets = self.head(hidden[masked], self.table.weight).float(), labels[masked]
         generator = functional.cross_entropy(logits, targets)
-        with torch.no_grad():  # no gradient goes through what was drawn
-            drawn = torch.distributions.Categorical(logits=logits).sample()
+        with torch.no_grad():  # no gradient goes through sampled tokens
+            sampled = torch.distributions.Categorical(logits=logits).sample()
             filled = ids.clone()
-            filled[masked] = drawn
+            filled[masked] = sampled
             false = torch.zeros_like(ids, dtype=torch.float)
-            false[masked] = (drawn != targets).float()
-        read = self.discriminator(self.hidden(filled, mask, None))[..., 0].float()
+            false[masked] = (sampled != targets).float()
+        detected = self.discriminator(self.hidden(filled, mask, None))[..., 0].float()
         attended = mask.bool()
-        replaced = functional.binary_cross_entropy_with_logits(read[attended], false[attended])
-        right = ((read > 0) == (false > 0))[attended].float().mean()
+        replaced = functional.binary_cross_entropy_with_logits(detected[attended], false[attended])
+        right = ((detected > 0) == (false > 0))[attended].float().mean()
         return {
             "loss": generator + DISCRIMINATOR * replaced,
             "masked": generator.detach(),
@@ -330,11 +334,11 @@ def shrink_config(config: Any) -> Any:
 # ---- language models that read from left to right, of text or of units
 
 KIND = "language model"
-SEEN = 1e-4  # logits that differ by less are the same
+TOLERANCE = 1e-4  # logits that differ by less are the same
 
 
 def load_causal(name: str) -> PreTrainedModel:
-    """Load a language model, in training. Raises InputError where there is none."""
+    """Load a language model, in training mode. Raises InputError where there is none."""
     source = checkpoint_folder(name, KIND)
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -358,31 +362,32 @@ def make_gpt2(
 
 
 def set_rows(model: PreTrainedModel, rows: torch.Tensor, special: int) -> None:
-    """Give a model a table (V, E) that reads and writes. special: id of the symbol that begins and
+    """Give a model a table (V, E) for input and output. special: id of the symbol that begins and
     ends sequences."""
     table = nn.Embedding(*rows.shape)
     table.weight = nn.Parameter(rows.detach().clone())
     model.config.tie_word_embeddings = True
     for config in (model.config, model.generation_config):
         config.bos_token_id = config.eos_token_id = config.pad_token_id = special
-    model.resize_token_embeddings(len(rows), mean_resizing=False)  # of what writes as well
+    # this resizes the rows of the output, too
+    model.resize_token_embeddings(len(rows), mean_resizing=False)
     model.set_input_embeddings(table)
     model.tie_weights()
 
 
 @torch.inference_mode()
 def check_causal(model: PreTrainedModel) -> None:
-    """Raise InputError for a model that sees what follows, or whose logits are not
-    the product of its output and its rows."""
+    """Raise InputError for a model that sees the symbols that follow, or whose logits are not the
+    product of its output and its rows."""
     ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 0]])
     try:
         logits = model.eval()(input_ids=ids).logits
         hidden = model.base_model(input_ids=ids).last_hidden_state
         product = hidden @ model.get_input_embeddings().weight.T
-        fits = logits.allclose(product, atol=SEEN, rtol=1e-3)
+        fits = logits.allclose(product, atol=TOLERANCE, rtol=1e-3)
     except Exception:  # what a model of another kind raises
         fits = False
-    if not fits or not hidden[0, :3].allclose(hidden[1, :3], atol=SEEN):
+    if not fits or not hidden[0, :3].allclose(hidden[1, :3], atol=TOLERANCE):
         raise InputError(
             f"a {model.config.model_type} does not read from left to right with one table of rows; "
             "give one of the kind of GPT-2, OPT or Llama"
@@ -391,7 +396,7 @@ def check_causal(model: PreTrainedModel) -> None:
 
 
 class CausalModel(nn.Module):
-    """The layers of a language model, and the rows that read and write."""
+    """A causal model has the layers of a language model, and one table for input and output."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Take the table out of the model; `save_causal` puts it back."""
@@ -410,8 +415,8 @@ class CausalModel(nn.Module):
         return (self.hidden(ids, mask) @ self.table.weight.T).float()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Batch:
-        """Return the loss, cross-entropy of every symbol but the first, in nats, and how many are
-        predicted."""
+        """Return the loss, cross-entropy of every symbol but the first, in nats, and the share of
+        right predictions."""
         attended = mask[:, 1:].bool()
         logits, targets = self.logits(ids, mask)[:, :-1][attended], ids[:, 1:][attended]
         right = (logits.argmax(1) == targets).float().mean().detach()
@@ -420,11 +425,10 @@ class CausalModel(nn.Module):
 
 @dataclass(frozen=True)
 class CausalBatches:
-    """Batches of pieces of a source, a function of (seed, step) only. first: the symbol before
-    every piece, None: none."""
+    """Batches of pieces of a source are a function of (seed, step) only."""
 
     source: Source
-    first: int | None
+    first: int | None  # id of the symbol before every piece
     pad: int
     batch: int  # B
     length: int  # S
@@ -434,10 +438,11 @@ class CausalBatches:
         """Return ids, mask (B, S)."""
         rng = np.random.default_rng([self.seed, step])
         begin = [] if self.first is None else [self.first]
-        return pad_sequences(
-            [[*begin, *self.source(rng, self.length - len(begin))[0]] for _ in range(self.batch)],
-            self.pad,
-        )
+        pieces = []
+        for _ in range(self.batch):
+            ids, _, _ = self.source(rng, self.length - len(begin))
+            pieces.append([*begin, *ids])
+        return pad_sequences(pieces, self.pad)
 
 
 def pad_sequences(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
@@ -447,14 +452,16 @@ def pad_sequences(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
     return {"ids": pad_sequence(rows, True, pad), "mask": mask}
 
 
-def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest: int = 2) -> None:
-    """Raise InputError for sequences of symbols or tokens (`of`) longer than the positions of a
-    model (`name`), or shorter than `fewest`, which leave no room beside specials."""
+def check_length(
+    length: int, model: PreTrainedModel, symbols: str, name: str, fewest: int = 2
+) -> None:
+    """Raise InputError for sequences that are longer than the positions of a model, or shorter than
+    `fewest`, which leaves nothing beside specials. symbols, name: for the message."""
     longest = longest_sequence(model)
     if length < fewest or (longest is not None and length > longest):
         raise InputError(
-            f"sequences of {length} {of} do not fit into {name}; give a --length from {fewest} to "
-            f"{longest or 'any'}, specials included"
+            f"sequences of {length} {symbols} do not fit into {name}; give a --length from "
+            f"{fewest} to {longest or 'any'}, specials included"
         )
 
 

@@ -1,4 +1,4 @@
-"""Options that several programs of the recipe have."""
+"""Options of several programs of the recipe."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-tok
 Letters = Literal["own", "apart", "pinyin"]
 Init = Literal["pretrained", "statistics", "default"]
 LETTERS = (
-    "letters of the second text: own, apart (every Latin letter becomes another character: "
-    "English twice shares no symbol), or "
-    "pinyin (Chinese in Latin letters, needs speechssl[chinese])"
+    "letters of the second text: own, apart (every Latin letter becomes another character: English "
+    "twice shares no symbol), or pinyin (Chinese in Latin letters, needs speechssl[chinese])"
 )
 RESULTS = "folder for results: runs/ and results.jsonl; several runs share it"
 ARM = "name of this arm of the experiment in tables; the arm scratch is the baseline of the others"
@@ -24,7 +23,7 @@ ARM = "name of this arm of the experiment in tables; the arm scratch is the base
 
 @dataclass(frozen=True, kw_only=True)
 class TwoLanguages:
-    """What is read of two languages by which encoder, and which words are translations."""
+    """Programs about two languages read texts or units of both with an encoder, and a lexicon."""
 
     first: Path = argument("text of the first language: folder of .txt files or a prepared corpus")
     second: Path = argument("text of the second language")

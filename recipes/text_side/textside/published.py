@@ -1,4 +1,4 @@
-"""Names of tasks, arms and measures, and what Hung-yi Lee's lectures and papers have of them
+"""Names of tasks, arms and measures, and the results of Hung-yi Lee's lectures and of papers
 (published.yaml)."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from textside.runs import PERPLEXITY
 
 _PUBLISHED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
-GAIN = "gain"  # metric
-MEAN = "mean of the tasks"
+GAIN = "gain"  # a metric
+MEAN = "mean of the tasks"  # a task
 
 PAPER = "arXiv 2109.03537"
 ARTIFICIAL: dict[str, str] = _PUBLISHED["artificial"]  # kind of data -> gain over scratch
@@ -52,16 +52,16 @@ FLOORS = {  # arms that are no encoder -> what they answer
     NEAREST: "the class whose mean training image is nearest",
 }
 
-# what tasks of languages begin with
+# beginnings of the tasks of languages
 ALIGNMENT, CONVERTED, PRECISION = "alignment", "converted", "precision"
-OTHER_LANGUAGE = re.compile(r"text-qa (?!en$)")  # written question answering in it
+OTHER_LANGUAGE = re.compile(r"text-qa (?!en$)")  # "text-qa zh"
 CROSS_PAPER = "arXiv 1909.09587, SQuAD and DRCD"
 CROSS: dict[str, tuple[float, float]] = _PUBLISHED["cross"]  # reader -> EM, F1
 SHIFTED: dict[str, tuple[float, float]] = _PUBLISHED["shifted"]  # shift -> tagging, parsing
 
 SPOT_THE_WORD, SAME_DIFFERENT = "spot-the-word", "same-different"
 SAME_NON_WORD, FEW_SHOT = "same-non-word", "few-shot"
-UNIT_LM = {  # task -> what TWIST has of it: a text-pre-trained start against a random one
+UNIT_LM = {  # task -> result of TWIST: a text-pre-trained start against a random one
     PERPLEXITY: "lower",
     SPOT_THE_WORD: "higher (sWUGGY)",
     SAME_DIFFERENT: None,
@@ -73,10 +73,11 @@ UNIT_LM_NOTE = (
     "audio books."
 )
 
-SURFACE = "surface"  # ends the name of a task
-READERS = ("dual", "text-qa")  # begins the name of a measure
-END_TRAIN, END_DEV, HILL, RISE = "loss-train", "loss-dev", "hill", "rise"  # the measures of one
-SURFACES = {
+# a loss surface: "dual-surface" is its task, "dual-hill" a measure
+SURFACE = "surface"
+READERS = ("dual", "text-qa")
+END_TRAIN, END_DEV, HILL, RISE = "loss-train", "loss-dev", "hill", "rise"
+SURFACES = {  # measure -> column of the table
     END_TRAIN: "loss at the end, training",
     END_DEV: "loss at the end, dev",
     HILL: "hill on the path",
@@ -94,14 +95,14 @@ CLAIMS: list[dict] = _PUBLISHED["claims"]
 
 
 def is_of_languages(task: str) -> bool:
-    """Say whether a task is about several languages, and stands in tables of its own."""
+    """Return whether a task is about several languages, and stands in tables of its own."""
     prefixes = (f"{ALIGNMENT}-", f"{CONVERTED}-", f"{PRECISION}-")
     return task.startswith(prefixes) or bool(OTHER_LANGUAGE.match(task))
 
 
 def has_own_table(task: str) -> bool:
-    """Say whether neither the scores nor the mean of the tasks has a task: of the frozen
-    transformer, of language models of units, and the measures of a loss surface."""
+    """Return whether a task is in neither the table of scores nor the mean of the tasks: it is one
+    of the frozen transformer or of language models of units, or a measure of a loss surface."""
     surfaces = {f"{kind}-{name}" for kind in READERS for name in SURFACES}
     return task in FROZEN or task in UNIT_LM or task in surfaces
 

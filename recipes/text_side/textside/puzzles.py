@@ -1,11 +1,10 @@
 """The tasks of the frozen pre-trained transformer (arXiv 2103.05247, section 2.1), and its layers.
 
-Of bit memory five strings are shown and then one of them with half of its bits masked (0 where the
-others are -1 or 1), which is to be written whole; of bit XOR two strings; ListOps (1804.06028) are
+Bit memory shows five strings and then one of them with half of its bits masked (0 where the others
+are -1 or 1), which is to be completed; bit XOR shows two strings; ListOps (1804.06028) are
 expressions; images come in patches. Floors, which need no encoder, are scored on the same test
-examples.
-Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of
-one, H width of the encoder.
+examples. Letters: B sequences, n examples, T places, F features of a place, O answers, C classes of
+an answer, H width of the encoder.
 """
 
 from __future__ import annotations
@@ -28,33 +27,33 @@ from speechssl.errors import InputError
 from speechssl.training import Batch
 from textside.published import COPY, NEAREST, OUTER, VOTE
 
-STRINGS, PLACE = 5, 50  # strings of bit memory; bits at a place
+STRINGS = 5  # of bit memory
+PLACE = 50  # bits of a string at one place
 OPERATORS = ("MIN", "MAX", "MED", "SUM_MOD")
-ANSWERED = 2**31  # seed of the test examples, which no training step has; the next is that of dev
-COUNTED = 2000  # generated training examples whose answers are counted for the commonest
-DEV = 0.1  # of the training images, where a learning rate is chosen
+# seed of the test examples, which no training step has; that of dev is the next number
+TEST_SEED = 2**31
+COUNTED = 2000  # generated training examples from which the commonest answers are counted
+DEV = 0.1  # share of the training images on which a learning rate is chosen
 TASKS = ("bit-memory", "bit-xor", "listops", "digits")
-Examples = tuple[np.ndarray, np.ndarray]  # (n, T, F) what is shown, (n, O) what is to be written
-Floor = Callable[[np.ndarray], np.ndarray]  # (n, T, F) -> (n, O)
+Examples = tuple[np.ndarray, np.ndarray]  # inputs (n, T, F), answers (n, O)
+Floor = Callable[[np.ndarray], np.ndarray]  # inputs (n, T, F) -> answers (n, O)
 
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A task. make: examples, from a generator of random numbers and n; or tables.
-
-    written: O, the last places; classes: C. floors: answers that need no encoder, by name.
-    """
+    """A puzzle is a task whose examples are generated, or images in tables."""
 
     name: str
-    read: int  # F
+    features: int  # F
     places: int  # T
-    written: int
-    classes: int
+    answers: int  # O, at the last places
+    classes: int  # C
+    # of a generator of random numbers and n; None: examples are in `train` and `test`
     make: Callable[[np.random.Generator, int], Examples] | None = None
     train: Examples = (np.empty(0), np.empty(0))
     test: Examples = (np.empty(0), np.empty(0))
-    per_place: int = 1  # what is written at one place: bits
-    floors: Mapping[str, Floor] = field(default_factory=dict)
+    per_place: int = 1  # answers at one place
+    floors: Mapping[str, Floor] = field(default_factory=dict)  # by their names
 
     def batch(self, step: int, size: int, seed: int) -> Examples:
         if self.make is not None:
@@ -63,50 +62,50 @@ class Puzzle:
         return self.train[0][numbers], self.train[1][numbers]
 
     def draw_test(self, count: int) -> Examples:
-        """Return the same for all arms and seeds."""
+        """Return the test examples, which are the same for all arms and seeds."""
         if self.make is not None:
-            return self.make(np.random.default_rng(ANSWERED), count)
+            return self.make(np.random.default_rng(TEST_SEED), count)
         return self.test
 
     def split_dev(self, count: int) -> tuple[Puzzle, Examples]:
-        """Return the task without what is then dev, and dev: a tenth of the images to train on, or
-        so many other generated examples."""
+        """Return the task without the examples of dev, and dev: a tenth of the training images, or
+        `count` generated examples."""
         if self.make is not None:
-            return self, self.make(np.random.default_rng(ANSWERED + 1), count)
-        shown, written = self.train
+            return self, self.make(np.random.default_rng(TEST_SEED + 1), count)
+        shown, answers = self.train
         first = len(shown) - max(1, round(DEV * len(shown)))
-        dev = shown[first:], written[first:]
-        return replace(self, train=(shown[:first], written[:first])), dev
+        dev = shown[first:], answers[first:]
+        return replace(self, train=(shown[:first], answers[:first])), dev
 
     def find_commonest(self) -> np.ndarray:
-        """Find the answers that are commonest in training, place by place, (O,)."""
-        written = self.train[1]
+        """Return the commonest answers of training, place by place, (O,)."""
+        _, answers = self.train
         if self.make is not None:
-            _, written = self.make(np.random.default_rng(0), COUNTED)
-        counts = [np.bincount(answers, minlength=self.classes) for answers in written.T]
+            _, answers = self.make(np.random.default_rng(0), COUNTED)
+        counts = [np.bincount(of_place, minlength=self.classes) for of_place in answers.T]
         return np.array(counts).argmax(1)
 
 
 class Computer(nn.Module):
-    """A layer that reads, an encoder, a layer that writes at the last places."""
+    """An encoder stands between a layer for inputs and a layer for answers at the last places."""
 
     def __init__(self, encoder: PreTrainedModel, puzzle: Puzzle) -> None:
         super().__init__()
         width = encoder.get_input_embeddings().embedding_dim
         self.inputs, self.encoder, self.puzzle = EncoderInputs(encoder, width), encoder, puzzle
-        self.read = nn.Linear(puzzle.read, width)
+        self.read = nn.Linear(puzzle.features, width)
         self.write = nn.Linear(encoder.config.hidden_size, puzzle.per_place * puzzle.classes)
 
     def logits(self, shown: torch.Tensor) -> torch.Tensor:
         """Return (B, O, C). shown: (B, T, F)."""
         mask = torch.ones(shown.shape[:2], dtype=torch.long, device=shown.device)
         hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
-        last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
-        shape = len(shown), self.puzzle.written, self.puzzle.classes
+        last = hidden[:, -(self.puzzle.answers // self.puzzle.per_place) :]
+        shape = len(shown), self.puzzle.answers, self.puzzle.classes
         return self.write(last).float().reshape(shape)
 
     def forward(self, shown: torch.Tensor, targets: torch.Tensor) -> Batch:
-        """Return the loss, cross-entropy, and the share of what is right. targets: (B, O)."""
+        """Return the loss, cross-entropy, and the share of right answers. targets: (B, O)."""
         logits = self.logits(shown)
         loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         return {"loss": loss, "right": (logits.argmax(-1) == targets).float().mean().detach()}
@@ -133,9 +132,8 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         places = size or 512
         if places < 8:
             raise InputError(f"--length {places} is too short for ListOps; give at least 8 places")
-        read, floors = len(SIGNS) + 1, {OUTER: apply_outer_operator}
-        make = partial(make_listops, places=places)
-        return Puzzle(task, read, places, 1, 10, make, floors=floors)
+        make, floors = partial(make_listops, places=places), {OUTER: apply_outer_operator}
+        return Puzzle(task, len(SIGNS) + 1, places, 1, 10, make, floors=floors)
     if task == "digits":
         from sklearn.datasets import load_digits
 
@@ -147,9 +145,9 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
     path = Path(task)
     if path.suffix == ".npz" and path.is_file():
         arrays = np.load(path)
-        parts = [np.concatenate([arrays[f"{x}_train"], arrays[f"{x}_test"]]) for x in "xy"]
-        images = parts[0].reshape(*parts[0].shape[:3], -1).astype(np.float32) / 255
-        return cut_images(path.stem, images, parts[1].ravel(), len(arrays["x_train"]), patch=4)
+        x, y = (np.concatenate([arrays[f"{c}_train"], arrays[f"{c}_test"]]) for c in "xy")
+        images = x.reshape(*x.shape[:3], -1).astype(np.float32) / 255
+        return cut_images(path.stem, images, y.ravel(), len(arrays["x_train"]), patch=4)
     raise InputError(
         f"{task} is no task; choose from {', '.join(TASKS)}, or give images in a file .npz with "
         "x_train, y_train, x_test and y_test, as Keras has mnist.npz"
@@ -165,17 +163,17 @@ def make_memory(rng: np.random.Generator, n: int, bits: int, place: int) -> Exam
 
 
 def copy_shown(shown: np.ndarray) -> np.ndarray:
-    """Return the bits that are shown of the string, and 0 where they are masked."""
+    """Return the bits of the string that are shown, and 0 where they are masked."""
     last = shown.reshape(len(shown), STRINGS + 1, -1)[:, -1]
     return (last > 0).astype(np.int64)
 
 
 def copy_and_vote(shown: np.ndarray) -> np.ndarray:
-    """Return the bits that are shown of the string, and where they are masked what most of the
-    strings have there."""
+    """Return the bits of the string that are shown, and where they are masked those that most of
+    the strings have."""
     strings = shown.reshape(len(shown), STRINGS + 1, -1)
-    most = np.sign(strings[:, :STRINGS].sum(1))  # their number is odd
-    return (np.where(strings[:, -1] == 0, most, strings[:, -1]) > 0).astype(np.int64)
+    majority = np.sign(strings[:, :STRINGS].sum(1))  # the number of strings is odd
+    return (np.where(strings[:, -1] == 0, majority, strings[:, -1]) > 0).astype(np.int64)
 
 
 def make_xor(rng: np.random.Generator, n: int, bits: int) -> Examples:
@@ -187,24 +185,25 @@ SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
 
 
 def draw_expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
-    """Draw the signs of a ListOps expression of at most so many places, and return them with its
-    value. An operator has 2 to 5 arguments."""
+    """Sample a ListOps expression of at most so many places; return its signs and its value. An
+    operator has 2 to 5 arguments."""
     if depth == 0 or places < 4 or rng.random() < 0.25:
         digit = int(rng.integers(10))
         return [str(digit)], digit
     name, signs, values = OPERATORS[int(rng.integers(len(OPERATORS)))], [], []
-    room, count = places - 2, int(rng.integers(2, 6))
-    for left in range(min(count, room), 0, -1):
-        inner, number = draw_expression(rng, room - (left - 1), depth - 1)
+    free, count = places - 2, int(rng.integers(2, 6))
+    for left in range(min(count, free), 0, -1):
+        # every argument that is left needs one place at least
+        inner, number = draw_expression(rng, free - (left - 1), depth - 1)
         signs += inner
         values.append(number)
-        room -= len(inner)
+        free -= len(inner)
     return [f"[{name}", *signs, "]"], evaluate(name, values)
 
 
 def evaluate(name: str, values: Sequence[int]) -> int:
-    """Apply an operator. MED is the mean of the middle two rounded down, as numpy's median made an
-    integer."""
+    """Apply an operator. MED of an even number of values is the mean of the middle two, rounded
+    down."""
     if name == "SUM_MOD":
         return sum(values) % 10
     functions: dict[str, Callable[..., Any]] = {"MIN": min, "MAX": max, "MED": np.median}
@@ -212,8 +211,8 @@ def evaluate(name: str, values: Sequence[int]) -> int:
 
 
 def make_listops(rng: np.random.Generator, n: int, places: int) -> Examples:
-    """Make expressions that end at the last place; before them is a sign of nothing. A lone digit
-    is no expression."""
+    """Make expressions that end at the last place, with padding before them. A lone digit is no
+    expression."""
     shown, labels = np.zeros((n, places, len(SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
     for i in range(n):
         signs: list[str] = []
@@ -234,26 +233,26 @@ def list_digits(signs: Sequence[str]) -> list[int]:
 
 
 def measure_depth(signs: Sequence[str]) -> int:
-    """Return how many operators lie around a digit at most."""
+    """Return the greatest number of operators around a digit."""
     opened = np.cumsum([sign.startswith("[") - (sign == "]") for sign in signs])
     return int(opened.max())
 
 
 def apply_outer_operator(shown: np.ndarray) -> np.ndarray:
-    """Return the outer operator over all digits; the brackets within are ignored."""
+    """Apply the outer operator to all digits, as if there were no brackets within."""
     guesses = [evaluate(signs[0][1:], list_digits(signs)) for signs in map(read_signs, shown)]
     return np.array(guesses, np.int64)[:, None]
 
 
 def find_nearest_mean(train: Examples) -> Floor:
-    """Return the class whose mean image is the nearest."""
+    """Return a floor that answers with the class whose mean image is the nearest."""
     shown, labels = train[0].reshape(len(train[0]), -1), train[1][:, 0]
     classes = np.unique(labels)
     means = np.stack([shown[labels == label].mean(0) for label in classes])
 
     def floor(shown: np.ndarray) -> np.ndarray:
         flat = shown.reshape(len(shown), -1)
-        # but for what is the same for all classes
+        # squared distances, less a term that is the same for all classes
         distances = (means**2).sum(1) - 2 * flat @ means.T
         return classes[distances.argmin(1)][:, None]
 
@@ -264,10 +263,10 @@ def cut_images(name: str, images: np.ndarray, labels: np.ndarray, train: int, pa
     """Cut images into patches. images: (n, height, width, colours) in [0, 1], of which the first
     `train` are to train on."""
     n, height, width, colours = images.shape
-    cut = images.reshape(n, height // patch, patch, width // patch, patch, colours)
-    cut = cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, -1, patch * patch * colours)
-    shown, targets = np.ascontiguousarray(cut, np.float32), labels.astype(np.int64)[:, None]
-    first, rest = (shown[:train], targets[:train]), (shown[train:], targets[train:])
-    _, places, read = shown.shape
+    grid = images.reshape(n, height // patch, patch, width // patch, patch, colours)
+    patches = grid.transpose(0, 1, 3, 2, 4, 5).reshape(n, -1, patch * patch * colours)
+    shown, answers = np.ascontiguousarray(patches, np.float32), labels.astype(np.int64)[:, None]
+    first, rest = (shown[:train], answers[:train]), (shown[train:], answers[train:])
+    _, places, features = shown.shape
     floors = {NEAREST: find_nearest_mean(first)}
-    return Puzzle(name, read, places, 1, 10, train=first, test=rest, floors=floors)
+    return Puzzle(name, features, places, 1, 10, train=first, test=rest, floors=floors)

@@ -1,10 +1,11 @@
-"""What a run leaves, and what its start gains over scratch.
+"""Write and read runs, and estimate their scores and gains over scratch.
 
-RESULTS/runs/TASK/ARM-SEED/scores.json has what every test item got, so that arms are compared on
-the same items. Intervals are those of `stats`, and draw items as `stats.choose_units` says. From
-`stats.FEWEST` seeds on they draw seeds and items, crossed: a run with one seed on one item counts
-as often as both were drawn together. Of fewer seeds the spread is not known: the interval is about
-these, and says so. Letters: R resamples, I groups of items, G seeds, C columns.
+RESULTS/runs/TASK/ARM-SEED/scores.json has the answer or score of every test item, so that arms are
+compared on the same items. Intervals are those of `stats`, and draw items as `stats.choose_units`
+says. From `stats.FEWEST` seeds on they draw seeds and items, crossed: a run with one seed on one
+item counts as often as both were drawn together. The spread of fewer seeds is not known: the
+interval is about these, and says so. Letters: S items, R resamples, r resamples of a part of them,
+I groups of items, G seeds, C columns.
 """
 
 from __future__ import annotations
@@ -39,25 +40,27 @@ from speechssl.stats import (
 )
 from textside.tasks import ACCURACY, MCC, SPEARMAN
 
-if TYPE_CHECKING:  # it takes long to import, and who only reads what runs left needs it not
+if TYPE_CHECKING:  # it takes long to import, and reading runs does not need it
     from speechssl.training import Batch
 
-_QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behind ~ is a shift
-CONDITION = "text side"  # of the rows of this room
-CURVE = "curve.json"  # of a training in progress
-# options that say who runs where, and names of encoders, which stages have with their hashes
-HERE = ("arm", "device", "encoder", "model", "start", "text_encoder")
+# a reader's arm, seed and shift: "dual-text-0", "text+text-bilingual-1~zero-mean"
+_QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")
+CONDITION = "text side"  # of the rows of this recipe
+CURVE = "curve.json"  # file of a training in progress
+# options of this run alone, and names of encoders, which a stage has with their hashes
+NOT_DECISIVE = ("arm", "device", "encoder", "model", "start", "text_encoder")
 PERPLEXITY, NATS = "perplexity", "nats"
 DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their decimals
-_ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
+_ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")  # "text.flat-4"
 
 
-# ---- scores: functions of weighted means of columns, so that a bootstrap draws items once for all
-# of them
+# ---- scores: functions of weighted means of columns, so that the bootstrap of all metrics draws
+# weights of items
 
 
 def score_columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Return what the means are taken of, (S, C). gold, predicted: (S,) classes or numbers."""
+    """Return the columns whose means make a score, (S, C). gold, predicted: (S,) classes or
+    numbers."""
     if metric == MCC:
         a, b = gold == 1, predicted == 1
         return np.stack([a & b, a & ~b, ~a & b, ~a & ~b], axis=1).astype(np.float64)
@@ -68,14 +71,14 @@ def score_columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.nd
         return np.stack([a, b, a * a, b * b, a * b], axis=1)
     if metric == PERPLEXITY:  # number of units, and their negative log-likelihood
         return np.stack([gold, predicted], axis=1).astype(np.float64)
-    if metric == ACCURACY:  # half right, where two answers are as good as each other
+    if metric == ACCURACY:  # an answer of 0.5 is half right: two answers were equally good
         return np.maximum(1 - np.abs(gold - predicted), 0.0)[:, None].astype(np.float64)
     return predicted.astype(np.float64)[:, None]
 
 
 def score_means(metric: str, means: np.ndarray) -> np.ndarray:
     """Return the score (...) of means (..., C) of `score_columns`; 0 where a correlation is not
-    defined, as for answers that are all alike."""
+    defined, as for equal answers to all items."""
     if metric == MCC:
         tp, fn, fp, tn = np.moveaxis(means, -1, 0)
         above, below = tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
@@ -93,7 +96,8 @@ def score_means(metric: str, means: np.ndarray) -> np.ndarray:
 
 
 def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
-    """Raise InputError for a name of an arm that is no name of a folder."""
+    """Return the folder of a run. Raises InputError for a name of an arm that is no name of a
+    folder."""
     if not _ARM.fullmatch(arm):
         raise InputError(
             f"--arm {arm!r} is no name; take letters, digits, and . + * - _ behind the first"
@@ -102,17 +106,17 @@ def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
 
 
 def keep_decisive(options: Any) -> dict[str, Any]:
-    """Return the options that decide what comes out, as a stage and a card have them: not the
-    device, and not the places on this machine of what is read, whose hashes a stage has."""
+    """Return the options that decide the result, for stages and cards: neither the device nor
+    paths; stages have the hashes of the files that are read."""
 
-    def kept(values: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: kept(value) if isinstance(value, dict) else value
-            for name, value in values.items()
-            if not isinstance(value, Path) and name not in HERE
-        }
+    def keep(values: dict[str, Any]) -> dict[str, Any]:
+        decisive = {}
+        for name, value in values.items():
+            if not isinstance(value, Path) and name not in NOT_DECISIVE:
+                decisive[name] = keep(value) if isinstance(value, dict) else value
+        return decisive
 
-    return kept(settings(options))
+    return keep(settings(options))
 
 
 def run_once(
@@ -121,7 +125,7 @@ def run_once(
     options: Mapping[str, Any],
     make: Callable[[], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return the card of a folder; `make` makes the folder and the card where it is not done yet.
+    """Return the card of a folder; `make` fills the folder and returns the card, once.
 
     Raises InputError where the folder was made from other inputs or options.
     """
@@ -130,8 +134,8 @@ def run_once(
 
 
 def describe_encoder(encoder: str) -> dict[str, str]:
-    """Return what a card says of a text encoder: its name, not where it lies on this machine, and
-    the hash of weights that lie here."""
+    """Return the entries of a text encoder on a card: its name, not its path on this machine, and
+    the hash of its weights if it is a folder."""
     path = Path(encoder)
     weights = hash_of_weights(encoder) if path.is_dir() else None
     return {"encoder": "/".join(path.parts[-2:])} | ({"weights": weights} if weights else {})
@@ -143,23 +147,25 @@ def fit_and_score(
     training: TrainingOptions,
     folder: Path,
     score: Callable[[], float],
-    every: int,
+    eval_every: int,
 ) -> tuple[dict[str, Any], list[dict[str, float]]]:
-    """Train, and score the model every so many steps (0: never before the end): what `fit` gives,
-    and a curve of steps, training loss and score, which lies in `folder` too (`read_curve`). The
-    schedule is that of the whole training. A killed run goes on.
+    """Train, and score the model every `eval_every` steps (0: only at the end). Return the result
+    of `fit`, and the curve of steps, training loss and score, which is written to `folder`, too.
+
+    The schedule is that of the whole training. A killed run goes on.
     """
     from speechssl.training import fit
 
     steps = training.steps
     curve = read_curve(folder)
     result: dict[str, Any] = {}
-    for stop in [*range(every, steps, every), steps] if every else [steps]:
+    horizon = training.horizon or steps
+    stops = [*range(eval_every, steps, eval_every), steps] if eval_every else [steps]
+    for stop in stops:
         if stop < steps and any(point["step"] == stop for point in curve):
             continue
-        result = fit(
-            model, batches, replace(training, steps=stop, horizon=training.horizon or steps), folder
-        )
+        part = replace(training, steps=stop, horizon=horizon)
+        result = fit(model, batches, part, folder)
         if result["steps"] == stop and not any(point["step"] == stop for point in curve):
             curve.append({"step": stop, "loss": result["loss"], "score": score()})
             write_json(folder / CURVE, {"points": curve})
@@ -168,7 +174,7 @@ def fit_and_score(
 
 
 def read_curve(folder: Path) -> list[dict[str, float]]:
-    """Read the curve of a training, as far as it has come."""
+    """Read the curve of a training so far."""
     path = folder / CURVE
     return read_json(path)["points"] if path.is_file() else []
 
@@ -190,27 +196,25 @@ def write_scores(
 ) -> dict[str, Any]:
     """Write the card of a run, and its row in RESULTS/results.jsonl.
 
-    items: id -> (gold, predicted); of metrics without a gold answer the score of the item stands in
-    the second place. drawn: what intervals draw of the items; None: themselves.
+    items: id -> (gold, predicted); of metrics without gold answers (any number, score of the item).
+    drawn: the units of the items that intervals draw; None: the items themselves.
     """
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
     names = sorted(items)  # the order of JSON
     pairs = [list(map(float, items[name])) for name in names]
-    written: dict[str, Any] = {"items": dict(zip(names, pairs, strict=True))}
+    scores: dict[str, Any] = {"items": dict(zip(names, pairs, strict=True))}
     units = BootstrapUnits("item", tuple((name,) for name in names))
     if drawn:
         place = {name: i for i, name in enumerate(items)}
         units = drawn.select([place[name] for name in names])
-        written |= {"groups": units.labels, "unit": units.name}
-        written |= {"askers": units.askers, "about": units.about}
-    write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
-    run = Run(
-        task, arm, seed, metric, score_columns(metric, *np.array(pairs).T), tuple(names), units
-    )
-    # the training says how long it took
+        scores |= {"groups": units.labels, "unit": units.name}
+        scores |= {"askers": units.askers, "about": units.about}
+    write_json(run_folder(results, task, arm, seed) / "scores.json", card | scores)
+    columns = score_columns(metric, *np.array(pairs).T)
+    run = Run(task, arm, seed, metric, columns, tuple(names), units)
+    # without the training, which has times
     hashed = hash_json({name: value for name, value in card.items() if name != "training"})
-    interval = in_percent(estimate([run]), metric)
-    cell, v = (task, HEAD, arm, CONDITION, None, metric), interval
+    cell, v = (task, HEAD, arm, CONDITION, None, metric), in_percent(estimate([run]), metric)
     row = Row(*cell, v.value, *v.ends, v.n, seed, hashed, v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return card | {"value": row.value}
@@ -226,29 +230,24 @@ def in_percent(found: Estimate, metric: str) -> Interval:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run has scores of items.
-
-    columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`; symbols:
-    the task is no text. learning_rate: that was chosen on dev, of `rates`. expressions: depth and
-    number of digits of every item, of ListOps.
-    """
+    """A run has scores of items."""
 
     task: str
     arm: str
     seed: int
     metric: str
-    columns: np.ndarray
-    items: tuple[str, ...]
-    units: BootstrapUnits
+    columns: np.ndarray  # (S, C)
+    items: tuple[str, ...]  # S ids
+    units: BootstrapUnits  # of the items, which intervals draw
     note: str = ""
-    curve: tuple[Mapping[str, float], ...] = ()
-    symbols: bool = False
-    learning_rate: float | None = None
+    curve: tuple[Mapping[str, float], ...] = ()  # of `fit_and_score`
+    symbols: bool = False  # whether the task is one of symbols that are no text
+    learning_rate: float | None = None  # chosen on dev, from `rates`
     rates: tuple[float, ...] = ()
-    expressions: tuple[tuple[int, int], ...] = ()
+    expressions: tuple[tuple[int, int], ...] = ()  # of ListOps: depth and digits of every item
 
-    def only(self, items: Sequence[str]) -> Run:
-        """Choose some of the items."""
+    def select(self, items: Sequence[str]) -> Run:
+        """Return the run on some of the items."""
         place = {name: i for i, name in enumerate(self.items)}
         rows = [place[name] for name in items]
         units = self.units.select(rows)
@@ -297,28 +296,26 @@ def group_runs(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
     return cells
 
 
-def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
-    """Read what the readers called dual-ARM-SEED and text+text-ARM-SEED answered in clean speech.
+def read_answers(folders: Iterable[Path], text_metric: str = "f1") -> Iterator[Run]:
+    """Read the answers of readers called dual-ARM-SEED and text+text-ARM-SEED in clean speech.
 
-    folders: of `evaluate qa`; written: the metric of written answers, f1 or em.
+    folders: of `evaluate qa`; text_metric: the metric of text QA, f1 or em.
     """
     for scores in (scores for folder in folders for scores in read_results([folder])):
         match = _QA.fullmatch(scores.system)
         if not match or scores.condition != ("clean", None):
             continue
         spoken = scores.system.startswith("dual")
-        metric = "ff1" if spoken else written
+        metric = "ff1" if spoken else text_metric
         task = "dual" if spoken else "text-qa"
         languages = "+".join(scores.card.get("languages", ("en",)))
         if languages != "en":
             task += f" {languages}"
         lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
         column = np.array([[float(line[metric])] for line in lines.values()])
-        voices, passages, askers = (
-            [str(line.get(name, "")) for line in lines.values()]
-            for name in ("voice", "passage", "asker")
-        )
-        units = choose_units(voices, passages, "passage", askers)
+        names = ("voice", "passage", "asker")
+        labels = {name: [str(line.get(name, "")) for line in lines.values()] for name in names}
+        units = choose_units(labels["voice"], labels["passage"], "passage", labels["asker"])
         arm = match[1] + (match[3] or "")
         yield Run(task, arm, int(match[2]), metric, column, tuple(lines), units)
 
@@ -332,8 +329,7 @@ def estimate(
     """Estimate the mean over seeds of a score; with `against`, of its difference from theirs, seed
     by seed.
 
-    Seeds that both have, and items that all have, are counted. Raises ValueError where there are
-    none.
+    Seeds of both sides and items of all runs are counted. Raises ValueError where there are none.
     """
     by_seed = {run.seed: run for run in against}
     sides = [[run for run in runs if not against or run.seed in by_seed]]
@@ -343,27 +339,29 @@ def estimate(
 
 
 class _SeedMeans:
-    """Scores of runs, or their differences, with one number a seed.
+    """Scores of runs, or their differences, are means with one number a seed.
 
-    Groups of items are drawn; crossed with them askers, or from FEWEST seeds on the seeds.
+    Groups of items are drawn, crossed with askers, or with seeds from FEWEST seeds on.
     """
 
     def __init__(self, sides: Sequence[Sequence[Run]]) -> None:
-        """Find what the runs have in common. sides: the runs of G seeds, and of a difference those
-        that are taken off."""
-        every = [run for side in sides for run in side]
-        shared = set.intersection(*(set(run.items) for run in every)) if every else set()
-        common = [name for name in every[0].items if name in shared] if every else []
+        """Find the items that all runs have. sides: the runs of G seeds, and of a difference those
+        that are subtracted."""
+        runs = [run for side in sides for run in side]
+        common: list[str] = []
+        if runs:
+            shared = set.intersection(*(set(run.items) for run in runs))
+            common = [name for name in runs[0].items if name in shared]
         if not common:
             raise ValueError("the runs have no seed or no item in common")
-        self.metric = every[0].metric
+        self.metric = runs[0].metric
         self.names = [f"seed {run.seed}" for run in sides[0]]
         self.count = len(common)
-        self.tables = [[run.only(common).columns for run in side] for side in sides]
-        units = every[0].only(common).units
+        self.tables = [[run.select(common).columns for run in side] for side in sides]
+        units = runs[0].select(common).units
         seeds = len(self.names)
         self.draws_seeds = seeds >= FEWEST
-        if self.draws_seeds:  # they are the second population that is drawn
+        if self.draws_seeds:  # seeds are drawn in the place of askers
             units = replace(units, askers=())
         elif seeds > 1:
             about = f"these {seeds} seeds"
@@ -372,11 +370,11 @@ class _SeedMeans:
         self.ways = list_ways(units)
 
     def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Score every seed, (r, G). weigh: gives (r, C) means of (S, C) columns."""
-        sides = [
-            np.stack([score_means(self.metric, weigh(table)) for table in side], axis=1)
-            for side in self.tables
-        ]
+        """Score every seed, (r, G). weigh: returns (r, C) means of (S, C) columns."""
+        sides = []
+        for tables in self.tables:
+            scores = [score_means(self.metric, weigh(table)) for table in tables]
+            sides.append(np.stack(scores, axis=1))
         return sides[0] - sides[1] if len(sides) > 1 else sides[0]
 
     def leave_out(self, way: Way) -> np.ndarray:
@@ -385,8 +383,8 @@ class _SeedMeans:
         return self.score(lambda table: (table.sum(0) - sum_groups(table, way)) / rest)
 
     def draw(self, seed: int, resamples: int) -> np.ndarray:
-        """Draw means over seeds, (R,): of the groups, and of the second population if there is
-        one."""
+        """Draw means over seeds, (R,), by drawing groups, and askers or seeds if these are
+        drawn."""
         others = self.draw_others(seed, resamples)
         size = len(self.ways[-1][0])
         sizes = sum_groups(np.ones((self.count, 1)), self.ways[-1])
@@ -406,8 +404,8 @@ class _SeedMeans:
         return np.concatenate(drawn)
 
     def draw_others(self, seed: int, resamples: int) -> np.ndarray:
-        """Draw how often each asker, or each seed, is drawn: (R, askers or seeds); ones where
-        groups alone are drawn."""
+        """Draw the number of times of each asker or seed, (R, askers or seeds); (R, 1) ones where
+        only groups are drawn."""
         count = 0
         if self.units.askers:
             count = len(self.ways[1][0])
@@ -418,8 +416,8 @@ class _SeedMeans:
         return np.concatenate(list(draw_counts(count, count, seed, resamples))).astype(np.float64)
 
     def weigh_pairs(self, groups: np.ndarray, askers: np.ndarray) -> np.ndarray:
-        """Return how often each pair of a group and an asker is drawn, (r, pairs): as often as both
-        were."""
+        """Return the number of times of each pair of a group and an asker, (r, pairs): the product
+        of those of both."""
         (_, group_of), (_, asker_of), (pairs, pair_of) = self.ways
         of_pair = np.zeros((2, len(pairs)), int)
         of_pair[:, pair_of] = group_of, asker_of
@@ -428,14 +426,14 @@ class _SeedMeans:
     def weigh_by(
         self, weights: np.ndarray, sizes: np.ndarray
     ) -> Callable[[np.ndarray], np.ndarray]:
-        """Make a function that takes weighted means. weights: (r, I) of groups, or of pairs of a
-        group and an asker; sizes: (I, 1)."""
+        """Make a function that returns weighted means of columns. weights: (r, I) of groups, or of
+        pairs of a group and an asker; sizes: (I, 1)."""
         return lambda table: weights @ sum_groups(table, self.ways[-1]) / (weights @ sizes)
 
     def estimate(self, seed: int, resamples: int) -> Estimate:
-        whole = self.score(lambda table: table.mean(0, keepdims=True))
-        mean, seeds = float(whole.mean()), len(self.names)
-        # a resample, or what is left, may be empty
+        scores = self.score(lambda table: table.mean(0, keepdims=True))  # (1, G)
+        mean, seeds = float(scores.mean()), len(self.names)
+        # a resample, or all but one group, may be empty
         with np.errstate(divide="ignore", invalid="ignore"):
             drawn = self.draw(seed, resamples)
             without = [self.leave_out(way) for way in self.ways]
@@ -448,10 +446,10 @@ class _SeedMeans:
         unit = self.units.text
         if self.draws_seeds:
             numbers = np.full(seeds, 1 / seeds)
-            others = (whole.sum() - whole[0]) / (seeds - 1)
+            others = (scores.sum() - scores[0]) / (seeds - 1)
             left.append(LeftOut(tuple(self.names), numbers, others))
             both = tuple(f"{g}{CROSSED}{name}" for g in self.ways[0][0] for name in self.names)
-            values = mean + (without[0] - whole) / seeds
+            values = mean + (without[0] - scores) / seeds
             left.append(LeftOut(both, np.outer(shares[0], numbers).ravel(), values.ravel()))
             groups = min(groups, seeds)
             unit = replace(self.units, name=f"seed{CROSSED}{self.units.name}").text

@@ -1,4 +1,4 @@
-"""Tables of what every start scores and gains over scratch, beside what is `published`."""
+"""Make tables of scores and gains over scratch of every start, beside `published` ones."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from speechssl.stats import FEWEST, Estimate, mean_estimate, mean_interval
 from textside import published as papers
 from textside.runs import DECIMALS, PERPLEXITY, Run, count_steps, estimate, group_runs, in_percent
 
-EQUAL_LOSS = "Test score at equal training loss"
+EQUAL_LOSS = "Test score at equal training loss"  # title of a table
 Point = tuple[float, float, float]  # steps, training loss, score
 Cells = Mapping[tuple[str, str], Estimate]  # (task, arm)
 
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """The score of every arm in every task, and the gain over the baseline, in that of every task
-    alone and of their mean."""
+    """Every arm has a score in every task, and a gain over the baseline in every task and in their
+    mean."""
 
     scores: Cells
     gains: Cells
-    metrics: Mapping[str, str]  # of tasks
-    seeds: Mapping[tuple[str, str], int]
+    metrics: Mapping[str, str]  # task -> metric
+    seeds: Mapping[tuple[str, str], int]  # task, arm -> number of seeds
     baseline: str
     notes: tuple[str, ...]  # on tasks of text and speech
-    symbols: Mapping[str, str] = field(default_factory=dict)  # tasks that are no text -> notes
+    symbols: Mapping[str, str] = field(default_factory=dict)  # task of symbols -> note
 
     @property
     def arms(self) -> list[str]:
         return papers.sort_arms(arm for _, arm in self.scores)
 
     def texts(self, cells: Cells, tasks: Sequence[str], arm: str, sign: str = "") -> list[Any]:
-        """Print what an arm has in every task; an empty list where it has nothing in any."""
+        """Return the texts of an arm's cells in the tasks; [] where it has none of them."""
         texts = []
         for task in tasks:
             found = cells.get((task, arm))
@@ -50,7 +50,7 @@ class Gains:
 
 
 def gains_of(runs: Sequence[Run], baseline: str = "") -> Gains:
-    """Estimate scores and gains; what has no seed in common with the baseline has a score alone."""
+    """Estimate scores and gains. An arm without a seed in common with the baseline has no gain."""
     cells = group_runs(runs)
     scores = {key: estimate(cell) for key, cell in cells.items()}
     gains = {}
@@ -70,7 +70,7 @@ def gains_of(runs: Sequence[Run], baseline: str = "") -> Gains:
 
 
 def note_on(cells: Cells, tasks: Sequence[str], *more: str) -> str:
-    """Say what the intervals of these tasks draw, and more sentences."""
+    """Return a note on what the intervals of these tasks draw, and more sentences."""
     drawn = drawn_sentence((t, e.unit, e.groups) for (t, _), e in cells.items() if t in tasks)
     return " ".join(filter(None, [drawn, *more]))
 
@@ -111,8 +111,7 @@ def gain_table(scored: Gains) -> list[Table]:
 def rows_beside_published(
     scored: Gains, tasks: Sequence[str], arms: Sequence[str], published: papers.Scores
 ) -> tuple[tuple[Any, ...], ...]:
-    """Make a row for the scores of every arm that was run, and one for those that are published of
-    it."""
+    """Make a row for the scores of every arm that was run, and one for its published scores."""
     rows: list[tuple[Any, ...]] = []
     for arm in arms:
         texts = scored.texts(scored.scores, tasks, arm)
@@ -125,9 +124,8 @@ def rows_beside_published(
 
 
 def sort_floors_last(arms: Iterable[str]) -> list[str]:
-    return sorted(
-        arms, key=lambda arm: list(papers.FLOORS).index(arm) if arm in papers.FLOORS else -1
-    )
+    floors = list(papers.FLOORS)
+    return sorted(arms, key=lambda arm: floors.index(arm) if arm in floors else -1)
 
 
 def frozen_table(scored: Gains, runs: Sequence[Run]) -> list[Table]:
@@ -160,7 +158,7 @@ def describe_rates(runs: Iterable[Run]) -> str:
 
 
 def depth_table(runs: Sequence[Run]) -> list[Table]:
-    """Score ListOps by how deep the expressions are, which floors say."""
+    """Tabulate scores of ListOps by the depth of the expressions, which runs of floors have."""
     runs = [run for run in runs if run.task == "listops"]
     described = next((run for run in runs if run.expressions), None)
     if described is None:
@@ -174,7 +172,7 @@ def depth_table(runs: Sequence[Run]) -> list[Table]:
     for arm in sort_floors_last(papers.sort_arms(arm for _, arm in cells)):
         row: list[Any] = [arm]
         for group in groups.values():
-            parts = [r.only(group) for r in cells["listops", arm] if set(group) <= set(r.items)]
+            parts = [r.select(group) for r in cells["listops", arm] if set(group) <= set(r.items)]
             found = estimate(parts).interval.percent if parts else None
             row.append(interval_text(found))
         rows.append(tuple(row))
@@ -201,12 +199,12 @@ def symbol_table(scored: Gains) -> list[Table]:
 
 
 def points_of(curve: Iterable[Mapping[str, Any]]) -> list[Point]:
-    """Return the points of a curve, as `fit_and_score` has it, where a loss was taken."""
+    """Return the points of a curve of `fit_and_score` that have a loss."""
     return [(p["step"], p["loss"], p["score"]) for p in curve if p["loss"] is not None]
 
 
 def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """Take the mean over seeds at every number of steps that all have."""
+    """Return the mean over seeds at every number of steps that all of them have."""
     frame = pd.DataFrame([point for points in seeds for point in points])
     by_step = frame.groupby(0)
     common = by_step.mean()[by_step.size() == len(seeds)]
@@ -214,8 +212,8 @@ def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def score_at(points: Sequence[Point], loss: float) -> float:
-    """Return the score where the training loss first comes down to this one, on a straight line
-    between two points of a curve."""
+    """Return the score where the training loss first falls to `loss`, interpolated between two
+    points of a curve."""
     for before, after in zip([points[0], *points], points, strict=False):
         if after[1] <= loss:
             share = (before[1] - loss) / (before[1] - after[1]) if before[1] > after[1] else 1.0
@@ -224,7 +222,7 @@ def score_at(points: Sequence[Point], loss: float) -> float:
 
 
 def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
-    """Compare the test scores of starts at the lowest training loss that all come down to, which
+    """Compare the test scores of starts at the lowest training loss that all of them reach, which
     is generalisation without optimisation; a table of text and one of symbols."""
     note = (
         "Percent, mean over seeds, at the lowest training loss that every start of the task comes "
@@ -251,8 +249,8 @@ def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def plateau_tables(runs: Sequence[Run]) -> list[Table]:
-    """Say after how many steps DUAL reaches FF1 25 (half of the way, where training ends too soon
-    for more) and 50."""
+    """Tabulate the steps after which DUAL reaches FF1 25 and 50; short trainings reach only the
+    first."""
     curves = {(r.arm, r.seed): r.curve for r in runs if r.task == "dual" and len(r.curve) > 1}
     if not curves:
         return []
@@ -270,11 +268,11 @@ def plateau_tables(runs: Sequence[Run]) -> list[Table]:
         rows = []
         for arm in papers.sort_arms(arm for arm, _ in curves):
             own = [steps[arm, seed] for seed in seeds if (arm, seed) in steps]
-            later = []
+            later: list[int | None] = []
             for seed in seeds:
                 if arm != "text" and (arm, seed) in steps and ("text", seed) in steps:
                     mine, text = steps[arm, seed], steps["text", seed]
-                    later.append(mine - text if mine is not None and text is not None else None)
+                    later.append(None if mine is None or text is None else mine - text)
             each = (str(steps.get((arm, seed)) or "–") for seed in seeds)
             rows.append((arm, *each, mean_steps(own), mean_steps(later, "+")))
         tables.append(Table(f"Steps of DUAL to FF1 {score}", columns, tuple(rows), note))
@@ -292,14 +290,13 @@ def mean_steps(values: Sequence[int | None], sign: str = "") -> str:
 
 
 def unit_lm_table(scored: Gains) -> list[Table]:
-    """Say what language models of units know, and what a start gains."""
+    """Tabulate the scores of language models of units, and the gains of starts."""
     tasks = [task for task in papers.UNIT_LM if task in scored.metrics]
     if not tasks:
         return []
     rows = scores_and_gains(scored, tasks)
-    if any(papers.UNIT_LM[task] for task in tasks) and any(
-        arm != scored.baseline for _, arm in scored.gains
-    ):
+    gained = any(arm != scored.baseline for _, arm in scored.gains)
+    if gained and any(papers.UNIT_LM[task] for task in tasks):
         name = f"a text-pre-trained start over {scored.baseline}, published"
         rows.append((name, *(papers.UNIT_LM[task] for task in tasks)))
     chance = "Chance: 50 % of spot-the-word and of same or different."
@@ -323,7 +320,7 @@ def surface_tables(scored: Gains) -> list[Table]:
 
 
 def scores_and_gains(scored: Gains, tasks: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Make a row for the scores of an arm, and one for what it has over the baseline."""
+    """Make a row for the scores of every arm, and one for its gains over the baseline."""
     rows: list[tuple[Any, ...]] = []
     for arm in scored.arms:
         if scores := scored.texts(scored.scores, tasks, arm):
@@ -369,7 +366,7 @@ def alignment_table(results: Path, scored: Gains) -> list[Table]:
 
 
 def translation_tables(results: Path, scored: Gains) -> list[Table]:
-    cards: dict[str, Any] = {}  # of the first seed
+    cards: dict[str, Any] = {}  # arm -> card of its first seed
     for path in sorted(results.glob("runs/translation/*/card.json"), reverse=True):
         cards[path.parent.name.rpartition("-")[0]] = read_json(path)
     if not cards:
@@ -412,16 +409,13 @@ def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
                 text += f" (EM {100 * matches[task, arm].value:.1f})"
             row.append(text)
         rows.append(tuple(row))
+    missing = [None] * (len(others) - 1)
     for name, (em, f1) in papers.CROSS.items():
-        rows.append(
-            (f"{name} (published)", None, None, f"{f1} (EM {em})", *[None] * (len(others) - 1))
-        )
-    tagging = "; ".join(
-        f"{name} {tags} and {trees}" for name, (tags, trees) in papers.SHIFTED.items()
-    )
+        rows.append((f"{name} (published)", None, None, f"{f1} (EM {em})", *missing))
+    shifted = (f"{name} {tags} and {trees}" for name, (tags, trees) in papers.SHIFTED.items())
     note = (
         f"F1 of words or characters, percent. Published: {papers.CROSS_PAPER}. Published shifts, "
-        f"tagging and parsing: {tagging}."
+        f"tagging and parsing: {'; '.join(shifted)}."
     )
     columns = ("reader", "shift when it reads", "text-qa", *others)
     return [Table("Zero-shot question answering", columns, tuple(rows), note)]

@@ -1,9 +1,9 @@
-"""Classification tasks: made of real text, GLUE's from a local folder, and sequences of other
+"""Read classification tasks: made of real text, GLUE's from a local folder, and sequences of other
 symbols.
 
 A task is a folder with train.jsonl, dev.jsonl and test.jsonl, an example a line: {"id", "text",
-"pair", "label"}, or "symbols" in the place of text and pair; task.json, where it is, has its name,
-what it was made of, and "metric": "spearman" where labels are numbers. GLUE's folders are read as
+"pair", "label"}, or "symbols" in the place of text and pair; task.json, where it exists, has its
+name, its source, and "metric": "spearman" where labels are numbers. GLUE's folders are read as
 they are published (gluebenchmark.com): its test sets have no labels, so that its dev set is tested
 here, and a tenth of its training set, drawn with a fixed seed, is dev.
 """
@@ -30,10 +30,10 @@ ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"
 
 @dataclass(frozen=True)
 class TaskExample:
-    """label: a class from 0, or a number (STS-B). symbols: in the place of text."""
+    """An example has a label, and one or two texts or symbols."""
 
     id: str
-    label: float
+    label: float  # a class from 0, or a number (STS-B)
     text: str = ""
     pair: str | None = None
     symbols: tuple[str, ...] = ()
@@ -41,19 +41,18 @@ class TaskExample:
 
 @dataclass(frozen=True)
 class TextTask:
-    """classes: their names; none: a number is predicted. metric: ACCURACY, MCC or SPEARMAN. hash:
-    of its files."""
+    """A task has splits of examples."""
 
     name: str
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # names; (): a number is predicted
     splits: Mapping[str, Sequence[TaskExample]]
-    hash: str
-    metric: str = ACCURACY
-    note: str = ""  # what is invented about it
+    hash: str  # of its files
+    metric: str = ACCURACY  # or MCC or SPEARMAN
+    note: str = ""
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """Return the symbols that training has; none of a task of text."""
+        """Return the symbols of the training split; () of a task of text."""
         return tuple(sorted({symbol for e in self.splits["train"] for symbol in e.symbols}))
 
 
@@ -82,7 +81,7 @@ class TaskCard:
 
 
 def load_task(folder: Path) -> TextTask:
-    """Load a task. Raises InputError where there is none, or it is damaged."""
+    """Load a task. Raises InputError where there is none, or where it is damaged."""
     key = folder.name.lower().replace("_", "-")
     if (folder / "train.jsonl").is_file():
         return load_prepared_task(folder)
@@ -105,9 +104,9 @@ def load_prepared_task(folder: Path) -> TextTask:
     if card.metric != SPEARMAN:
         classes = sorted({str(line.label) for line in lines["train"]})
     splits: dict[str, list[TaskExample]] = {}
-    for split, some in lines.items():
+    for split, lines_of_split in lines.items():
         splits[split] = []
-        for number, line in enumerate(some):
+        for number, line in enumerate(lines_of_split):
             name = str(number if line.id is None else line.id)
             target = find_label(line.label, classes, files[split])
             symbols = tuple(map(str, line.symbols))
@@ -118,8 +117,8 @@ def load_prepared_task(folder: Path) -> TextTask:
 
 
 def find_label(label: str | int | float, classes: Sequence[str], path: Path) -> float:
-    """Return the number of a class, or, without classes, the number that a label is. Raises
-    InputError for one that training does not have, or that is no number."""
+    """Return the number of a class; without classes, the label as a number. Raises InputError for a
+    class that training does not have, or a label that is no number."""
     try:
         return float(classes.index(str(label)) if classes else label)
     except ValueError as error:
@@ -133,13 +132,12 @@ def find_label(label: str | int | float, classes: Sequence[str], path: Path) -> 
 
 @dataclass(frozen=True)
 class GlueFormat:
-    """Columns of text, second text and label, by name or, without a head, by place; and the file
-    that is tested."""
+    """A file of GLUE has columns, by name or, without a head, by number."""
 
     text: str | int
     pair: str | int | None
     label: str | int
-    dev: str = "dev.tsv"
+    dev: str = "dev.tsv"  # the file that is tested
     metric: str = ACCURACY
 
 
@@ -181,8 +179,9 @@ def load_glue(folder: Path, key: str) -> TextTask:
 
 
 def read_glue(path: Path, form: GlueFormat) -> pd.DataFrame:
-    """Read a table of text, pair and label, whose index is the line. Quotation marks are text in
-    GLUE. A line that lacks a column or a text is listed and left out, as QQP has a few."""
+    """Read a table of text, pair and label, whose index is the number of the line. Quotation marks
+    are text in GLUE. A line that lacks a column or a text, as a few of QQP do, is reported and left
+    out."""
     columns = {"text": form.text, "label": form.label}
     if form.pair is not None:
         columns["pair"] = form.pair
@@ -200,8 +199,8 @@ def read_glue(path: Path, form: GlueFormat) -> pd.DataFrame:
         ) from error
     frame.index = pd.Index([f"{path.name}:{n + 1 + named}" for n in range(len(frame))])
     frame = frame.fillna("")
-    whole = (frame.map(str.strip) != "").all(axis=1)
+    complete = (frame.map(str.strip) != "").all(axis=1)
     reason = "it has no text, or no label, in the columns of GLUE's task"
-    lacking = dict.fromkeys(frame.index[~whole], reason)
+    lacking = dict.fromkeys(frame.index[~complete], reason)
     report_set_aside(lacking, f"the task {path.parent.name}", "line")
-    return frame[whole]
+    return frame[complete]

@@ -64,7 +64,7 @@ def test_five_seeds_are_drawn_beside_the_items_and_cover():
 
 def test_only_common_seeds_and_items_are_compared():
     a, b = runs("x", np.ones((3, 10))), runs("scratch", np.zeros((2, 10)))
-    b = [run.only([f"i{n}" for n in range(6)]) for run in b]
+    b = [run.select([f"i{n}" for n in range(6)]) for run in b]
     found = estimate(a, b)
     assert (found.value, found.n, found.groups) == (1, 6, 6)
     with pytest.raises(ValueError, match="no seed or no item in common"):

@@ -95,7 +95,7 @@ def test_positions_that_training_never_saw_score_nothing(units, gpt, tmp_path):
         lm.model.body.wpe.weight[20:] = 9.0
     assert np.array_equal(lm.log_probs([sequence])[0], before)
     change_json(units / "train/_card.json", codebooks=["other"])
-    refused("another codebook", utterances, units / "train", lm)
+    refused("another codebook", utterances, units / "train", lm.card)
 
 
 def test_pairs_of_units_alone():
