@@ -644,7 +644,8 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     kinds = [f"{part:,} of {total:,} {kind}" for kind, (part, total) in spoken.items() if part]
     notes = []
     if invented:
-        recorded = any(r.audio and not r.synthetic for r in (*passages, *questions))
+        records: list[Passage | Question] = [*passages, *questions]
+        recorded = any(record.audio and not record.synthetic for record in records)
         notes.append(INVENTED + (", its recordings spoken by espeak-ng" if recorded else ""))
     if kinds:
         *others, last = kinds

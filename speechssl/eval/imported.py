@@ -114,7 +114,7 @@ def _make_rows(corpus: Corpus, answers: Mapping[str, Mapping[str, Any]]) -> Rows
     for question in corpus.answerable:
         row: dict[str, Any] = {"id": question.id, "passage": question.passage, "confidence": None}
         row |= {"answered": question.id in answers, "text": None, "start": None, "end": None}
-        rows.append(row | answers.get(question.id, {}))
+        rows.append({**row, **answers.get(question.id, {})})
     return rows
 
 

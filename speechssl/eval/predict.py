@@ -125,8 +125,8 @@ def describe_question(question: Question, features: Mapping[str, Any]) -> dict[s
     row: dict[str, Any] = {"id": question.id, "passage": question.passage}
     for name, record in (("question", question.id), ("passage", question.passage)):
         transcript = features.get(record)
-        is_transcript = isinstance(transcript, Transcript)
-        row[f"{name}_transcript"] = transcript.text if is_transcript else None
+        text = transcript.text if isinstance(transcript, Transcript) else None
+        row[f"{name}_transcript"] = text
     return row
 
 
