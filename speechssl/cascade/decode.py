@@ -191,7 +191,7 @@ class _Prefix:
     last: int  # the last symbol; BLANK at the beginning
     context: tuple[int, ...]  # of the language model
     score: float  # nats of the language model and the word scores for whole words
-    lookahead: float  # nats of the likeliest candidate without its context
+    lookahead: float  # weighted nats of the likeliest candidate; 0 until a word has begun
     candidates: LexiconRange  # for the word at `word_start`
     ends_in_blank: float = -math.inf  # log-probability of these paths
     ends_in_symbol: float = -math.inf

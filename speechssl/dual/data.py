@@ -39,7 +39,7 @@ class Window:
 
     @property
     def stop(self) -> int:
-        """Return the number of the token behind the last one."""
+        """Return one past the number of the last token."""
         return self.first + self.length
 
 
@@ -189,12 +189,12 @@ class ExampleBatches:
     def _choose_start(self, rng: np.random.Generator, example: Example, length: int) -> int:
         """Choose where the window of `length` tokens starts: with the answer in it, or, for a share
         of `empty` and where the answer does not fit, anywhere in the passage."""
-        final_start = max(len(example.passage) - length, 0)
-        first_start = max(example.last - length + 1, 0)
-        last_start = min(example.first, final_start)
-        if first_start > last_start or rng.random() < self.options.empty:
-            first_start, last_start = 0, final_start
-        return int(rng.integers(first_start, last_start + 1))
+        latest = max(len(example.passage) - length, 0)
+        low = max(example.last - length + 1, 0)  # the answer ends with the window
+        high = min(example.first, latest)  # the answer begins with it
+        if low > high or rng.random() < self.options.empty:
+            low, high = 0, latest
+        return int(rng.integers(low, high + 1))
 
 
 class UnitSource(NamedTuple):

@@ -290,7 +290,7 @@ def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@torch.random.fork_rng(devices=[])  # for the first weights, which the file's replace
+@torch.random.fork_rng(devices=[])  # weights are drawn here, then replaced by those of the file
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
     """Load a span model, its layout and its card. answering: the model is not trained further, so
     that a BERT need not be transformers' (`Bert`). Raises InputError as `load_parts` does."""

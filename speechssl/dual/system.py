@@ -170,7 +170,7 @@ def retrieve_windows(
 
 
 def warn_truncated(count: int, total: int, limit: str) -> None:
-    """Warn, in the place of the caller of a reader's `read`, of questions that lost their tail.
+    """Warn of questions that lost their tail, at the line that asked a reader to answer them.
     limit: what was kept of them."""
     if count:
         message = f"{count} of {total} questions lost what is beyond {limit}"

@@ -353,9 +353,10 @@ class UnitTeacher(nn.Module):
     def forward(self, **batch: torch.Tensor) -> Batch:
         """Return the loss: the cross-entropy of every word among those of the batch. right: the
         share of words that are nearest to themselves."""
-        student, teacher = self.vectors(batch)
-        cosines = functional.normalize(student, dim=-1) @ functional.normalize(teacher, dim=-1).T
-        same_word = torch.arange(len(student), device=student.device)
+        unit_vectors, text_vectors = self.vectors(batch)
+        unit_vectors = functional.normalize(unit_vectors, dim=-1)
+        cosines = unit_vectors @ functional.normalize(text_vectors, dim=-1).T
+        same_word = torch.arange(len(cosines), device=cosines.device)
         loss = functional.cross_entropy(cosines / TEMPERATURE, same_word)
         right = (cosines.argmax(1) == same_word).float().mean()
         return {"loss": loss, "right": right.detach()}

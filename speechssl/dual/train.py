@@ -147,9 +147,10 @@ def save_pieces(folder: Path, pieces: Pieces | None) -> None:
 def unit_encoder(
     text_encoder: str, symbols: int, assignment: str, seed: int
 ) -> tuple[PreTrainedModel, nn.Embedding]:
-    """Make a text encoder and the embedding table (K + 3, E) of units."""
+    """Make a text encoder and the embedding table (K + 3, E) of units. Seeds torch, from which the
+    head is drawn that is made next."""
     encoder, table = symbol_encoder(*load_text_encoder(text_encoder), symbols, assignment, seed)
-    torch.manual_seed(seed)  # of the head that is made next
+    torch.manual_seed(seed)
     return encoder, table
 
 

@@ -245,8 +245,8 @@ class SharedEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` in the pieces of the encoder.
 
-        There is one piece if all layers are remembered. It is so too for the last layer, which
-        costs as much as all layers, up to REMEMBERED_BYTES.
+        There is one piece if all layers are remembered; also for the last layer, which costs as
+        much as all of them, if they fit REMEMBERED_BYTES.
         """
         inner = self.inner
         states = self._states(samples)

@@ -187,7 +187,7 @@ def freeze_mixtures(
     names of `name_utterances`.
 
     Recordings that cannot be read are left out, and reported when they are encoded. Raises
-    InputError for noise that does not exist or has changed since it was frozen, and where no
+    InputError for missing or unreadable noise or has changed since it was frozen, and where no
     recording can be read.
     """
     card = path.with_suffix(".card.json")

@@ -50,7 +50,7 @@ class Crossing:
     family: str
     points: tuple[Point, ...]  # in the order of their WER
     at: float | None  # WER as a fraction; None where no points are near, or there is no crossing
-    # ends of the interval; None beyond the range of the points
+    # ends of the interval; None beyond the range of the points, and where `at` is None
     low: float | None
     high: float | None
     # of the resamples, those that cross; None, with low and high equal to at, where too few voices

@@ -1,8 +1,8 @@
 """Noise costs an encoder points, and another encoder may save some of what it costs the baseline.
 
 Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1
-where more is better and -1 where less is better (error rates). All values are in points, which are
-percent of a score, or in percent of the baseline's loss.
+where more is better and -1 where less is better (error rates). Values are in percentage points, or
+in percent of another quantity.
 
     loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))
                points that e loses under c against its own clean speech
@@ -13,7 +13,7 @@ percent of a score, or in percent of the baseline's loss.
     recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))
                percent of b's loss, both against b's clean speech
 
-An encoder that is bad in clean speech too easily has a high `removed`, but not a high `recovered`:
+An encoder that is also bad in clean speech easily gets a high `removed`, not a high `recovered`:
 this is 100 where e in noise is as good as b in clean speech, and 0 where it is as good as b in
 noise. They agree where both are equally good in clean speech. Averages over tasks and conditions
 give all of them the same weight, and are over all tasks: leaving out those in which the baseline
@@ -193,8 +193,8 @@ def _share_removed(loss: Estimate, baseline_loss: Estimate) -> Estimate:
 def degradation(grid: Grid) -> dict[str, Any]:
     """Measure losses averaged over tasks, clean speech, and DUAL beside the cascade.
 
-    Only encoders with scores of all averaged tasks have averages; nobody has where the baseline has
-    not all scores.
+    Only encoders with scores of all averaged tasks have averages; there are none where the baseline
+    lacks a score.
     """
     complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
     if not grid.averaged or complete[:1] != [grid.baseline]:
@@ -219,8 +219,8 @@ def degradation(grid: Grid) -> dict[str, Any]:
 
 
 def describe_value(estimate: Estimate) -> dict[str, float | None] | None:
-    """Return value and interval as JSON values; None for an undefined value. Ends are None where a
-    group has no interval."""
+    """Return value and interval as JSON values; None for an undefined value. Ends are None where
+    no interval was estimated (too few groups)."""
     if not np.isfinite(estimate.value):
         return None
     low, high = estimate.interval.ends

@@ -82,7 +82,7 @@ def encode_recordings(
     """Encode every recording with every system that needs it; return the features by system.
 
     what: title of the progress bar. A recording fails where it cannot be read or is silent, and for
-    a system that cannot encode it. Raises InputError for noise that does not exist.
+    a system that cannot encode it. Raises InputError for missing or unreadable noise.
     """
     from speechssl.encoders.encoder import single_threaded
 
@@ -128,7 +128,7 @@ def encode_recordings(
 
 def _read(recording: Recording, condition: Condition, distorter: Distorts) -> Any:
     """Return distorted samples (N,), or the error where the recording cannot be read or is silent.
-    Raises InputError for noise that does not exist."""
+    Raises InputError for missing or unreadable noise."""
     if isinstance(recording.path, InputError):
         return recording.path
     try:

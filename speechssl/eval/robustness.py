@@ -141,7 +141,7 @@ def score_missing(
     `name_utterances`.
 
     Recordings that cannot be read count as wrong, and are tried again by the next run. Raises
-    InputError for noise that does not exist, and where no recording of a task can be encoded.
+    InputError for missing or unreadable noise, and where no recording of a task can be encoded.
     """
     jobs, missing = [], []
     recordings: dict[str, Recording] = {}

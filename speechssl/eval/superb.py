@@ -174,7 +174,7 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
             cells.setdefault((row.task, row.metric, row.encoder, group), []).append(row)
     measures: list[Measure] = []
     for task, metric, *_ in cells:
-        # the task's own rate and the gain of caching have no columns here
+        # the task's own rate and the gain of caching have no rows here
         is_extra = metric.endswith(DEFAULT) or metric.startswith("ratio")
         if not is_extra and (task, metric) not in measures:
             measures.append((task, metric))

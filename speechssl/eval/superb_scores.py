@@ -197,7 +197,8 @@ def evaluate_heads(
 def evaluate_terms(
     encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan
 ) -> dict[HeadName, HeadEvaluation]:
-    """Evaluate query by example with the best layer on dev."""
+    """Evaluate query by example with the best layer on dev. Raises InputError as `choose_layer`
+    and `SpokenTerms.evaluate` do."""
     terms, cache = SpokenTerms(part.data), encoder.cache
     layer_file = plan.options.out / "heads" / encoder.name / QBE / "card.json"
     layer, layers = choose_layer(terms, cache, layer_file)

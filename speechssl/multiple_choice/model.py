@@ -127,7 +127,7 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     return torch.stack(sums, 1).gather(1, sizes[:, None].long())[:, 0]
 
 
-@torch.random.fork_rng(devices=[])  # for the first weights, which the file's replace
+@torch.random.fork_rng(devices=[])  # weights are drawn here, then replaced by those of the file
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
     """Load a model of choices. Raises InputError where the folder holds none, or a file is another
     than its card says."""

@@ -129,7 +129,7 @@ Read = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
 
 
 class Units:
-    """Units of recordings are read. `o.start`: a reader of the same units, of spans or of
+    """This trains on units of recordings. `o.start`: a reader of the same units, of spans or of
     choices."""
 
     what = "multiple choice on units"
@@ -160,7 +160,7 @@ class Units:
 
 
 class Words:
-    """Words of texts are read. `o.start`: a reader of words, of spans or of choices, with its
+    """This trains on words of texts. `o.start`: a reader of words, of spans or of choices, with its
     tokeniser."""
 
     what = "multiple choice on words"
@@ -191,7 +191,7 @@ class Words:
 
 
 class AudioWords:
-    """Audio words are read, cut as they will be when questions are answered; SpeechBERT's text
+    """This trains on audio words, cut as they will be when questions are answered; SpeechBERT's text
     encoder is trained further. Codes are kept in OUT until training is done."""
 
     what = "multiple choice on audio words"

@@ -392,7 +392,7 @@ class ContrastiveBatches:
 
 
 def temperature(contrast: Contrast, update: int) -> float:
-    """Return the temperature of the Gumbel softmax at an update; the first is 0 (section 4.2)."""
+    """Return the temperature of the Gumbel softmax at an update, counted from 0 (section 4.2)."""
     falling = contrast.temperature_start * contrast.temperature_decay**update
     return max(falling, contrast.temperature_floor)
 

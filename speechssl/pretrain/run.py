@@ -403,8 +403,8 @@ def save_pretrained(
     facts: Mapping[str, Any],
     **more: Any,
 ) -> None:
-    """Write OUT/encoder: the files that `save` writes into this folder, and last its card, by which
-    the run is done. facts: the card's entries about the training; more: as in
+    """Write OUT/encoder: the files that `save` writes into this folder, and last its card, which
+    marks the run as done. facts: the card's entries about the training; more: as in
     `pretraining_stage`."""
     folder = o.out / "encoder"
 

@@ -48,18 +48,14 @@ def answer_codes(
     embedding = reader.model.embedding
     before = embedding.codes
     embedding.codes, ids = stack_codes(recordings, embedding.embedding_dim)
-    usable = [pair for pair in items if len(pair[1].starts)]
-    spans = reader.read([(ids[id(question)], ids[id(passage)]) for question, passage in usable])
+    usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
+    spans = reader.read([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
     embedding.codes = before
-    remaining = iter(spans)
-    answers = []
-    for _, passage in items:
-        if not len(passage.starts):
-            answers.append(TimedAnswer(0.0, 0.0, 0.0))
-            continue
-        span = next(remaining)
+    answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
+    for i, span in zip(usable, spans, strict=True):
+        passage = items[i][1]
         start, end = float(passage.starts[span.first]), float(passage.ends[span.last])
-        answers.append(TimedAnswer(start, end, span.confidence))
+        answers[i] = TimedAnswer(start, end, span.confidence)
     return answers
 
 

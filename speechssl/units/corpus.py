@@ -270,9 +270,10 @@ class LocalEngine:
             previous: tuple[Shard, list[Future[Extracted]]] | None = None
             for shard in shards:
                 results = maker.begin(shard, pool)
-                if previous is not None:
-                    yield maker.finish(*previous)
-                previous = shard, results
+                finished, previous = previous, (shard, results)
+                if finished is not None:
+                    yield maker.finish(*finished)
+                del finished  # its samples may lie on a GPU
             if previous is not None:
                 yield maker.finish(*previous)
 

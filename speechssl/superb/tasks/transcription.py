@@ -55,7 +55,7 @@ class SpecAugment:
     def __call__(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Warp and mask (B, T, D), with zeros beyond a length. Random numbers come from torch's
         generator of the CPU."""
-        # unbound and stacked, because rows that are written in place cost B times as much gradient
+        # unbound and stacked, because gradients of rows written in place cost B times as much
         augmented = []
         for recording, n in zip(features.unbind(), lengths.tolist(), strict=True):
             augmented.append(pad(self._augment(recording[:n]), (0, 0, 0, features.shape[1] - n)))
