@@ -45,7 +45,7 @@ class EncodedQuestion(NamedTuple):
     passage: Any
 
     def to_tokens(self, tokens: Callable[[Any], np.ndarray]) -> ChoiceTokens:
-        """Return the token ids of the recordings. tokens: representation of one -> its token ids."""
+        """Return the token ids of the recordings. tokens: representation of one -> its ids."""
         options = tuple(map(tokens, self.options))
         return ChoiceTokens(tokens(self.question), options, tokens(self.passage))
 

@@ -191,8 +191,8 @@ class Words:
 
 
 class AudioWords:
-    """This trains on audio words, cut as they will be when questions are answered; SpeechBERT's text
-    encoder is trained further. Codes are kept in OUT until training is done."""
+    """This trains on audio words, cut as they will be when questions are answered; SpeechBERT's
+    text encoder is trained further. Codes are kept in OUT until training is done."""
 
     what = "multiple choice on audio words"
 

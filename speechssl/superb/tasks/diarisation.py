@@ -162,8 +162,8 @@ class Diarisation(Task):
 
 
 def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
-    """Return (T, R) of 0 and 1: 1 where a speaker speaks in the middle of the hop that a frame owns. Speakers
-    are in the order of their names."""
+    """Return (T, R) of 0 and 1: 1 where a speaker speaks in the middle of the hop that a frame
+    owns. Speakers are in the order of their names."""
     middles = np.array([grid.first_sample(frame) for frame in range(frames)]) + grid.hop // 2
     names = sorted({turn.speaker for turn in turns})
     active = np.zeros((frames, len(names)), np.float32)
