@@ -433,10 +433,10 @@ def test_a_reader_of_pieces_keeps_them_and_hands_them_on(corpus, tmp_path, piece
 
 def test_a_system_joins_units_to_the_pieces_of_its_reader(corpus, tmp_path, pieces):
     out = dual(corpus, tmp_path, pieces=pieces)
-    codebook = SimpleNamespace(names=("b",), name="b")
+    codebook = SimpleNamespace(equivalents=("b",), name="b")
     extractor = UnitExtractor(None, codebook)
     joined = extractor_for(out, read_json(out / "card.json"), extractor)
     assert joined.pieces.hash == load_pieces(pieces).hash
-    other = replace(extractor, codebook=SimpleNamespace(names=("c",), name="c"))
+    other = replace(extractor, codebook=SimpleNamespace(equivalents=("c",), name="c"))
     with pytest.raises(InputError, match="no reader of the units of c"):
         extractor_for(out, read_json(out / "card.json"), other)
