@@ -189,7 +189,7 @@ def read_excerpts(path: Path) -> list[SymbolExample]:
     except Exception as error:  # each format has its own error
         report_set_aside({path.name: first_line(error)}, "the task composer", "score")
         return []
-    pitches = set()
+    pitches: set[tuple[float, int]] = set()
     for note in notes:
         pitches.update((float(note.offset), p.midi) for p in getattr(note, "pitches", ()))
     symbols, now = [], 0.0
