@@ -23,12 +23,17 @@ articles() {
   speechssl prepare squad "$EXP/squad" "$EXP/corpus"
 }
 
-# EXP/text-qa: first on invented questions, then on real and invented ones, with as many tokens as ship.
+# EXP/text-qa: first on invented questions (MiniSQA), then, with as many tokens as ship, on real and invented ones, and then on these
+# with more invented ones.
 text_reader() {
-  speechssl prepare minisqa "$EXP/minisqa" --config "$CONFIG" --stage minisqa
+  local next
+  for next in minisqa minisqa-more; do
+    speechssl prepare minisqa "$EXP/$next" --config "$CONFIG" --stage $next
+    [ -f "$EXP/questions-$next/card.json" ] || python recipes/units/mix.py "$EXP/questions-$next" "$EXP/corpus" "$EXP/$next" \
+      --distorted 0 --licence "CC BY-SA 4.0 (texts of SQuAD 1.1); Apache-2.0 (text of speechssl's generator)"
+  done
   $LAUNCH speechssl train text-qa "$EXP/minisqa" "$EXP/text-qa-1" --config "$CONFIG" --stage text-qa-1
-  [ -f "$EXP/questions/card.json" ] || python recipes/units/mix.py "$EXP/questions" "$EXP/corpus" "$EXP/minisqa" --distorted 0 \
-    --licence "CC BY-SA 4.0 (texts of SQuAD 1.1); Apache-2.0 (text of speechssl's generator)"
-  [ -f "$EXP/text-qa-2/card.json" ] || python recipes/ship.py vocabulary "$EXP/text-qa-1" "$EXP/questions" "$EXP/text-qa-2"
-  $LAUNCH speechssl train text-qa "$EXP/questions" "$EXP/text-qa" --start "$EXP/text-qa-2" --config "$CONFIG" --stage text-qa
+  [ -f "$EXP/text-qa-2/card.json" ] || python recipes/ship.py vocabulary "$EXP/text-qa-1" "$EXP/questions-minisqa" "$EXP/text-qa-2"
+  $LAUNCH speechssl train text-qa "$EXP/questions-minisqa" "$EXP/text-qa-3" --start "$EXP/text-qa-2" --config "$CONFIG" --stage text-qa-3
+  $LAUNCH speechssl train text-qa "$EXP/questions-minisqa-more" "$EXP/text-qa" --start "$EXP/text-qa-3" --config "$CONFIG" --stage text-qa
 }
