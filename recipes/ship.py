@@ -178,7 +178,7 @@ def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -
     ascii_ones = [i for i, t in sorted(tokens.items()) if t.isascii() and "[unused" not in t]
     single = [i for i in ascii_ones if len(tokens[i].removeprefix("##")) == 1]
     ranked = [*tokenizer.all_special_ids, *single, *(i for i, _ in used.most_common()), *ascii_ones]
-    return sorted(list(dict.fromkeys(ranked))[:size])
+    return sorted(list(dict.fromkeys([*ranked, *sorted(tokens)]))[:size])
 
 
 def add_licences(out: Path) -> None:
