@@ -11,7 +11,7 @@ from speechssl.checkpoints import model_folder
 from .shared import ROOT
 
 OWN_NAMES = {"crop-seconds": "seconds", "random-units": "noise"}  # of the option in the card
-READERS = {"dual": "units", "ctc": "units", "text-qa": "minisqa"}
+READERS = {"dual": "units", "ctc": "units", "text-qa": "real_questions"}
 
 
 def section_of(card, stage):
