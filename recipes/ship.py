@@ -110,8 +110,9 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
     update(out, "speechbert", features=features | {"encoder": rounded}, made_for=made_for)
 
     cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
-    for questions in models.glob(f"*/{QUESTIONS}"):
-        shutil.copyfile(questions, out / questions.parent.name / QUESTIONS)
+    for part in READERS:
+        if (models / part / QUESTIONS).is_file():
+            shutil.copyfile(models / part / QUESTIONS, out / part / QUESTIONS)
     # some name the recipe that trained them; units keep what was measured of them alone
     for part in MEASURED_BY:
         card = read_json(card_of(out, part))

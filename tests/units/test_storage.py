@@ -56,7 +56,11 @@ def test_rows_come_back_as_they_were(rows):
     found = decode(encode(part))
     assert found.card == part.card and len(found.utterances) == len(rows)
     for there, made in zip(found.utterances, part.utterances, strict=True):
-        assert (there.id, there.seconds, there.audio_hash) == (made.id, made.seconds, made.audio_hash)
+        assert (there.id, there.seconds, there.audio_hash) == (
+            made.id,
+            made.seconds,
+            made.audio_hash,
+        )
         assert same(there.runs, made.runs) and there.runs.units.dtype == np.int64
     assert encode(found) == encode(part)
 
