@@ -225,8 +225,8 @@ def add_scores(out: Path, folders: list[str]) -> None:
         for row, condition in rows:
             if (row.name, row.metric) in wanted:
                 entries = {name: getattr(row, name) for name in ENTRIES}
-                for name in ("value", "low", "high"):
-                    entries[name] = round(entries[name], 3)
+                for name, value in entries.items():
+                    entries[name] = round(value, 3) if isinstance(value, float) else value
                 scores[f"{row.name} {row.metric}, {condition}"] = entries
         update(out, part, scores=scores)
 
