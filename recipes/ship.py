@@ -138,10 +138,6 @@ def save(state: dict[str, torch.Tensor], path: Path) -> None:
         save_file(state, temporary, {"format": "pt"})
 
 
-def write_compact(path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, ensure_ascii=False, separators=(",", ":")), "utf-8")
-
-
 def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY) -> None:
     """Write a reader of text with its `size` most useful tokens.
 
@@ -163,7 +159,8 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY
     for token in described["post_processor"]["special_tokens"].values():
         token["ids"] = [numbers[i] for i in token["ids"]]
     out.mkdir(parents=True, exist_ok=True)
-    write_compact(out / "tokenizer.json", described)
+    compact = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
+    (out / "tokenizer.json").write_text(compact, "utf-8")
     shutil.copyfile(source / "tokenizer_config.json", out / "tokenizer_config.json")
     vocabulary = {"kept": len(kept), "of": len(tokenizer), "trained": card["weights"]}
     save_reader(out, model, layout, card | {"vocabulary": vocabulary})

@@ -10,10 +10,13 @@ source for run.sh. Paragraphs stay in their places, for recordings are known by 
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+Paragraph = dict[str, Any]
 Articles = list[dict[str, Any]]
+Written = dict[str, tuple[str, dict[str, Any]]]  # by id: context and question
 
 
 def read(path: Path) -> Articles:
@@ -24,7 +27,7 @@ def write(path: Path, articles: Articles) -> None:
     path.write_text(json.dumps({"version": "1.1", "data": articles}), "utf-8")
 
 
-def by_question(paths: list[Path]) -> dict[str, tuple[str, dict[str, Any]]]:
+def by_question(paths: list[Path]) -> Written:
     """Return context and question by the question's id."""
     found = {}
     for path in paths:
@@ -35,29 +38,29 @@ def by_question(paths: list[Path]) -> dict[str, tuple[str, dict[str, Any]]]:
     return found
 
 
-def select(articles: Articles, written: dict[str, tuple[str, dict[str, Any]]]) -> Articles:
+def map_paragraphs(articles: Articles, change: Callable[[Paragraph], Paragraph]) -> Articles:
+    """Return the articles with every paragraph changed, in its place."""
+    return [article | {"paragraphs": [*map(change, article["paragraphs"])]} for article in articles]
+
+
+def select(articles: Articles, written: Written) -> Articles:
     """Return the articles with the questions that are written somewhere, and no others."""
-    kept = []
-    for article in articles:
-        paragraphs = []
-        for paragraph in article["paragraphs"]:
-            questions = [q for q in paragraph["qas"] if q["id"] in written]
-            paragraphs.append(paragraph | {"qas": questions})
-        kept.append(article | {"paragraphs": paragraphs})
-    return kept
+
+    def keep(paragraph: Paragraph) -> Paragraph:
+        return paragraph | {"qas": [q for q in paragraph["qas"] if q["id"] in written]}
+
+    return map_paragraphs(articles, keep)
 
 
-def original(articles: Articles, written: dict[str, tuple[str, dict[str, Any]]]) -> Articles:
-    """Return the articles as they are written, paragraph by paragraph."""
-    made = []
-    for article in articles:
-        paragraphs = []
-        for paragraph in article["paragraphs"]:
-            found = [written[q["id"]] for q in paragraph["qas"]]
-            context = found[0][0] if found else paragraph["context"]
-            paragraphs.append({"context": context, "qas": [question for _, question in found]})
-        made.append(article | {"paragraphs": paragraphs})
-    return made
+def original(articles: Articles, written: Written) -> Articles:
+    """Return the articles as they are written."""
+
+    def rewrite(paragraph: Paragraph) -> Paragraph:
+        found = [written[q["id"]] for q in paragraph["qas"]]
+        context = found[0][0] if found else paragraph["context"]
+        return {"context": context, "qas": [question for _, question in found]}
+
+    return map_paragraphs(articles, rewrite)
 
 
 def main(source: Path, out: Path, squad: list[Path]) -> None:
