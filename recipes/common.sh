@@ -44,7 +44,7 @@ trains() { # whether the corpus has a training set; where not, what ships replac
   local instead
   instead=$(setting shipped)
   [ -n "$instead" ] || refuse "$SOURCE has no train, which $CONFIG trains on; add it, or try the splits that it has with $(dirname "$0")/smoke.yaml"
-  echo "left out: $SOURCE has no train, so nothing is trained; readers are those of $instead, which was trained on synthetic English only"
+  echo "left out: $SOURCE has no train, so nothing is trained; readers are those of $instead, which heard little but synthetic English"
   return 1
 }
 borrow() { # SET FOLDER [PART ...]: copies a shipped set, or parts of it, into a folder that lacks them

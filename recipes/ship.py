@@ -41,7 +41,7 @@ LIMIT = 45.0  # MB
 # of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other
 # scripts
 VOCABULARY = 8900
-FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json")
+FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json", QUESTIONS)
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the units', is DUAL's
     **{part: list(product(["dual"], ["ff1", "aos"])) for part in ("encoder", "units", "dual")},
@@ -66,9 +66,9 @@ def ship_text_qa(reader: Path, corpus: Path, out: Path, recipe: str) -> None:
     tokens the commonest stay."""
     shutil.rmtree(out / "text-qa")
     cut_vocabulary(reader, corpus, out / "text-qa")
-    shutil.copyfile(reader / QUESTIONS, out / "text-qa" / QUESTIONS)
     update(out, "text-qa", recipe=recipe, scores={})
     add_licences(out)
+    check_size(out)
 
 
 def card_of(out: Path, part: str) -> Path:
@@ -110,9 +110,6 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
     update(out, "speechbert", features=features | {"encoder": rounded}, made_for=made_for)
 
     cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
-    for part in READERS:
-        if (models / part / QUESTIONS).is_file():
-            shutil.copyfile(models / part / QUESTIONS, out / part / QUESTIONS)
     # some name the recipe that trained them; units keep what was measured of them alone
     for part in MEASURED_BY:
         card = read_json(card_of(out, part))
@@ -122,10 +119,15 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
         scores = card.get("scores", {}) if part == "units" else {}
         write_json(card_of(out, part), {"recipe": by} | card | {"scores": scores})
     add_licences(out)
+    check_size(out)
+
+
+def check_size(out: Path) -> None:
+    """Print the size of a set. Exits where it is larger than LIMIT."""
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
-    print(f"{out}: {size:.1f} MB")
+    print(f"{out}: {size:.2f} MB")
     if size > LIMIT:
-        sys.exit(f"what ships is larger than {LIMIT:g} MB; the package must stay small")
+        sys.exit(f"{out} is larger than {LIMIT:g} MB; make VOCABULARY smaller, and ship again")
 
 
 def update(out: Path, part: str, **entries: Any) -> None:
@@ -161,7 +163,9 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY
     out.mkdir(parents=True, exist_ok=True)
     compact = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
     (out / "tokenizer.json").write_text(compact, "utf-8")
-    shutil.copyfile(source / "tokenizer_config.json", out / "tokenizer_config.json")
+    for name in ("tokenizer_config.json", QUESTIONS):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
     vocabulary = {"kept": len(kept), "of": len(tokenizer), "trained": card["weights"]}
     save_reader(out, model, layout, card | {"vocabulary": vocabulary})
 
@@ -191,12 +195,14 @@ def add_licences(out: Path) -> None:
     for path in sorted(out.rglob("*card.json")):
         card, part = read_json(path), path.parent.name
         sources = trained_on(card) if part != "encoder" else []
+        if part in TEXTS:
+            sources = [text for text in sources if not text.startswith("speech by")]
         sources = sources + (derived if part not in TEXTS else [])
         sources = sources + ([CONTAINS] if part in READERS else [])
         if part in READERS:
             card = {"licences": {"trained_on": trained_on(card), "contains": [CONTAINS]}} | card
-        of_squad = part == "text-qa" and any(SHARE_ALIKE in source for source in sources)
-        licence = SHARE_ALIKE if of_squad else LICENCE
+        of_squad = any(SHARE_ALIKE in text for text in trained_on(card))
+        licence = SHARE_ALIKE if part in READERS and of_squad else LICENCE
         write_json(path, card | {"license": licence, "attribution": list(dict.fromkeys(sources))})
 
 
@@ -226,6 +232,7 @@ def add_scores(out: Path, folders: list[str]) -> None:
                     entries[name] = round(value, 3) if isinstance(value, float) else value
                 scores[f"{row.name} {row.metric}, {condition}"] = entries
         update(out, part, scores=scores)
+    check_size(out)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ DEFAULT = "people-en"  # the set that is used where none is named
 HUB_TIMEOUT = 10.0  # seconds until the hub must have answered
 # Files of weights; of these formats, the first that a model has is fetched.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")  # configuration, vocabulary, extractor
+# configuration, vocabulary, extractor; n-grams and hashes of questions
+SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.npz", "*.npy")
 # OWNER/NAME; the oldest models of the hub have a NAME alone (bert-base-uncased)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _WEIGHTS_FILE = "model.safetensors or pytorch_model.bin"

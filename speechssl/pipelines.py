@@ -52,8 +52,8 @@ Audio = Path | str | np.ndarray
 T = TypeVar("T")
 
 FOR_PEOPLE = (
-    "These models have heard synthesised speech alone. For recordings of people name a recogniser "
-    "(--recogniser openai/whisper-base){}."
+    "These models have heard little but synthesised speech. For recordings of people name a "
+    "recogniser (--recogniser openai/whisper-base){}."
 )
 READER = {"en": "", "zh": " and a reader of Mandarin (--reader deepset/xlm-roberta-base-squad2)"}
 

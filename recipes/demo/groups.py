@@ -30,7 +30,7 @@ def describe_knowledge(held_out: Path) -> str:
     models, texts = model_folder("people-en"), []
     for name, part in READERS.items():
         corpus = read_json(models / part / "card.json")["corpus"]["corpus"]
-        texts.append(f"{name} {corpus}")
+        texts.append(f"{name}: {corpus}")
     shares = read_json(held_out / "card.json")["unknown_words"]["test"]
     return (
         "Speech: the models learned from other voices of espeak-ng, two of flite and kokoro's, "

@@ -71,7 +71,7 @@ if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
 fi
 
 if [ -z "$NAME" ] && stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"; then
-  [ -f "$EXP/text-qa/card.json" ] || CONFIG=$READER text_reader
+  CONFIG=$READER text_reader
   [ -e "$MODELS/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$MODELS/text-qa"
   $LAUNCH speechssl train ctc "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
   $LAUNCH speechssl train ngram "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --dev "$OUT/dev" --config "$CONFIG" --stage ngram

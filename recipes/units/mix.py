@@ -4,9 +4,7 @@ recordings distorted.
     python recipes/units/mix.py OUT CORPUS... --distort m+g+r+v --distorted 0.5 \\
       --snr-range 0 20 --copies kokoro=3
     python recipes/units/mix.py OUT CORPUS... --distorted 0 --articles
-        recordings stay where they are; whole articles
-    python recipes/units/mix.py OUT CORPUS... --distorted 0
-        of corpora that are text only as well
+        recordings, where there are any, stay where they are; whole articles
 
 Readers learn from it what the units of one word have in common, whoever says it and in what noise.
 Passages are in random order, so that the first N are of all corpora, and called by the name of

@@ -46,7 +46,6 @@ PROGRAMS = {"flite": "another synthesiser", "festival": "another synthesiser"}  
 # what for, a checkpoint that serves, and the architectures in config.json that do
 NEEDED = (
     ("words of people's recordings", "openai/whisper-base", "Whisper|ForCTC$"),
-    ("answers to real questions", "deepset/minilm-uncased-squad2", "ForQuestionAnswering$"),
     ("an encoder of base size", "facebook/hubert-base-ls960", "^(Hubert|Wav2Vec2|WavLM|Data2Vec)"),
 )
 

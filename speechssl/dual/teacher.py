@@ -113,7 +113,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
                 "left_out": len(left_out),
             }
             save_pieces(o.out, pieces)
-            save_trained(o.out, student, layout, card)
+            save_trained(o.out, student, layout, card, start=o.start)
     print(f"{o.out}: reader of units that were taught words; start `speechssl train dual` from it")
 
 

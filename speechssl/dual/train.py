@@ -281,15 +281,21 @@ def save_trained(
     questions: Iterable[Question] = (),
     start: Path | None = None,
 ) -> None:
-    """Save a reader, LoRA merged into it, with its card, and the hashes of the questions that it
-    was trained on. start: the reader that it started from, whose questions count as well."""
+    """Save a reader, LoRA merged into it, with its card, and its questions as `save_questions`
+    does."""
     merge_lora(model.encoder)
+    write_by_main(save_questions, out, questions, start)
+    write_by_main(save_reader, out, model, layout, card)
+
+
+def save_questions(out: Path, questions: Iterable[Question], start: Path | None) -> None:
+    """Write the hashes of the questions that a reader, and the one that it started from, were
+    trained on; nothing where there are none."""
     hashes = hash_questions(questions)
     if start and (start / QUESTIONS).is_file():
         hashes = np.union1d(hashes, np.load(start / QUESTIONS))
     if len(hashes):
-        write_by_main(np.save, out / QUESTIONS, hashes)
-    write_by_main(save_reader, out, model, layout, card)
+        np.save(out / QUESTIONS, hashes)
 
 
 # ---- inputs of readers, in `made_from.json` and on their cards

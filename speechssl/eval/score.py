@@ -41,6 +41,7 @@ from speechssl.metrics import (
     token_f1,
     word_error_rate,
 )
+from speechssl.results import SEEN
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.text import ANSWERS_ONLY, answer_tokens, error_metric, language_of
 
@@ -224,7 +225,8 @@ def measure_scores(
             values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
     passage_ids = {s.passage for s in scored}
     passages = [p for p in corpus.passages.values() if p.id in passage_ids and p.text]
-    if transcripts and passages:
+    has_rules = bool(passages) and passages[0].language not in ANSWERS_ONLY
+    if transcripts and has_rules:
         errors = word_errors(passages, transcripts)
         units = passage_units(corpus, [p.id for p in passages])
         rate = ratio_interval(errors.errors, errors.words, units, seed)
@@ -248,7 +250,7 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
     """
     hashes = _strings(system.card)
     questions = hash_questions(corpus.questions)
-    seen = ""
+    found = set()
     for folder in parts:
         for pattern in ("card.json", "*.card.json", "*/card.json"):
             for path in folder.glob(pattern):
@@ -256,21 +258,21 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
                 if not hashes & _strings([card.get("weights"), card.get("hash")]):
                     continue
                 if data in training_data(card):
-                    return "trained"
-                if card.get("eval_data") == data:
-                    seen = "chosen"
+                    found.add("trained")
                 if _has_questions(path.parent / QUESTIONS, questions):
-                    return "questions"
-    return seen
+                    found.add("questions")
+                if card.get("eval_data") == data:
+                    found.add("chosen")
+    return next((seen for seen in SEEN if seen in found), "")
 
 
 def _has_questions(file: Path, questions: np.ndarray) -> bool:
-    """Return whether a file of hashes has at least one in a hundred of these questions; fewer short
-    ones may have the same words by chance."""
+    """Return whether a file of hashes has one in a hundred of these questions, and two at least;
+    fewer short ones may have the same words by chance."""
     if not file.is_file():
         return False
     known = int(np.isin(questions, np.load(file)).sum())
-    return known > 0 and known >= len(questions) / 100
+    return known >= max(2, len(questions) / 100)
 
 
 def _strings(value: Any) -> set[str]:

@@ -98,7 +98,8 @@ def train_choice(o: TrainChoice) -> None:
             facts = reader_facts(o, symbols.made_from, symbols.text_encoder, symbols.start)
             card = facts | symbols.card | metrics
             card["what"] = symbols.what
-            save_trained(o.out, model, layout, card)
+            questions = load_corpus(o.corpus, SPLIT).questions
+            save_trained(o.out, model, layout, card, questions, symbols.start)
         for name in CODES:
             shutil.rmtree(o.out / name, ignore_errors=True)
     print(f"{o.out}: {symbols.what}{describe_run(o.out)}")

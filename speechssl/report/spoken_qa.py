@@ -73,8 +73,7 @@ def write_opening(scores: Sequence[Scores], conditions: Sequence[Where], about: 
     questions = describe_range([len(asked)], "question")
     passages = describe_range([len({line["passage"] for line in asked.values()})], "passage")
     sentence = (
-        f"{questions} about {passages} ({about}) were asked. Right answers: "
-        f"{'; '.join(clauses)}."
+        f"{questions} about {passages} ({about}) were asked. Right answers: {'; '.join(clauses)}."
     )
     spans = any(line.get("error") for score, _ in judged for line in score.lines.values())
     return f"{sentence} {RIGHT}" if spans else sentence

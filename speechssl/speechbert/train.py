@@ -45,6 +45,7 @@ from speechssl.dual.train import (
     make_layout,
     read_weights_hash,
     reader_facts,
+    save_questions,
     sweep_learning_rates,
     timed_evaluation,
     timed_questions,
@@ -133,6 +134,8 @@ def fit_speechbert(
             card = reader_facts(o, made_from, o.qa.text_encoder)
             card |= made_from | metrics | {"options": options}
             merge_lora(reader.encoder)
+            data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
+            write_by_main(save_questions, o.out, data.questions, o.start)
             write_by_main(save_speechbert, o.out, encoder, reader, layout, card)
             shutil.rmtree(o.out / "features", ignore_errors=True)
 

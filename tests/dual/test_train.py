@@ -15,7 +15,15 @@ from speechssl.artifacts import read_json
 from speechssl.cascade import train_text_qa as cascade_train
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import answer_words, train_text_qa
-from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
+from speechssl.data.records import (
+    QUESTIONS,
+    Answer,
+    Passage,
+    Question,
+    data_hash,
+    hash_questions,
+    load_corpus,
+)
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.model import load_reader, save_reader
@@ -82,6 +90,15 @@ def dual(corpus, tmp_path, out="dual", **changes):
 
 def text_qa(corpus, out, start=None, **changes):
     train_text_qa(TrainTextQa(corpus=corpus, out=out, start=start, qa=options(**changes)))
+
+
+def test_readers_keep_the_questions_of_all_their_trainings(corpus, tmp_path):
+    questions = load_corpus(corpus, "train").questions
+    first = dual(corpus, tmp_path, "first", passages=1)
+    assert set(np.load(first / QUESTIONS)) <= set(hash_questions(questions))
+    np.save(first / QUESTIONS, np.array([7], np.uint32))  # of an earlier training
+    out = dual(corpus, tmp_path, start=first)
+    assert set(np.load(out / QUESTIONS)) == {7, *hash_questions(questions)}
 
 
 def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
