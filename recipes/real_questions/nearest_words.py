@@ -25,13 +25,11 @@ from speechssl.dual.teacher import (
     NO_QUESTION,
     SpokenWords,
     UnitTeacher,
-    WordReader,
     collate_words,
+    load_teacher,
     spoken_words,
 )
-from speechssl.options import Count, argument, option
-from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.tokenizers import TextCodec, special_tokens
+from speechssl.options import Count, argument, find_shipped, option
 from speechssl.units.features import load_extractor
 
 
@@ -40,9 +38,9 @@ class NearestWords:
     """measure how well a reader of units tells words apart
 
     The reader hears passages in windows, and every word gets the mean of its outputs over the units
-    of the word. Which of 1,000 words in their sentences, as the text encoder reads them, is the
-    nearest? Printed by voice: how often it is the word itself, and how often the word is among the
-    ten nearest.
+    of the word. Which of 1,000 words in their sentences, as its teacher reads them, is the nearest?
+    Printed by voice: how often it is the word itself, and how often the word is among the ten
+    nearest.
 
       python recipes/real_questions/nearest_words.py exp/taught corpus people-en --split dev
     """
@@ -54,15 +52,14 @@ class NearestWords:
     passages: Count = option(30, "number of passages, the first of the split")
     words: Count = option(1000, "number of words, drawn at random")
     text_encoder: str = option("minilm", TEXT_ENCODER)
+    teacher: Path | None = option(None, "reader of words that taught it; default: the text encoder")
     out: Path | None = option(None, "also write the table as JSON")
 
 
 def measure(o: NearestWords) -> None:
     """Measure and print."""
     student, layout, card = load_reader(o.reader)
-    encoder, tokenizer = load_text_encoder(o.text_encoder)
-    text, codec = Layout(*special_tokens(tokenizer)), TextCodec(tokenizer)
-    teacher = WordReader(encoder, encoder.get_input_embeddings(), codec, text)
+    teacher = load_teacher(o.text_encoder, find_shipped(o.teacher))
     model = UnitTeacher(student, teacher).eval()
     units = load_extractor(str(o.models / "encoder"), o.models / "units.safetensors")
     extractor = extractor_for(o.reader, card, units)
@@ -70,9 +67,9 @@ def measure(o: NearestWords) -> None:
     recordings, voices = [], []
     for passage in list(data.passages.values())[: o.passages]:
         runs = extractor.units(read_audio(data.path(passage)))
-        recordings.append(spoken_words(passage, runs, extractor.grid, codec))
+        recordings.append(spoken_words(passage, runs, extractor.grid, teacher.codec))
         voices.append(passage.speaker)
-    ranks, owners = rank_words(model, layout, text, recordings, o.words)
+    ranks, owners = rank_words(model, layout, teacher.layout, recordings, o.words)
     of_voice: dict[str, list[int]] = defaultdict(list)
     for rank, owner in zip(ranks.tolist(), owners.tolist(), strict=True):
         of_voice[voices[owner]].append(rank)

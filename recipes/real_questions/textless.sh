@@ -56,10 +56,12 @@ if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
   for arm in $(setting arms); do
     case $arm in
       dual-taught) # units learn to mean words first
-        reader=$(python recipes/models.py "$SHIPPED")/dual # where the set has one; else from the text encoder
+        reader=$(python recipes/models.py "$SHIPPED")/dual # where the set has one; else from what teaches
         [ -d "$reader" ] || reader=
-        $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} "${PIECES[@]}" --config "$CONFIG" --stage teacher
-        python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev
+        teacher=$(setting teacher) # a reader of words; none: the text encoder
+        $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} \
+          ${teacher:+--teacher "$teacher"} "${PIECES[@]}" --config "$CONFIG" --stage teacher
+        python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev ${teacher:+--teacher "$teacher"}
         width=$(setting attention-width)
         dual dual-taught --start "$MODELS/taught" ${width:+--attention-width "$width"} ;;
       dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;

@@ -143,11 +143,11 @@ class TrainDual:
 class TrainUnitWords:
     """teach a reader of units what words are, before it is asked questions
 
-    Teacher and student begin as one text encoder: the teacher reads the words of a recording, the
-    student its units, and learns to give a word's units the teacher's vector of that word in its
-    sentence. CORPUS needs recordings whose words have times, as `speechssl prepare ... --speak`
-    writes them for any text. OUT is a reader to start DUAL from. A killed run resumes with the same
-    command.
+    Teacher and student begin as one text encoder, or as one reader of words (--teacher): the
+    teacher reads the words of a recording, the student its units, and learns to give a word's units
+    the teacher's vector of that word in its sentence. CORPUS needs recordings whose words have
+    times, as `speechssl prepare ... --speak` writes them for any text. OUT is a reader to start
+    DUAL from. A killed run resumes with the same command.
 
       speechssl train unit-words corpus units exp/taught --attention-width 32
       speechssl train dual corpus units exp/dual --start exp/taught --attention-width 32
@@ -157,11 +157,13 @@ class TrainUnitWords:
     units: Path = argument("folder of `speechssl units extract`")
     out: Path = argument("folder for the reader")
     start: Path | None = option(
-        None, "trained reader of the same units to start from; default: the text encoder"
+        None, "trained reader of the same units to start from; default: what teaches"
     )
     pieces: Path | None = option(None, PIECES)
     teacher: Path | None = option(
-        None, "reader of words (`speechssl train text-qa`) that teaches; default: the text encoder"
+        None,
+        "reader of words (`speechssl train text-qa`) that teaches; the student begins as its copy; "
+        "default: the text encoder",
     )
     objective: Literal["words", "masked-units"] = option(
         "words",

@@ -1,12 +1,13 @@
 """A text teacher of DUAL's reader: before any question is asked, units learn to mean words.
 
-Teacher and student begin as one text encoder. The teacher reads the words of a question and of a
-window of its passage; the student reads the units of the same two recordings, in the sequence in
-which DUAL will read them. The student's outputs over the units of a word are averaged, and this
-vector learns to be nearer to the teacher's vector of that word, in its sentence, than to those of
-the other words of the batch. Contrast of speech and text of this kind teaches retrievers
-(SpeechDPR, arXiv 2401.13463; CLSR, arXiv 2511.09282). It needs recordings whose words and times
-are known, which synthesisers give for any text.
+Teacher and student begin as one text encoder, or as one reader of words, which knows how to answer
+already. The teacher reads the words of a question and of a window of its passage; the student reads
+the units of the same two recordings, in the sequence in which DUAL will read them. The student's
+outputs over the units of a word are averaged, and this vector learns to be nearer to the teacher's
+vector of that word, in its sentence, than to those of the other words of the batch. Contrast of
+speech and text of this kind teaches retrievers (SpeechDPR, arXiv 2401.13463; CLSR, arXiv
+2511.09282). It needs recordings whose words and times are known, which synthesisers give for any
+text.
 Its control, `--objective masked-units`, sees the same recordings and no text: BERT's masked
 prediction (arXiv 1810.04805) of spans of units.
 Letters: B sequences, S tokens of a sequence, W words of one, N words of the batch, H hidden width.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,6 +71,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
     check_share(o.qa.batch)
     o = replace(o, start=find_shipped(o.start), teacher=find_shipped(o.teacher))
     pieces = choose_pieces(o.pieces, o.start)
+    start = o.start or o.teacher  # the student knows what this reader has learned
     source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     made_from = {
         "data": data_hash(o.corpus, o.qa.split),
@@ -79,7 +82,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
     options = settings(o.qa) | {"objective": o.objective}
     with stage(o.out, made_from, options, grows=STEPS) as step:
         if not step.done:
-            teacher = load_teacher(o)
+            teacher = load_teacher(o.qa.text_encoder, o.teacher)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_joined_units(o.units / o.qa.split, pieces)
             spoken, left_out = spoken_pairs(data, units, source.grid, teacher.codec)
@@ -90,7 +93,8 @@ def train_unit_words(o: TrainUnitWords) -> None:
                     "`speechssl align` finds these"
                 )
             student = begin_student(o, source)
-            if o.start is None and pieces is not None and o.objective == "words":
+            has_words = pieces is not None or o.teacher is not None
+            if o.start is None and has_words and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
             layout = make_layout(o.qa, *special_ids(source.symbols))
             model: nn.Module = UnitTeacher(student, teacher)
@@ -103,7 +107,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
             )
             used = {passage for _, passage in spoken.pairs}
             hours = sum(data.passages[name].seconds for name in used) / 3600
-            card = reader_facts(o, made_from, o.qa.text_encoder) | metrics
+            card = reader_facts(o, made_from, o.qa.text_encoder, start) | metrics
             card |= {
                 "what": f"reader of units, {o.objective}",
                 "units": source.made_from,
@@ -113,33 +117,46 @@ def train_unit_words(o: TrainUnitWords) -> None:
                 "left_out": len(left_out),
             }
             save_pieces(o.out, pieces)
-            save_trained(o.out, student, layout, card, start=o.start)
+            save_trained(o.out, student, layout, card, start=start)
     print(f"{o.out}: reader of units that were taught words; start `speechssl train dual` from it")
 
 
-def load_teacher(o: TrainUnitWords) -> WordReader:
-    """Load the text encoder, or a reader of words, that teaches."""
-    if o.teacher is None:
-        encoder, tokenizer = load_text_encoder(o.qa.text_encoder)
+def load_teacher(text_encoder: str, reader: Path | None) -> WordReader:
+    """Load what teaches: a reader of words or, without one, the text encoder."""
+    if reader is None:
+        encoder, tokenizer = load_text_encoder(text_encoder)
         layout = Layout(*special_tokens(tokenizer))
         words = encoder.get_input_embeddings()
         return WordReader(remove_dropout(encoder), words, TextCodec(tokenizer), layout)
-    model, layout, _ = load_reader(o.teacher)
-    codec = TextCodec(load_tokenizer(o.teacher))
+    model, layout, _ = load_reader(reader)
+    codec = TextCodec(load_tokenizer(reader))
     return WordReader(model.encoder, model.embedding, codec, layout)
 
 
 def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
-    """Make the reader that learns: the one in `o.start`, or the text encoder with units for
-    words."""
-    if o.start is None:
-        encoder = unit_encoder(
-            o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed
-        )
-        return SpanModel(*encoder)
-    check_start_units(o.start, source)
-    model, _, _ = load_reader(o.start)
-    return model.train().requires_grad_(True)
+    """Make the reader that learns: the one in `o.start`, else the teacher or the text encoder with
+    units for words."""
+    if o.start is not None:
+        check_start_units(o.start, source)
+        model, _, _ = load_reader(o.start)
+        return model.train().requires_grad_(True)
+    if o.teacher is not None:
+        return copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
+    encoder = unit_encoder(o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed)
+    return SpanModel(*encoder)
+
+
+def copy_with_units(reader: Path, symbols: int, seed: int) -> SpanModel:
+    """Copy a reader of words, with its span head, and give it a table of units, whose embeddings
+    are words drawn by `seed`. symbols: K."""
+    model, layout, _ = load_reader(reader)
+    words = model.embedding.weight
+    specials = torch.tensor([layout.cls, layout.sep, layout.pad])
+    drawn = torch.from_numpy(np.random.default_rng(seed).integers(len(words), size=symbols))
+    table = nn.Embedding.from_pretrained(words[torch.cat([drawn, specials])])
+    student = SpanModel(model.encoder, table)
+    student.head.load_state_dict(model.head.state_dict())
+    return student.train().requires_grad_(True)
 
 
 @torch.no_grad()

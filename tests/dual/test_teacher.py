@@ -20,6 +20,7 @@ from speechssl.dual.teacher import (
     WordBatches,
     WordReader,
     collate_words,
+    copy_with_units,
     embed_as_words,
     spoken_words,
     train_unit_words,
@@ -106,6 +107,22 @@ def test_dual_starts_from_a_reader_that_was_taught_words(corpus, taught, tmp_pat
         taught(teacher=before, attention_width=4)
     model, layout, _ = load_reader(dual(corpus, tmp_path, start=out, attention_width=4))
     assert layout.attention_width == model.inputs.attention_width == 4
+
+
+def test_a_student_begins_as_the_reader_that_teaches(corpus, tmp_path):  # noqa: F811
+    folder = tmp_path / "text-qa"
+    text_qa(corpus, folder)
+    reader, layout, _ = load_reader(folder)
+    student = copy_with_units(folder, 6, seed=0)
+    units = torch.tensor(
+        [[6, 0, 1, 7, 2, 3, 4, 5, 7, 8]]
+    )  # [CLS] question [SEP] passage [SEP] [PAD]
+    mask, segments = (units < 8).long(), (torch.arange(10)[None] > 3).long()
+    table, words = student.embedding.weight, reader.embedding.weight
+    ids = torch.tensor([[int((words == table[unit]).all(1).nonzero()[0]) for unit in units[0]]])
+    assert ids[0, [0, 3, 9]].tolist() == [layout.cls, layout.sep, layout.pad]
+    logits = student.eval().logits(units, mask, segments)
+    torch.testing.assert_close(logits, reader.logits(ids, mask, segments))
 
 
 def test_a_killed_teacher_ends_with_the_same_bytes(taught, dies_at):
