@@ -17,8 +17,10 @@ MODELS=$OUT/models${NAME:+-$NAME}
 UNITS=$OUT/units${NAME:+-$NAME}
 READER=$(setting reader) # the configuration of run.sh
 mix() { [ -f "$1/card.json" ] || python recipes/units/mix.py "$@" --distorted 0 --licence "CC BY-SA 4.0"; }
+TEACHER=$(setting teacher) # a reader of words that ships, of the teacher and of the cascade; none: a text encoder, and run.sh's reader
+has() { grep -q "^$1:" "$CONFIG"; } # SECTION
 PIECES=() # of units, where the configuration has them
-! grep -q "^pieces:" "$CONFIG" || PIECES=(--pieces "$MODELS/pieces.json")
+! has pieces || PIECES=(--pieces "$MODELS/pieces.json")
 dual() { # NAME OPTION ...
   $LAUNCH speechssl train dual "$OUT/train" "$UNITS" "$MODELS/$1" "${@:2}" "${PIECES[@]}" --config "$CONFIG" --stage dual
 }
@@ -58,10 +60,9 @@ if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
       dual-taught) # units learn to mean words first
         reader=$(python recipes/models.py "$SHIPPED")/dual # where the set has one; else from what teaches
         [ -d "$reader" ] || reader=
-        teacher=$(setting teacher) # a reader of words; none: the text encoder
         $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} \
-          ${teacher:+--teacher "$teacher"} "${PIECES[@]}" --config "$CONFIG" --stage teacher
-        python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev ${teacher:+--teacher "$teacher"}
+          ${TEACHER:+--teacher "$TEACHER"} "${PIECES[@]}" --config "$CONFIG" --stage teacher
+        python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev ${TEACHER:+--teacher "$TEACHER"}
         width=$(setting attention-width)
         dual dual-taught --start "$MODELS/taught" ${width:+--attention-width "$width"} ;;
       dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
@@ -72,18 +73,23 @@ if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
   done
 fi
 
-if [ -z "$NAME" ] && stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"; then
-  CONFIG=$READER text_reader
-  [ -e "$MODELS/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$MODELS/text-qa"
+if has ctc && stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"; then
+  if [ -n "$TEACHER" ]; then
+    borrow "${TEACHER%/*}" "$MODELS" text-qa
+  else
+    CONFIG=$READER text_reader
+    [ -e "$MODELS/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$MODELS/text-qa"
+  fi
   $LAUNCH speechssl train ctc "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
   $LAUNCH speechssl train ngram "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --dev "$OUT/dev" --config "$CONFIG" --stage ngram
-  $LAUNCH speechssl train speechbert "$OUT/any" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
+  ! has speechbert || $LAUNCH speechssl train speechbert "$OUT/any" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
     --start "$MODELS/text-qa" --config "$CONFIG" --stage speechbert
 fi
 
 if stage 6 "articles that none of them saw; recognisers that take long on some of the passages, beside all others"; then
   systems=$(setting arms)
-  [ -n "$NAME" ] || systems+=" cascade-ctc cascade-ctc-greedy speechbert text"
+  ! has ctc || systems+=" cascade-ctc cascade-ctc-greedy text"
+  ! has speechbert || systems+=" speechbert"
   for split in dev test; do evaluate $split on-$split evaluate $systems; done
   if [ -z "$NAME" ]; then
     evaluate test on-some evaluate-some $systems $(get_whispers)
