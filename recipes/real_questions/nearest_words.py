@@ -100,13 +100,14 @@ def rank_words(
             window = recording.cut(start, start + layout.size)
             if len(window.pieces) == 0:
                 continue
-            pairs.append(model.vectors(collate_words([(NO_QUESTION, window)], layout, text)))
+            (heard,), (read,) = model.vectors(collate_words([(NO_QUESTION, window)], layout, text))
+            pairs.append((heard, read))
             owners += [number] * len(window.pieces)
-    heard, read = (
+    of_units, of_text = (
         functional.normalize(torch.cat(side), dim=-1) for side in zip(*pairs, strict=True)
     )
-    chosen = np.random.default_rng(seed).permutation(len(heard))[:words]
-    likeness = heard[chosen] @ read[chosen].T
+    chosen = np.random.default_rng(seed).permutation(len(of_units))[:words]
+    likeness = of_units[chosen] @ of_text[chosen].T
     ranks = (likeness > likeness.diagonal()[:, None]).sum(1)
     return ranks.numpy(), np.array(owners)[chosen]
 

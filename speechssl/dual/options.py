@@ -165,6 +165,10 @@ class TrainUnitWords:
         "reader of words (`speechssl train text-qa`) that teaches; the student begins as its copy; "
         "default: the text encoder",
     )
+    layers: Literal["last", "all"] = option(
+        "last",
+        "whose vectors the student learns: of the last layer of the encoder, or of every one",
+    )
     objective: Literal["words", "masked-units"] = option(
         "words",
         "words: the teacher's vectors; masked-units: the control, which predicts hidden units of "

@@ -4,13 +4,15 @@ Teacher and student begin as one text encoder, or as one reader of words, which 
 already. The teacher reads the words of a question and of a window of its passage; the student reads
 the units of the same two recordings, in the sequence in which DUAL will read them. The student's
 outputs over the units of a word are averaged, and this vector learns to be nearer to the teacher's
-vector of that word, in its sentence, than to those of the other words of the batch. Contrast of
+vector of that word, in its sentence, than to those of the other words of the batch; of the last
+layer, or of every layer, so that the layers above find what they know from text. Contrast of
 speech and text of this kind teaches retrievers (SpeechDPR, arXiv 2401.13463; CLSR, arXiv
 2511.09282). It needs recordings whose words and times are known, which synthesisers give for any
 text.
 Its control, `--objective masked-units`, sees the same recordings and no text: BERT's masked
 prediction (arXiv 1810.04805) of spans of units.
-Letters: B sequences, S tokens of a sequence, W words of one, N words of the batch, H hidden width.
+Letters: B sequences, S tokens of a sequence, W words of one, N words of the batch, L layers that
+teach, H hidden width.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
         "start": read_weights_hash(o.start),
         "teacher": read_weights_hash(o.teacher),
     }
-    options = settings(o.qa) | {"objective": o.objective}
+    options = settings(o.qa) | {"objective": o.objective, "layers": o.layers}
     with stage(o.out, made_from, options, grows=STEPS) as step:
         if not step.done:
             teacher = load_teacher(o.qa.text_encoder, o.teacher)
@@ -97,7 +99,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
             if o.start is None and has_words and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
             layout = make_layout(o.qa, *special_ids(source.symbols))
-            model: nn.Module = UnitTeacher(student, teacher)
+            model: nn.Module = UnitTeacher(student, teacher, o.layers == "all")
             batches: Any = WordBatches(spoken, layout, teacher.layout, o.qa)
             if o.objective == "masked-units":
                 model = MaskedUnits(student, source.symbols)
@@ -340,42 +342,46 @@ class WordReader(nn.Module):
     @torch.no_grad()
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the outputs of the encoder, (B, S, H). ids, mask, segments: (B, S)."""
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the outputs of every layer, (B, S, H) each. ids, mask, segments: (B, S)."""
         self.encoder.eval()
-        return self.encoder(**self.inputs(self.words(ids), mask, segments)).last_hidden_state
+        inputs = self.inputs(self.words(ids), mask, segments)
+        return self.encoder(**inputs, output_hidden_states=True).hidden_states[1:]
 
 
 class UnitTeacher(nn.Module):
-    """The student, a reader of units, learns from its teacher, a reader of words."""
+    """The student, a reader of units, learns from its teacher, a reader of words: from its last
+    layer, or from every layer."""
 
-    def __init__(self, student: SpanModel, teacher: WordReader) -> None:
+    def __init__(self, student: SpanModel, teacher: WordReader, every_layer: bool = False) -> None:
         super().__init__()
         self.student = student
         self.teacher = teacher
+        self.every_layer = every_layer
 
     def vectors(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the vectors (N, H) that student and teacher give the words of a batch."""
+        """Return the vectors (L, N, H) that the layers of student and teacher give the words of a
+        batch."""
         student = self.student
         embedded = student.embedding(batch["ids"])
         inputs = student.inputs(embedded, batch["mask"], batch["segments"])
-        unit_outputs = student.encoder(**inputs).last_hidden_state
-        text_outputs = self.teacher(batch["text_ids"], batch["text_mask"], batch["text_segments"])
+        of_units = student.encoder(**inputs, output_hidden_states=True).hidden_states[1:]
+        of_text = self.teacher(batch["text_ids"], batch["text_mask"], batch["text_segments"])
+        if not self.every_layer:
+            of_units, of_text = of_units[-1:], of_text[-1:]
         is_word = batch["places"][..., 0] >= 0  # the rest is padding
-        return (
-            word_vectors(unit_outputs, batch["places"])[is_word],
-            word_vectors(text_outputs, batch["text_places"])[is_word],
-        )
+        units = [word_vectors(layer, batch["places"])[is_word] for layer in of_units]
+        text = [word_vectors(layer, batch["text_places"])[is_word] for layer in of_text]
+        return torch.stack(units), torch.stack(text)
 
     def forward(self, **batch: torch.Tensor) -> Batch:
-        """Return the loss: the cross-entropy of every word among those of the batch. right: the
-        share of words that are nearest to themselves."""
-        unit_vectors, text_vectors = self.vectors(batch)
-        unit_vectors = functional.normalize(unit_vectors, dim=-1)
-        cosines = unit_vectors @ functional.normalize(text_vectors, dim=-1).T
-        same_word = torch.arange(len(cosines), device=cosines.device)
-        loss = functional.cross_entropy(cosines / TEMPERATURE, same_word)
-        right = (cosines.argmax(1) == same_word).float().mean()
+        """Return the loss: the cross-entropy of every word among those of the batch, on average
+        over the layers. right: the share of words that are nearest to themselves in the last."""
+        of_units, of_text = (functional.normalize(rows, dim=-1) for rows in self.vectors(batch))
+        cosines = of_units @ of_text.mT  # (L, N, N)
+        same_word = torch.arange(cosines.shape[1], device=cosines.device).expand(cosines.shape[:2])
+        loss = functional.cross_entropy(cosines.mT / TEMPERATURE, same_word)
+        right = (cosines[-1].argmax(1) == same_word[-1]).float().mean()
         return {"loss": loss, "right": right.detach()}
 
 

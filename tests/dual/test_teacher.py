@@ -17,11 +17,13 @@ from speechssl.dual.teacher import (
     MaskedUnitBatches,
     SpokenPairs,
     SpokenWords,
+    UnitTeacher,
     WordBatches,
     WordReader,
     collate_words,
     copy_with_units,
     embed_as_words,
+    load_teacher,
     spoken_words,
     train_unit_words,
     word_vectors,
@@ -86,11 +88,24 @@ def taught(corpus, tmp_path, monkeypatch):  # noqa: F811
 
     def train(out="taught", teacher=None, objective="words", **changes):
         places = {"corpus": corpus, "units": tmp_path / "units", "out": tmp_path / out}
-        what = {"teacher": teacher, "start": None, "objective": objective}
+        what = {"teacher": teacher, "objective": objective, "layers": "all"}
         train_unit_words(TrainUnitWords(**places, **what, qa=options(**changes)))
         return tmp_path / out
 
     return train
+
+
+def test_every_layer_teaches_and_a_copy_that_reads_the_words_agrees(corpus, tmp_path):  # noqa: F811
+    folder = tmp_path / "text-qa"
+    text_qa(corpus, folder)
+    reader, layout, _ = load_reader(folder)
+    teacher = load_teacher("none", folder)
+    ids = tuple(np.array([n]) for n in (5, 6, 7, 8))
+    said = SpokenWords(np.arange(5, 9), np.array([[n, n] for n in range(4)]), ids)
+    batch = collate_words([(said.cut(0, 2), said)], layout, teacher.layout)
+    of_units, of_text = UnitTeacher(reader, teacher, every_layer=True).vectors(batch)
+    assert of_units.shape[:2] == (reader.encoder.config.num_hidden_layers, 6)
+    torch.testing.assert_close(of_units, of_text)
 
 
 @pytest.mark.parametrize("by_reader", [False, True])
