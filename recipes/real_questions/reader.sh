@@ -23,17 +23,19 @@ articles() {
   speechssl prepare squad "$EXP/squad" "$EXP/corpus"
 }
 
-# EXP/text-qa: first on invented questions (MiniSQA), then, with as many tokens as ship, on real and invented ones, and then on these
-# with more invented ones.
+# EXP/text-qa: first on invented questions (MiniSQA), then, with as many tokens as ship, on real questions and a fifth of
+# invented ones, and then on as many of either.
 text_reader() {
-  local next
-  for next in minisqa minisqa-more; do
-    speechssl prepare minisqa "$EXP/$next" --config "$CONFIG" --stage $next
-    [ -f "$EXP/questions-$next/card.json" ] || python recipes/units/mix.py "$EXP/questions-$next" "$EXP/corpus" "$EXP/$next" \
+  local share
+  for share in fifth half; do
+    speechssl prepare minisqa "$EXP/minisqa-$share" --config "$CONFIG" --stage "minisqa-$share"
+    [ -f "$EXP/mixed-$share/card.json" ] || python recipes/units/mix.py "$EXP/mixed-$share" "$EXP/corpus" "$EXP/minisqa-$share" \
       --distorted 0 --licence "CC BY-SA 4.0 (texts of SQuAD 1.1); Apache-2.0 (text of speechssl's generator)"
   done
-  $LAUNCH speechssl train text-qa "$EXP/minisqa" "$EXP/text-qa-1" --config "$CONFIG" --stage text-qa-1
-  [ -f "$EXP/text-qa-2/card.json" ] || python recipes/ship.py vocabulary "$EXP/text-qa-1" "$EXP/questions-minisqa" "$EXP/text-qa-2"
-  $LAUNCH speechssl train text-qa "$EXP/questions-minisqa" "$EXP/text-qa-3" --start "$EXP/text-qa-2" --config "$CONFIG" --stage text-qa-3
-  $LAUNCH speechssl train text-qa "$EXP/questions-minisqa-more" "$EXP/text-qa" --start "$EXP/text-qa-3" --config "$CONFIG" --stage text-qa
+  train_text_qa() { $LAUNCH speechssl train text-qa "$EXP/$1" "$EXP/$2" "${@:3}" --config "$CONFIG" --stage "$2"; } # CORPUS OUT OPTION ...
+  train_text_qa minisqa-fifth text-qa-minisqa
+  [ -f "$EXP/text-qa-fewer-tokens/card.json" ] \
+    || python recipes/ship.py vocabulary "$EXP/text-qa-minisqa" "$EXP/mixed-fifth" "$EXP/text-qa-fewer-tokens"
+  train_text_qa mixed-fifth text-qa-fifth --start "$EXP/text-qa-fewer-tokens"
+  train_text_qa mixed-half text-qa --start "$EXP/text-qa-fifth"
 }

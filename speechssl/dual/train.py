@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speechssl.artifacts import CARD, MADE_FROM, read_json, stage, write_json
+from speechssl.artifacts import CARD, MADE_FROM, read_json, replacing, stage, write_json
 from speechssl.checkpoints import hash_of_weights
 from speechssl.data.records import (
     QUESTIONS,
@@ -295,7 +295,8 @@ def save_questions(out: Path, questions: Iterable[Question], start: Path | None)
     if start and (start / QUESTIONS).is_file():
         hashes = np.union1d(hashes, np.load(start / QUESTIONS))
     if len(hashes):
-        np.save(out / QUESTIONS, hashes)
+        with replacing(out / QUESTIONS) as temporary:
+            np.save(temporary, hashes)
 
 
 # ---- inputs of readers, in `made_from.json` and on their cards
