@@ -26,10 +26,6 @@ COUNTS = {
     "Session4": 1031,
     "Session5": 1241,
 }
-LAYOUT = (
-    "give the folder IEMOCAP_full_release, which holds Session1 to Session5, each with "
-    "dialog/EmoEvaluation and sentences/wav"
-)
 DEV_SHARE = 0.2  # of the four training sessions, as in s3prl
 SEED = 0  # of the choice of dev
 
@@ -38,7 +34,7 @@ def prepare_iemocap(o: Iemocap) -> Cards:
     """Write `o.out`/er/fold-1 to fold-5 and return their cards: fold i tests on session i, and dev
     is sampled from the other four. Raises as `prepare`."""
     folders = [f"er/fold-{number}" for number in range(1, 6)]
-    return prepare(Preparation("iemocap", o, folders, LAYOUT), _read)
+    return prepare(Preparation("iemocap", o, folders), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:

@@ -21,7 +21,6 @@ from speechssl.data.superb_sets import (
 from speechssl.errors import InputError
 
 FOLDERS = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
-LAYOUT = "give the folder LibriSpeech, which holds train-clean-100, dev-clean, test-clean"
 COUNTS = {"train": 28_539, "dev": 2_703, "test": 2_620}
 VOWELS = "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW".split()
 CONSONANTS = "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH".split()
@@ -55,7 +54,7 @@ def prepare_librispeech(o: LibriSpeech) -> Cards:
             sets["pr"] = Prepared(phones)
         return sets
 
-    return prepare(Preparation("librispeech", o, o.tasks, LAYOUT, settings), read)
+    return prepare(Preparation("librispeech", o, o.tasks, settings), read)
 
 
 def _read_transcripts(folder: Path) -> list[Utterance]:

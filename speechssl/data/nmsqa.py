@@ -60,11 +60,6 @@ PUBLISHED = {
     "dev": {"questions": 10_570, "passages": 2_067},
     "test": {"questions": 171},
 }
-LAYOUT = (
-    "give the folder (or one table) of the Parquet release (dev.parquet and the like), of the "
-    "original one (dev-answer-span.csv "
-    "and meta-dev.csv), or of voidful/NMSQA at Hugging Face (data/dev-*.parquet)"
-)
 ABOUT = {
     "source": (
         "NMSQA, github.com/DanielLin94144/DUAL-textless-SQA, huggingface.co/datasets/voidful/NMSQA"
@@ -609,8 +604,7 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     for name, names in joinable.items():
         segments = [files.recordings[segment] for segment in names]
         jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
-    join = partial(prepare.attempt, prepare.write_joined)
-    joined = prepare.run_parallel(join, jobs, o.workers, f"joining {split}", "passage")
+    joined = prepare.run_parallel(_join, jobs, o.workers, f"joining {split}", "passage")
     passages: dict[str, Passage] = {}
     layouts: dict[str, PassageLayout] = {}
     for name, passage in found.items():
@@ -664,6 +658,15 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     return SplitRecords(list(passages.values()), questions)
 
 
+def _join(paths: Sequence[Path], out: Path) -> Joined | InputError:
+    """Join the segments of a passage into `out`; return where they lie, or why they cannot be
+    joined."""
+    try:
+        return prepare.write_joined(paths, out)
+    except InputError as error:
+        return error
+
+
 def _why_unusable(
     row: NmsqaRow, passages: Mapping[str, Passage], layout: PassageLayout | None
 ) -> str:
@@ -704,14 +707,12 @@ def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Sp
 
 
 def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
-    """Read the words in the TextGrid of a recording: the tier of words, or else the first tier.
-    Raises InputError where there are two tiers of words."""
+    """Read the words in the TextGrid of a recording: the first tier of words, or else the first
+    tier."""
     if name not in grids:
         return ()
     tiers = read_tiers(grids[name])
     word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
-    if len(word_tiers) > 1:
-        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; leave one of them")
     candidates = word_tiers or [spans for _, spans in tiers]
     words = []
     for text, start, end in candidates[0] if candidates else ():
@@ -733,7 +734,7 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         splits = find_files([root], only=source) if is_table else find_files(unpack(root, o.out))
         if not splits:
-            raise InputError(f"{source} has no table of NMSQA, nor do its archives; {LAYOUT}")
+            raise prepare.no_files(source, "nmsqa")
         return {split: make_records(split, files, report, o) for split, files in splits.items()}
 
     settings = {"made_from": describe_source(root, ".parquet", ".csv", ".json", *ARCHIVES)}

@@ -23,6 +23,7 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     attach_takes,
+    no_files,
     prepare_corpus,
     stamp_files,
 )
@@ -42,10 +43,6 @@ COUNTS = {
     "swa kenya": (1_825, 2_383),
     "swa tanzania": (1_800, 2_330),
 }
-LAYOUT = (
-    "give the folder of SD-QA, or one of a language or dialect in it, with "
-    "english.dev.usa-en-US.jsonl.gz or the like"
-)
 ABOUT = {
     "title": "SD-QA",
     "source": "github.com/ffaisal93/SD-QA, arXiv 2109.12072; TyDi QA, arXiv 2003.05002",
@@ -160,7 +157,7 @@ def _find_files(source: Path) -> dict[Dialect, list[Path]]:
         if name and name[1] in LANGUAGES:
             found.setdefault(Dialect(path.parent, name[1], name[2]), {})[name[4]] = path
     if not found:
-        raise InputError(f"{source} has no file of SD-QA; {LAYOUT}")
+        raise no_files(source, "sd-qa")
     dialects = {}
     for dialect, by_region in found.items():
         own = OWN.get(dialect.name)
