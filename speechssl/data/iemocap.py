@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.data.files import is_hidden
 from speechssl.data.options import Iemocap
 from speechssl.data.superb import UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
@@ -43,9 +42,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
     labelled: dict[str, list[Utterance]] = {session: [] for session in COUNTS}
     for session, utterances in labelled.items():
         recordings = preparation.find(f"{session}/sentences/wav")
-        for path in sorted(preparation.find(f"{session}/dialog/EmoEvaluation").glob("*.txt")):
-            if is_hidden(path):
-                continue
+        for path in sorted(preparation.find(f"{session}/dialog/EmoEvaluation").glob("[!.]*.txt")):
             for _, fields in read_fields(path, 1, "\t"):
                 utterance = _parse_label_line(fields, recordings)
                 if utterance:

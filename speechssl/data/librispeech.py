@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from speechssl.artifacts import hash_files
-from speechssl.data.files import is_hidden
 from speechssl.data.options import LibriSpeech
 from speechssl.data.superb import UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
@@ -60,9 +59,7 @@ def prepare_librispeech(o: LibriSpeech) -> Cards:
 def _read_transcripts(folder: Path) -> list[Utterance]:
     """Read the utterances of all SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt, in order."""
     utterances = []
-    for path in sorted(folder.glob("*/*/*.trans.txt")):
-        if is_hidden(path):
-            continue
+    for path in sorted(folder.glob("*/*/[!.]*.trans.txt")):
         speaker = path.parent.parent.name
         # "84-121123-0000 GO DO YOU HEAR"
         for _, (name, *words) in read_fields(path, 2):

@@ -19,7 +19,6 @@ from tqdm.contrib.concurrent import thread_map
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_text, stage, write_lines
 from speechssl.audio import header_duration
-from speechssl.data.files import is_hidden
 from speechssl.data.options import SuperbSet
 from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, to_record
 from speechssl.errors import InputError
@@ -126,7 +125,7 @@ def _write_set(folder: Path, prepared: Prepared) -> dict[str, Any]:
         hours[split] = round(sum(u.seconds for u in utterances) / 3600, 3)
     for split, trials in prepared.trials.items():
         write_lines(folder / f"{split}.trials.jsonl", map(asdict, trials))
-    manifests = [path for path in sorted(folder.glob("*.jsonl")) if not is_hidden(path)]
+    manifests = sorted(folder.glob("[!.]*.jsonl"))
     return {
         "sizes": count_utterances(prepared.splits),
         "hours": hours,
@@ -238,4 +237,4 @@ def read_fields(
 def list_wavs(folder: Path) -> list[Path]:
     """List the WAV files of a folder in order, without those that macOS leaves behind
     (`._x.wav`)."""
-    return sorted(path for path in folder.glob("*.wav") if not is_hidden(path))
+    return sorted(folder.glob("[!.]*.wav"))

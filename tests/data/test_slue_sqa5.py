@@ -179,7 +179,7 @@ def test_odd_rows_are_counted(hub, tmp_path):
     [
         ("sqa5/validation-00000-of-00001.parquet", b"PAR1", "is not a whole Parquet file"),
         ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\t1\n", "slue-sqa5_dev.tsv"),
-        ("notes.txt", b"", "has no table of SLUE-SQA-5"),
+        ("notes.txt", b"", "has no files of slue-sqa5"),
     ],
 )
 def test_damage_is_one_sentence_and_leaves_nothing(hub, name, content, message, unmade):
