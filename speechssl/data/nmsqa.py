@@ -309,10 +309,9 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
         for cells in read_csv(path):
             annotations.setdefault(cells["hash"], []).append(cells)
 
-    def text_of(recording: str) -> str:
-        cells = meta.get(recording, {})
-        return cells.get("text") or cells.get("normalized_text", "")
-
+    texts_of = {  # recording -> its text
+        name: cells.get("text") or cells.get("normalized_text", "") for name, cells in meta.items()
+    }
     segments = group_segments(meta)
     for name in dict.fromkeys([*annotations, *files.questions, *squad]):
         lines = annotations.get(name, [])
@@ -320,15 +319,15 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
         passage = _name_passage(recording, lines)
         names = segments.get(passage, {})
         numbers = files.segment_numbers(passage, names)
-        sentences = {names[n]: text_of(names[n]) for n in numbers if n in names}
+        sentences = {names[n]: texts_of[names[n]] for n in numbers if n in names}
         times = tuple(dict.fromkeys(_parse_time(cells, sentences) for cells in lines))
         if name in squad:
             context, qa = squad[name]
             question = qa.question
             texts = [(gold.text, gold.offset) for gold in qa.answers]
         else:
-            context = " ".join(filter(None, sentences.values())) or text_of(passage)
-            question = text_of(recording)
+            context = " ".join(filter(None, sentences.values())) or texts_of.get(passage, "")
+            question = texts_of.get(recording, "")
             texts = [(time.text, _find_words(context, time)) for time in times if time.text]
         speakers = [meta[s].get("speaker", "") for s in (passage, *sentences) if s in meta]
         yield NmsqaRow(
@@ -485,28 +484,29 @@ def _match_times(
     if not answers or not row.times:
         return [Answer("")] * len(row.times)
 
-    def choose_answer(text: str, sentence: str) -> Answer:
-        """Choose the answer with this text; of several, the one in the sentence."""
-        first = row.context.find(sentence)
-        matching = [answer for answer in answers if answer.text == text]
-        for answer in matching:
-            offset = answer.char_start
-            if offset is not None and 0 <= first <= offset < first + len(sentence):
-                return answer
-        return matching[0] if matching else Answer(text)
-
     if all(time.text for time in row.times):
-        return [choose_answer(time.text, time.sentence) for time in row.times]
+        return [_choose_answer(row, answers, time.text, time.sentence) for time in row.times]
     sentence = row.times[0].sentence
     texts = list(dict.fromkeys(a.text for a in answers if a.text in sentence or not sentence))
     if len(texts) != len(row.times) and len(row.texts) == len(row.times):
         texts = [text for text, _ in row.texts]
     if len(texts) == len(row.times):
-        return [choose_answer(text, sentence) for text in texts]
+        return [_choose_answer(row, answers, text, sentence) for text in texts]
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
     return [min(candidates, key=partial(_distance, time, row, layout)) for time in row.times]
+
+
+def _choose_answer(row: NmsqaRow, answers: Sequence[Answer], text: str, sentence: str) -> Answer:
+    """Choose the answer with this text; of several, the one in the sentence."""
+    first = row.context.find(sentence)
+    matching = [answer for answer in answers if answer.text == text]
+    for answer in matching:
+        offset = answer.char_start
+        if offset is not None and 0 <= first <= offset < first + len(sentence):
+            return answer
+    return matching[0] if matching else Answer(text)
 
 
 def _distance(time: AnswerTime, row: NmsqaRow, layout: PassageLayout, answer: Answer) -> float:

@@ -89,29 +89,12 @@ def prepare(
         settings = {**common, **preparation.settings.get(folder, {})}
         with stage(out / folder, settings, record=CORPUS_RECORD) as step:
             if not step.done:
-                if not sets:  # the sets of a corpus are read together
-                    sets = read(preparation)
-                    _check_not_empty(preparation, sets)
-                facts = _write_set(out / folder, sets[folder])
-                step.finish(settings | {"task": _task_of(folder)} | facts)
+                sets = sets or read(preparation)  # the sets of a corpus are read together
+                task = folder.partition("/")[0]  # "er" of "er/fold-1"
+                step.finish(settings | {"task": task} | _write_set(out / folder, sets[folder]))
             cards[folder] = step.card
         print(f"{out / folder}: {format_sizes(cards[folder])} recordings")
     return cards
-
-
-def _task_of(folder: str) -> str:
-    return folder.partition("/")[0]  # "er" of "er/fold-1"
-
-
-def _check_not_empty(preparation: Preparation, sets: Mapping[str, Prepared]) -> None:
-    """Raise InputError for a split without utterances."""
-    for folder, prepared in sets.items():
-        for split, utterances in prepared.splits.items():
-            if not utterances:
-                raise InputError(
-                    f"{preparation.source} has no utterance of {_task_of(folder)} for "
-                    f"{split}; {preparation.remedy}"
-                )
 
 
 def _write_set(folder: Path, prepared: Prepared) -> dict[str, Any]:
