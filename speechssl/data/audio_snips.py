@@ -25,7 +25,6 @@ VOICES = {
 COUNTS = {"train": 13_084 * 8, "dev": 700 * 4, "test": 700 * 4}
 PUNCTUATION = frozenset("?!.,;-")
 TEXTS = "all.iob.snips.txt"
-LAYOUT = f"give the folder SNIPS, which holds train, valid, test and {TEXTS}"
 
 
 def parse_slots(words: Sequence[str], tags: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
@@ -52,7 +51,7 @@ def parse_slots(words: Sequence[str], tags: Sequence[str]) -> tuple[str, tuple[S
 
 def prepare_audio_snips(o: AudioSnips) -> Cards:
     """Write `o.out`/sf and return its card. Raises as `prepare`."""
-    return prepare(Preparation("audio-snips", o, ["sf"], LAYOUT), _read)
+    return prepare(Preparation("audio-snips", o, ["sf"]), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:

@@ -69,7 +69,7 @@ def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]
 
 def audio_files(folder: Path) -> list[Path]:
     """List every recording of a COMMON suffix below a folder, in order, without hidden files."""
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in COMMON and not is_hidden(p))
+    return sorted(path for path in folder.rglob("[!.]*") if path.suffix.lower() in COMMON)
 
 
 def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
@@ -269,8 +269,8 @@ def _split_tsv(text: str) -> list[list[str]] | None:
 
 def read_header(path: Path) -> list[str]:
     """Return the names of the columns of a CSV file, whatever its delimiter."""
-    header = read_text(path, REMEDY).splitlines()[:1]
-    names = next(csv.reader(header, delimiter=detect_delimiter(path)), [])
+    header = read_text(path, REMEDY).partition("\n")[0]
+    [names] = csv.reader([header], delimiter=detect_delimiter(path))
     return [name.strip() for name in names]
 
 

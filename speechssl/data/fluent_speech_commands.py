@@ -12,9 +12,6 @@ from speechssl.data.superb_sets import Cards, Preparation, Prepared, gather_utte
 from speechssl.schema import convert
 
 TABLES = {"train": "train_data.csv", "dev": "valid_data.csv", "test": "test_data.csv"}
-LAYOUT = (
-    "give the folder fluent_speech_commands_dataset, which holds wavs/ and data/ with "
-) + ", ".join(TABLES.values())
 COUNTS = {
     "train": 23_132,
     "dev": 3_118,
@@ -40,7 +37,7 @@ class Row:
 
 def prepare_fluent_speech_commands(o: FluentSpeechCommands) -> Cards:
     """Write `o.out`/ic and return its card. Raises as `prepare`."""
-    return prepare(Preparation("fluent-speech-commands", o, ["ic"], LAYOUT), _read)
+    return prepare(Preparation("fluent-speech-commands", o, ["ic"]), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:

@@ -43,7 +43,8 @@ def prepare_fsdd(o: Fsdd) -> Cards:
     for path in sorted(o.source.rglob("*.wav")):
         match = NAME.fullmatch(path.name)
         if match:
-            splits[path] = _split_of(index=int(match[3]))
+            index = int(match[3])
+            splits[path] = ("test", "dev", "train")[min(index // 5, 2)]
     if set(splits.values()) != set(SPLITS):
         raise InputError(
             f"{o.source} has not the recordings of the Free Spoken Digit Dataset, like "
@@ -56,12 +57,6 @@ def prepare_fsdd(o: Fsdd) -> Cards:
             _write_fsdd(out, splits, made_from)
     print(f"{out}: {' and '.join(TASKS)}, {len(splits):,} recordings")
     return {task: read_json(out / task / CARD) for task in TASKS}
-
-
-def _split_of(index: int) -> str:
-    if index < 5:
-        return "test"
-    return "dev" if index < 10 else "train"
 
 
 def _write_fsdd(out: Path, splits: Mapping[Path, str], made_from: Mapping[str, Any]) -> None:

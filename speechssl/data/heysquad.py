@@ -24,11 +24,6 @@ from speechssl.schema import convert
 
 # of the questions that people read
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}
-LAYOUT = (
-    "give the folder of yijingwu/HeySQuAD_human with data/train-*.parquet and "
-    "data/validation-*.parquet, "
-    "or HeySQuAD_json of its GitHub repository"
-)
 ABOUT = {
     "title": "HeySQuAD",
     "language": "en",
@@ -94,7 +89,7 @@ def _find_splits(source: Path) -> dict[str, list[Path]]:
             split = counted[1]
         splits.setdefault(split, []).append(path)
     if not splits:
-        raise InputError(f"{source} has no file of HeySQuAD; {LAYOUT}")
+        raise prepare.no_files(source, "heysquad")
     return splits
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.data.files import is_hidden
 from speechssl.data.options import Iemocap
 from speechssl.data.superb import UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
@@ -26,10 +25,6 @@ COUNTS = {
     "Session4": 1031,
     "Session5": 1241,
 }
-LAYOUT = (
-    "give the folder IEMOCAP_full_release, which holds Session1 to Session5, each with "
-    "dialog/EmoEvaluation and sentences/wav"
-)
 DEV_SHARE = 0.2  # of the four training sessions, as in s3prl
 SEED = 0  # of the choice of dev
 
@@ -38,7 +33,7 @@ def prepare_iemocap(o: Iemocap) -> Cards:
     """Write `o.out`/er/fold-1 to fold-5 and return their cards: fold i tests on session i, and dev
     is sampled from the other four. Raises as `prepare`."""
     folders = [f"er/fold-{number}" for number in range(1, 6)]
-    return prepare(Preparation("iemocap", o, folders, LAYOUT), _read)
+    return prepare(Preparation("iemocap", o, folders), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
@@ -47,9 +42,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
     labelled: dict[str, list[Utterance]] = {session: [] for session in COUNTS}
     for session, utterances in labelled.items():
         recordings = preparation.find(f"{session}/sentences/wav")
-        for path in sorted(preparation.find(f"{session}/dialog/EmoEvaluation").glob("*.txt")):
-            if is_hidden(path):
-                continue
+        for path in sorted(preparation.find(f"{session}/dialog/EmoEvaluation").glob("[!.]*.txt")):
             for _, fields in read_fields(path, 1, "\t"):
                 utterance = _parse_label_line(fields, recordings)
                 if utterance:

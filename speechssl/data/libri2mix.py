@@ -26,10 +26,6 @@ SD_COUNTS = {"train": 13_900, "dev": 3_000, "test": 3_000}
 SS_COUNTS = {"train": 13_900, "dev": 1_000, "test": 3_000}
 DEV_SIZE = 1_000  # mixtures of dev in SS
 DEV_SEED = 7  # of their choice, in s3prl
-LAYOUT = (
-    "give the folder Libri2Mix, which holds wav16k/min (ss), and --diarization what "
-    "prepare_diarization.py wrote (sd)"
-)
 
 
 def prepare_libri2mix(o: Libri2Mix) -> Cards:
@@ -51,7 +47,7 @@ def prepare_libri2mix(o: Libri2Mix) -> Cards:
             sets["ss"] = Prepared(gather_utterances(preparation, separation, SS_COUNTS))
         return sets
 
-    return prepare(Preparation("libri2mix", o, o.tasks, LAYOUT, settings), read)
+    return prepare(Preparation("libri2mix", o, o.tasks, settings), read)
 
 
 def _read_separation(preparation: Preparation) -> dict[str, list[Utterance]]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from speechssl.artifacts import hash_files
-from speechssl.data.files import is_hidden
 from speechssl.data.options import LibriSpeech
 from speechssl.data.superb import UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
@@ -21,7 +20,6 @@ from speechssl.data.superb_sets import (
 from speechssl.errors import InputError
 
 FOLDERS = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
-LAYOUT = "give the folder LibriSpeech, which holds train-clean-100, dev-clean, test-clean"
 COUNTS = {"train": 28_539, "dev": 2_703, "test": 2_620}
 VOWELS = "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW".split()
 CONSONANTS = "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH".split()
@@ -55,15 +53,13 @@ def prepare_librispeech(o: LibriSpeech) -> Cards:
             sets["pr"] = Prepared(phones)
         return sets
 
-    return prepare(Preparation("librispeech", o, o.tasks, LAYOUT, settings), read)
+    return prepare(Preparation("librispeech", o, o.tasks, settings), read)
 
 
 def _read_transcripts(folder: Path) -> list[Utterance]:
     """Read the utterances of all SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt, in order."""
     utterances = []
-    for path in sorted(folder.glob("*/*/*.trans.txt")):
-        if is_hidden(path):
-            continue
+    for path in sorted(folder.glob("*/*/[!.]*.trans.txt")):
         speaker = path.parent.parent.name
         # "84-121123-0000 GO DO YOU HEAR"
         for _, (name, *words) in read_fields(path, 2):

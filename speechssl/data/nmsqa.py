@@ -60,11 +60,6 @@ PUBLISHED = {
     "dev": {"questions": 10_570, "passages": 2_067},
     "test": {"questions": 171},
 }
-LAYOUT = (
-    "give the folder (or one table) of the Parquet release (dev.parquet and the like), of the "
-    "original one (dev-answer-span.csv "
-    "and meta-dev.csv), or of voidful/NMSQA at Hugging Face (data/dev-*.parquet)"
-)
 ABOUT = {
     "source": (
         "NMSQA, github.com/DanielLin94144/DUAL-textless-SQA, huggingface.co/datasets/voidful/NMSQA"
@@ -314,10 +309,9 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
         for cells in read_csv(path):
             annotations.setdefault(cells["hash"], []).append(cells)
 
-    def text_of(recording: str) -> str:
-        cells = meta.get(recording, {})
-        return cells.get("text") or cells.get("normalized_text", "")
-
+    texts_of = {  # recording -> its text
+        name: cells.get("text") or cells.get("normalized_text", "") for name, cells in meta.items()
+    }
     segments = group_segments(meta)
     for name in dict.fromkeys([*annotations, *files.questions, *squad]):
         lines = annotations.get(name, [])
@@ -325,15 +319,15 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
         passage = _name_passage(recording, lines)
         names = segments.get(passage, {})
         numbers = files.segment_numbers(passage, names)
-        sentences = {names[n]: text_of(names[n]) for n in numbers if n in names}
+        sentences = {names[n]: texts_of[names[n]] for n in numbers if n in names}
         times = tuple(dict.fromkeys(_parse_time(cells, sentences) for cells in lines))
         if name in squad:
             context, qa = squad[name]
             question = qa.question
             texts = [(gold.text, gold.offset) for gold in qa.answers]
         else:
-            context = " ".join(filter(None, sentences.values())) or text_of(passage)
-            question = text_of(recording)
+            context = " ".join(filter(None, sentences.values())) or texts_of.get(passage, "")
+            question = texts_of.get(recording, "")
             texts = [(time.text, _find_words(context, time)) for time in times if time.text]
         speakers = [meta[s].get("speaker", "") for s in (passage, *sentences) if s in meta]
         yield NmsqaRow(
@@ -490,28 +484,29 @@ def _match_times(
     if not answers or not row.times:
         return [Answer("")] * len(row.times)
 
-    def choose_answer(text: str, sentence: str) -> Answer:
-        """Choose the answer with this text; of several, the one in the sentence."""
-        first = row.context.find(sentence)
-        matching = [answer for answer in answers if answer.text == text]
-        for answer in matching:
-            offset = answer.char_start
-            if offset is not None and 0 <= first <= offset < first + len(sentence):
-                return answer
-        return matching[0] if matching else Answer(text)
-
     if all(time.text for time in row.times):
-        return [choose_answer(time.text, time.sentence) for time in row.times]
+        return [_choose_answer(row, answers, time.text, time.sentence) for time in row.times]
     sentence = row.times[0].sentence
     texts = list(dict.fromkeys(a.text for a in answers if a.text in sentence or not sentence))
     if len(texts) != len(row.times) and len(row.texts) == len(row.times):
         texts = [text for text, _ in row.texts]
     if len(texts) == len(row.times):
-        return [choose_answer(text, sentence) for text in texts]
+        return [_choose_answer(row, answers, text, sentence) for text in texts]
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
     return [min(candidates, key=partial(_distance, time, row, layout)) for time in row.times]
+
+
+def _choose_answer(row: NmsqaRow, answers: Sequence[Answer], text: str, sentence: str) -> Answer:
+    """Choose the answer with this text; of several, the one in the sentence."""
+    first = row.context.find(sentence)
+    matching = [answer for answer in answers if answer.text == text]
+    for answer in matching:
+        offset = answer.char_start
+        if offset is not None and 0 <= first <= offset < first + len(sentence):
+            return answer
+    return matching[0] if matching else Answer(text)
 
 
 def _distance(time: AnswerTime, row: NmsqaRow, layout: PassageLayout, answer: Answer) -> float:
@@ -609,8 +604,7 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     for name, names in joinable.items():
         segments = [files.recordings[segment] for segment in names]
         jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
-    join = partial(prepare.attempt, prepare.write_joined)
-    joined = prepare.run_parallel(join, jobs, o.workers, f"joining {split}", "passage")
+    joined = prepare.run_parallel(_join, jobs, o.workers, f"joining {split}", "passage")
     passages: dict[str, Passage] = {}
     layouts: dict[str, PassageLayout] = {}
     for name, passage in found.items():
@@ -664,6 +658,15 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     return SplitRecords(list(passages.values()), questions)
 
 
+def _join(paths: Sequence[Path], out: Path) -> Joined | InputError:
+    """Join the segments of a passage into `out`; return where they lie, or why they cannot be
+    joined."""
+    try:
+        return prepare.write_joined(paths, out)
+    except InputError as error:
+        return error
+
+
 def _why_unusable(
     row: NmsqaRow, passages: Mapping[str, Passage], layout: PassageLayout | None
 ) -> str:
@@ -704,14 +707,12 @@ def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Sp
 
 
 def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
-    """Read the words in the TextGrid of a recording: the tier of words, or else the first tier.
-    Raises InputError where there are two tiers of words."""
+    """Read the words in the TextGrid of a recording: the first tier of words, or else the first
+    tier."""
     if name not in grids:
         return ()
     tiers = read_tiers(grids[name])
     word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
-    if len(word_tiers) > 1:
-        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; leave one of them")
     candidates = word_tiers or [spans for _, spans in tiers]
     words = []
     for text, start, end in candidates[0] if candidates else ():
@@ -733,7 +734,7 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         splits = find_files([root], only=source) if is_table else find_files(unpack(root, o.out))
         if not splits:
-            raise InputError(f"{source} has no table of NMSQA, nor do its archives; {LAYOUT}")
+            raise prepare.no_files(source, "nmsqa")
         return {split: make_records(split, files, report, o) for split, files in splits.items()}
 
     settings = {"made_from": describe_source(root, ".parquet", ".csv", ".json", *ARCHIVES)}

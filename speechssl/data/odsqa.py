@@ -32,12 +32,6 @@ PUBLISHED = {
     "test-spokenq": {"passages": 606, "questions": 1_465},
     "test-textq": {"passages": 606, "questions": 1_464},
 }
-LAYOUT = (
-    "give the folder of ODSQA with any of ODSQA_spokenq_test-v1.1.json, "
-    "ODSQA_textq_test-v1.1.json and the JSON files of DRCD-TTS "
-    "and DRCD-backtrans (with tts or backtrans, and train or dev, in their names), or one of "
-    "these files"
-)
 ABOUT = {
     "title": "ODSQA",
     "language": "zh",
@@ -64,7 +58,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     ODSQA, or damaged."""
     source = o.source.resolve()
-    files = split_files(source, ".json", split_of, LAYOUT)
+    files = split_files(source, split_of, "odsqa")
     passages: Segments = {}
     questions: Segments = {}
     if o.audio:
@@ -145,7 +139,7 @@ def _find_recordings(source: Path) -> tuple[Segments, Segments]:
     """
     passages: Segments = {}
     questions: Segments = {}
-    for path in audio_files(source) if source.is_dir() else ():
+    for path in audio_files(source):
         match = RECORDING.fullmatch(path.stem)
         if not match:
             continue

@@ -10,7 +10,6 @@ A recording that lacks a segment is not joined: all that follows the gap would c
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections import Counter
@@ -19,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
@@ -327,26 +326,21 @@ def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
     lose a little (fault 4 of the released DUAL code). Lengths are those of the decoded samples; the
     header of an MP3 may only estimate them.
 
-    Pieces of one rate are resampled as a whole. Where rates change there is one resampling for
-    every run of one rate, and each run begins at the exact sum of the lengths before it, to the
-    nearest sample: an error of half a sample that does not add up.
+    Every run of pieces of one rate is resampled as a whole, and begins at the exact sum of the
+    lengths before it, to the nearest sample: an error of half a sample that does not add up.
     """
     runs = [
         (rate, np.concatenate([samples for samples, _ in run]))
         for rate, run in groupby(pieces, key=lambda piece: piece[1])
     ]
-    if len(runs) == 1:
-        [(rate, samples)] = runs
-        whole = resample(samples, rate, SAMPLE_RATE)
-    else:
-        seconds = [Fraction(len(samples), rate) for rate, samples in runs]
-        ends = list(accumulate(seconds, initial=Fraction(0)))
-        borders = [*(round(end * SAMPLE_RATE) for end in ends[:-1]), ceil(ends[-1] * SAMPLE_RATE)]
-        whole = np.zeros(borders[-1], np.float32)
-        for (rate, samples), start, end in zip(runs, borders, borders[1:], strict=False):
-            # rounding may leave a sample between a run and the next
-            piece = resample(samples, rate, SAMPLE_RATE)[: end - start]
-            whole[start : start + len(piece)] = piece
+    seconds = [Fraction(len(samples), rate) for rate, samples in runs]
+    ends = list(accumulate(seconds, initial=Fraction(0)))
+    borders = [*(round(end * SAMPLE_RATE) for end in ends[:-1]), ceil(ends[-1] * SAMPLE_RATE)]
+    whole = np.zeros(borders[-1], np.float32)
+    for (rate, samples), (start, end) in zip(runs, pairwise(borders), strict=True):
+        # rounding may leave a sample between a run and the next
+        piece = resample(samples, rate, SAMPLE_RATE)[: end - start]
+        whole[start : start + len(piece)] = piece
     lengths = tuple(len(samples) for samples, _ in pieces)
     return whole, Joined(lengths, tuple(rate for _, rate in pieces), len(whole))
 
@@ -374,16 +368,16 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     return joined
 
 
-def decoded_seconds(path: Path) -> float:
-    """Decode a recording and return its seconds. Raises InputError as `read_audio` does."""
-    return len(read_audio(path)) / SAMPLE_RATE
-
-
 def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict[K, Measured]:
     """Measure recordings by decoding them. what: the text of the progress bar."""
-    jobs = {key: (path,) for key, path in paths.items()}
-    seconds = run_parallel(partial(attempt, decoded_seconds), jobs, workers, what)
-    return {key: (path, seconds[key]) for key, path in paths.items()}
+    return run_parallel(_measure, {key: (path,) for key, path in paths.items()}, workers, what)
+
+
+def _measure(path: Path) -> Measured:
+    try:
+        return path, len(read_audio(path)) / SAMPLE_RATE
+    except InputError as error:
+        return path, error
 
 
 def choose_audio(
@@ -463,20 +457,26 @@ def stamp_files(files: Mapping[str, Path]) -> dict[str, str]:
     return stamps
 
 
-def split_files(
-    source: Path, suffix: str, split_of: Callable[[Path], str], layout: str
-) -> dict[str, Path]:
-    """Find the file of every split: below the source, or the source itself. split_of: returns the
-    split of a file, "" for none; layout: the expected files, for the error. Raises InputError where
-    there are no files, or two of one split."""
+def no_files(source: Path, corpus: str) -> InputError:
+    """Make the error of a source that is not of this corpus, by the name of its verb."""
+    return InputError(
+        f"{source} has no files of {corpus}; give those that `speechssl prepare {corpus} --help` "
+        "describes"
+    )
+
+
+def split_files(source: Path, split_of: Callable[[Path], str], corpus: str) -> dict[str, Path]:
+    """Find the JSON file of every split: below the source, or the source itself. split_of: returns
+    the split of a file, "" for none. Raises InputError where there are no files, or two of one
+    split."""
     files: dict[str, Path] = {}
-    paths = [path for _, path in files_below([source], suffix)] if source.is_dir() else [source]
+    paths = [path for _, path in files_below([source], ".json")] if source.is_dir() else [source]
     for path in paths:
         split = split_of(path) if path.is_file() else ""
         if split:
             check_shards(split, [files.setdefault(split, path), path])
     if not files:
-        raise InputError(f"{source} has no file of this corpus; {layout}")
+        raise no_files(source, corpus)
     return files
 
 
@@ -497,8 +497,6 @@ def make_once(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
     )
-    if _refers_outside(out):
-        print(f"{out}: its WAV and FLAC recordings stay where they are; prepare again if they move")
     to_align = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
     if to_align:
         print(
@@ -507,15 +505,6 @@ def make_once(
         )
     count_set_aside(count_set_aside_items(report))
     return report
-
-
-def _refers_outside(out: Path) -> bool:
-    """Return whether recordings lie outside the corpus, by the first passage of every split."""
-    for path in out.glob("*/passages.jsonl"):
-        with path.open(encoding="utf-8") as lines:
-            if Path(json.loads(next(lines, "{}")).get("audio") or "").is_absolute():
-                return True
-    return False
 
 
 def run_parallel(
@@ -527,26 +516,19 @@ def run_parallel(
 ) -> dict[K, R]:
     """Call a function with the arguments of every key, in as many processes as there are workers;
     return the results by key. what, unit: the texts of the progress bar."""
-    call = partial(_call_keyed, function)  # results come in any order: each brings its key along
+    call = partial(_call, function)
     # processes are spawned: torch and the progress bar have threads, and a process with threads
     # cannot be forked safely
     with get_context("spawn").Pool(workers) if workers > 1 else nullcontext() as pool:
-        results: Iterable[tuple[K, R]] = map(call, jobs.items())
+        results: Iterable[R] = map(call, jobs.values())
         if pool:
-            results = pool.imap_unordered(call, jobs.items(), chunksize=4)
-        return dict(tqdm(results, what, len(jobs), unit=unit, disable=not jobs))
+            results = pool.imap(call, jobs.values(), chunksize=4)
+        bar = tqdm(results, what, len(jobs), unit=unit, disable=not jobs)
+        return dict(zip(jobs, bar, strict=True))
 
 
-def _call_keyed(function: Callable[..., R], job: tuple[K, tuple[Any, ...]]) -> tuple[K, R]:
-    return job[0], function(*job[1])
-
-
-def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
-    """Call a function; return its result, or the InputError that it raises."""
-    try:
-        return function(*arguments)
-    except InputError as error:
-        return error
+def _call(function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    return function(*arguments)
 
 
 def _check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path) -> None:
@@ -634,18 +616,14 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     passages = [p for records in splits.values() for p in records.passages]
     questions = [q for records in splits.values() for q in records.questions]
     spoken = {
-        "passages": (sum(p.synthetic for p in passages), len(passages)),
-        "questions": (sum(q.synthetic for q in questions), len(questions)),
-        "options": (
-            sum(len(q.option_audio) for q in questions if q.synthetic),
-            sum(len(q.options) for q in questions),
-        ),
+        "passages": [p.synthetic for p in passages],
+        "questions": [q.synthetic for q in questions],
+        "options": [bool(q.option_audio) for q in questions for _ in q.options],
     }
-    kinds = [f"{part:,} of {total:,} {kind}" for kind, (part, total) in spoken.items() if part]
+    kinds = [f"{sum(of):,} of {len(of):,} {kind}" for kind, of in spoken.items() if any(of)]
     notes = []
     if invented:
-        records: list[Passage | Question] = [*passages, *questions]
-        recorded = any(record.audio and not record.synthetic for record in records)
+        recorded = any(record.audio and not record.synthetic for record in (*passages, *questions))
         notes.append(INVENTED + (", its recordings spoken by espeak-ng" if recorded else ""))
     if kinds:
         *others, last = kinds

@@ -17,16 +17,13 @@ from speechssl.data.superb_sets import (
 )
 
 ENGLISH = "nnenglish"
-LAYOUT = (
-    "give the folder quesst14Database, which holds Audio, dev_queries, eval_queries and scoring"
-)
 COUNTS = {DOCUMENTS: 2_438, "dev": 138, "test": 138}
 NAMES = {DOCUMENTS: "utterances", "dev": "dev", "test": "eval"}  # split -> its name in scoring/
 
 
 def prepare_quesst14(o: Quesst14) -> Cards:
     """Write `o.out`/qbe and return its card. Raises as `prepare`."""
-    return prepare(Preparation("quesst14", o, ["qbe"], LAYOUT), _read)
+    return prepare(Preparation("quesst14", o, ["qbe"]), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:

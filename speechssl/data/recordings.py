@@ -83,25 +83,17 @@ def list_recordings(
         )
     elif source.is_dir():
         recordings = _list_folder(source)
-    elif not source.exists():
-        raise InputError(
-            f"{source} does not exist; give a prepared corpus with --split, a manifest, a folder "
-            "or audio"
-        )
-    elif kind in MANIFESTS:
+    elif source.is_file() and kind in MANIFESTS:
         recordings = list(read_manifest(source))
-    elif kind in (*SUFFIXES, *UNREAD):
+    elif source.is_file() and kind in (*SUFFIXES, *UNREAD):
         recordings = [Recording(make_printable(source.stem), source)]
     else:
         raise InputError(
-            f"{source} is neither a manifest nor audio by its name; give a file that ends in "
-            f"{', '.join((*MANIFESTS, *SUFFIXES))}"
+            f"{source} does not exist, or is neither a manifest nor audio by its name; give a "
+            f"folder, or a file that ends in {', '.join((*MANIFESTS, *SUFFIXES))}"
         )
     if not recordings:
-        raise InputError(
-            f"{source / (split or '')} has no recordings; give a corpus, manifest or folder that "
-            "has some"
-        )
+        raise InputError(f"{source / (split or '')} has no recordings; give a source that has some")
     _check_unique(recordings, source)
     return recordings
 
@@ -253,28 +245,21 @@ def _make_recordings(
 
 def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
     """Read the recordings of a manifest with a path in every line (.txt), or in the first column of
-    every line (.tsv); a root may stand in the first line."""
+    every line (.tsv), where a root may stand in the first line."""
     lines = read_text(path, "check the path", "the manifest").split("\n")
-    rows: dict[int, list[str]] = {}  # number of the line -> its cells
+    names: dict[int, str] = {}  # number of the line -> its path
     for number, line in enumerate(lines, 1):
         if line.strip():
-            text = line.strip("\r")
-            rows[number] = text.split("\t") if has_columns else [text]
-    names = {number: cells[0].strip() for number, cells in rows.items()}
+            names[number] = (line.partition("\t")[0] if has_columns else line).strip()
     root = path.parent
     first = min(names, default=0)
-    if first and (root / names[first]).is_dir():
+    if has_columns and first and Path(names[first]).suffix.lower() not in (*SUFFIXES, *UNREAD):
         # fairseq's: the root, then paths and their numbers of samples
         check_inside(root, names[first], f"{path}:{first}")
         root /= names.pop(first)
-    elif len(rows) > 1:
-        # one column where all other lines have more: a root, unless it is named like audio
-        first_cells, *others = rows.values()
-        alone = len(first_cells) == 1 and all(len(cells) > 1 for cells in others)
-        if alone and Path(names[first]).suffix.lower() not in SUFFIXES:
+        if not root.is_dir():
             raise InputError(
-                f"the root {names[first]} in line {first} of {path} does not exist; correct line "
-                f"{first}"
+                f"line {first} of {path} is neither audio nor a folder by its name; correct it"
             )
     for number, name in names.items():
         check_inside(root, name, f"{path}:{number}")

@@ -23,6 +23,7 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     attach_takes,
+    no_files,
     prepare_corpus,
     stamp_files,
 )
@@ -42,10 +43,6 @@ COUNTS = {
     "swa kenya": (1_825, 2_383),
     "swa tanzania": (1_800, 2_330),
 }
-LAYOUT = (
-    "give the folder of SD-QA, or one of a language or dialect in it, with "
-    "english.dev.usa-en-US.jsonl.gz or the like"
-)
 ABOUT = {
     "title": "SD-QA",
     "source": "github.com/ffaisal93/SD-QA, arXiv 2109.12072; TyDi QA, arXiv 2003.05002",
@@ -67,16 +64,13 @@ class Dialect(NamedTuple):
     part: str  # dev or test
 
     @property
-    def split(self) -> str:
-        return f"{self.part}-{self.language_folder}-{self.name}"
-
-    @property
     def name(self) -> str:
-        return self.folder.name
+        """The folders of language and dialect: eng-usa."""
+        return f"{self.folder.parent.name}-{self.folder.name}"
 
     @property
-    def language_folder(self) -> str:
-        return self.folder.parent.name
+    def split(self) -> str:
+        return f"{self.part}-{self.name}"
 
     @property
     def written(self) -> Path:
@@ -128,14 +122,14 @@ def prepare_sd_qa(o: SdQa) -> dict[str, Any]:
     SD-QA, or damaged."""
     source = o.source.resolve()
     dialects = _find_files(source)
-    there = {(dialect.language_folder, dialect.name) for dialect in dialects}
+    there = {dialect.name for dialect in dialects}
     published = {}  # of the dialects that are there
-    for names, counts in COUNTS.items():
+    for names, (dev_count, test_count) in COUNTS.items():
         language, *of_language = names.split()
         for name in of_language:
-            for part, count in zip(("dev", "test"), counts, strict=True):
-                if (language, name) in there:
-                    published[f"{part}-{language}-{name}"] = {"questions": count}
+            if f"{language}-{name}" in there:
+                published[f"dev-{language}-{name}"] = {"questions": dev_count}
+                published[f"test-{language}-{name}"] = {"questions": test_count}
     files: dict[str, Path] = {}
     recordings = 0
     for dialect, paths in dialects.items():
@@ -160,10 +154,10 @@ def _find_files(source: Path) -> dict[Dialect, list[Path]]:
         if name and name[1] in LANGUAGES:
             found.setdefault(Dialect(path.parent, name[1], name[2]), {})[name[4]] = path
     if not found:
-        raise InputError(f"{source} has no file of SD-QA; {LAYOUT}")
+        raise no_files(source, "sd-qa")
     dialects = {}
     for dialect, by_region in found.items():
-        own = OWN.get(dialect.name)
+        own = OWN.get(dialect.folder.name)
         regions = sorted(by_region, key=lambda region: (region != own, region == "US", region))
         dialects[dialect] = [by_region[region] for region in regions]
     return dialects

@@ -47,10 +47,6 @@ PUBLISHED = {
     "test": {"questions": 2_382},
     "verified_test": {"questions": 408},
 }
-LAYOUT = (
-    "give the folder sqa5 of asapp/slue-phase-2 (Parquet), or slue-sqa5.zip or what is in it "
-    "(slue-sqa5_dev.tsv and so on, beside the folders fine-tune, dev and test)"
-)
 ABOUT = {
     "source": "SLUE-SQA-5, huggingface.co/datasets/asapp/slue-phase-2",
     "paper": "arXiv 2212.10525",
@@ -300,7 +296,7 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
         roots = unpack(root, o.out, archives)
         tables = find_tables(roots, only)
         if not tables:
-            raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
+            raise prepare.no_files(source, "slue-sqa5")
         index = FileIndex(roots)
         return {
             split: make_records(split, paths, index, report, o) for split, paths in tables.items()

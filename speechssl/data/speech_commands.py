@@ -27,9 +27,6 @@ UNKNOWN = "_unknown_"
 TRAINING = "speech_commands_v0.01"
 TEST = "speech_commands_test_set_v0.01"
 NOISE = "_background_noise_"
-LAYOUT = (
-    f"give the folder that holds {TRAINING} and {TEST}, each unpacked into a folder of its name"
-)
 COUNTS = {"train": 51_088, "dev": 6_798, "test": 3_081, "background recordings": 6}
 DEV_EVERY = 10  # each tenth second of the background noise is dev, the others are train
 
@@ -48,7 +45,7 @@ def split_of(name: str) -> str:
 
 def prepare_speech_commands(o: SpeechCommands) -> Cards:
     """Write `o.out`/ks and return its card. Raises as `prepare`."""
-    return prepare(Preparation("speech-commands", o, ["ks"], LAYOUT), _read)
+    return prepare(Preparation("speech-commands", o, ["ks"]), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:

@@ -27,11 +27,6 @@ from speechssl.data.squad import Style, collect_originals, make_records, read_sq
 
 TEST = {"questions": 5_351}  # the noisy tests are the test set with noise
 PUBLISHED = {"train": {"questions": 37_111}, "test": TEST, "test-wer44": TEST, "test-wer54": TEST}
-LAYOUT = (
-    "give the folder of Spoken-SQuAD with any of spoken_train-v1.1.json, spoken_test-v1.1.json, "
-    "spoken_test-v1.1_WER44.json and "
-    "spoken_test-v1.1_WER54.json, or one of these files"
-)
 ABOUT = {
     "title": "Spoken-SQuAD",
     "language": "en",
@@ -50,7 +45,7 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     Spoken-SQuAD, or damaged."""
     source = o.source.resolve()
-    files = split_files(source, ".json", split_of, LAYOUT)
+    files = split_files(source, split_of, "spoken-squad")
     order = ("train", "test", *sorted(split for split in files if "wer" in split))
     files = {split: files[split] for split in order if split in files}
     splits_with_audio = [split for split in FOLDERS if o.audio and split in files]
@@ -101,7 +96,7 @@ def _find_recordings(source: Path, split: str) -> dict[tuple[int, int], dict[int
     """Find the recordings of a split, in folders of its name: (article, paragraph) -> sentence ->
     file."""
     recordings: dict[tuple[int, int], dict[int, Path]] = {}
-    for path in audio_files(source) if source.is_dir() else ():
+    for path in audio_files(source):
         match = RECORDING.fullmatch(path.stem)
         folder = path.parent.relative_to(source).as_posix().lower()
         if match and FOLDERS[split].search(folder):

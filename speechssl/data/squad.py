@@ -260,10 +260,6 @@ def _why_unusable(question: Question, qa: SquadQa, style: Style) -> str:
     return "every answer is empty" if qa.answers else "no answer, and not marked impossible"
 
 
-LAYOUT = (
-    "give a SQuAD or DRCD JSON file, or the folder that holds train, dev or test JSON files "
-    "and, if there is audio, audio/"
-)
 ABOUT = {
     "squad": {
         "title": "SQuAD JSON",
@@ -300,7 +296,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     damaged word times.
     """
     source, language = o.source.resolve(), language_of(o.language)
-    files = split_files(source, ".json", partial(split_of, source), LAYOUT)
+    files = split_files(source, partial(split_of, source), corpus)
     recordings: dict[str, dict[str, Path]] = {}  # split -> name -> file
     if o.audio:
         recordings = {split: _find_recordings(source, split) for split in files}
@@ -382,10 +378,12 @@ def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) 
         text += " ".join([paragraph.context, *(qa.question for qa in paragraph.qas)])
     chinese = len(re.findall(r"[\u3400-\u9fff]", text))
     letters = sum(map(str.isalpha, text))
-    if language != "zh" and 2 * chinese > letters:
-        raise InputError(f"{path} is mostly in Chinese characters; give --language zh")
-    if language == "zh" and 10 * chinese < letters:
-        raise InputError(f"{path} has hardly any Chinese characters; give --language en")
+    is_chinese = 10 * chinese >= letters if language == "zh" else 2 * chinese > letters
+    if is_chinese != (language == "zh"):
+        raise InputError(
+            f"{path} has {chinese:,} Chinese characters among {letters:,} letters; give --language "
+            f"{'zh' if is_chinese else 'en'}"
+        )
 
 
 def _find_passage_takes(records: SplitRecords, recordings: Mapping[str, Path]) -> dict[str, Take]:

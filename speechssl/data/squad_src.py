@@ -32,10 +32,6 @@ PUBLISHED = {
     "train": {"passages": 18_896, "questions": 87_599},
     "dev": {"passages": 2_067, "questions": 10_570},
 }
-LAYOUT = (
-    "give the folder with SQuAD's train-v1.1.json or dev-v1.1.json, and of SQuAD-SRC "
-    "fid2qid_train.csv or fid2qid_dev.csv and the recordings"
-)
 ABOUT = {
     "title": "SQuAD-SRC",
     "language": "en",
@@ -53,7 +49,7 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     SQuAD-SRC, or damaged."""
     source = o.source.resolve()
-    files = split_files(source, ".json", lambda path: SPLITS.get(path.name, ""), LAYOUT)
+    files = split_files(source, lambda path: SPLITS.get(path.name, ""), "squad-src")
     files = {split: files[split] for split in PUBLISHED if split in files}
     lists = {p.name: p for _, p in files_below([source], ".csv") if LIST.fullmatch(p.name)}
     ids: dict[str, str] = {}  # number of a recording -> SQuAD's id

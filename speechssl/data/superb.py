@@ -197,19 +197,14 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
 
 
 def _check_labels(u: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:
-    """Raise InputError for an utterance that lacks a slot of the training data, or has a label that
-    no training utterance has."""
-    problem = ""
-    if not u.labels or set(u.labels) != set(classes):
-        wanted = ", ".join(classes) or "something"
-        problem = (
-            f"labels for {', '.join(u.labels) or 'nothing'}; give every line some for {wanted}"
+    """Raise InputError for an utterance with other slots than the training data has, or a label
+    that no training utterance has."""
+    unknown = {slot: name for slot, name in u.labels.items() if name not in classes.get(slot, ())}
+    if unknown or not u.labels or set(u.labels) != set(classes):
+        raise InputError(
+            f"{place} has the labels {dict(u.labels)}; give every line one for "
+            f"{', '.join(classes) or 'something'} that a training utterance has"
         )
-    for slot, label in u.labels.items():
-        if not problem and label not in classes[slot]:
-            problem = f"the {slot} {label!r}, which no training utterance has; correct it"
-    if problem:
-        raise InputError(f"{place} has {problem}")
 
 
 def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:

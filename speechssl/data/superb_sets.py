@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+from tqdm.contrib.concurrent import thread_map
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_text, stage, write_lines
 from speechssl.audio import header_duration
-from speechssl.data.files import is_hidden
 from speechssl.data.options import SuperbSet
 from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, to_record
 from speechssl.errors import InputError
@@ -37,7 +35,6 @@ class Preparation:
     corpus: str  # the name of its verb
     options: SuperbSet
     folders: Sequence[str]  # one a set, below options.out: TASK, or TASK/FOLD
-    layout: str  # the remedy where something is missing: "give the folder that holds ..."
     # folder -> further settings that decide its manifests
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -45,13 +42,18 @@ class Preparation:
     def source(self) -> Path:
         return self.options.source.resolve()
 
+    @property
+    def remedy(self) -> str:
+        """The remedy where something is missing."""
+        return f"give the folder that `speechssl prepare {self.corpus} --help` describes"
+
     def find(self, *names: str) -> Path:
         """Return the path of the first of these names that exists below the source. Raises
         InputError where none does."""
         for name in names:
             if (self.source / name).exists():
                 return self.source / name
-        raise InputError(f"{self.source / names[0]} does not exist; {self.layout}")
+        raise InputError(f"{self.source / names[0]} does not exist; {self.remedy}")
 
 
 @dataclass(frozen=True)
@@ -69,49 +71,30 @@ def prepare(
     """Read the sets and write their manifests, unless they are there, and return the cards.
 
     read: reads the set of every folder. Raises InputError for a wrong folder, a damaged file,
-    counts that are not the published ones (unless `any_count`), and, before anything is read, where
-    `out` holds something else.
+    counts that are not the published ones (unless `any_count`), and where `out` holds something
+    else.
     """
     source, out = preparation.source, preparation.options.out
     if not source.is_dir():
-        raise InputError(f"{source} is not a folder; {preparation.layout}")
+        raise InputError(f"{source} is not a folder; {preparation.remedy}")
     common = {
         "corpus": preparation.corpus,
         "version": VERSION,
         "source": str(source),
         "any_count": preparation.options.any_count,
     }
-    settings, steps = {}, {}
-    with ExitStack() as stack:
-        for folder in preparation.folders:
-            settings[folder] = {**common, **preparation.settings.get(folder, {})}
-            begin = stage(out / folder, settings[folder], record=CORPUS_RECORD)
-            steps[folder] = stack.enter_context(begin)
-        if not all(step.done for step in steps.values()):
-            sets = read(preparation)
-            _check_not_empty(preparation, sets)
-            for folder, step in steps.items():
-                if not step.done:
-                    facts = _write_set(out / folder, sets[folder])
-                    step.finish(settings[folder] | {"task": _task_of(folder)} | facts)
-        for folder, step in steps.items():
-            print(f"{out / folder}: {format_sizes(step.card)} recordings")
-        return {folder: step.card for folder, step in steps.items()}
-
-
-def _task_of(folder: str) -> str:
-    return folder.partition("/")[0]  # "er" of "er/fold-1"
-
-
-def _check_not_empty(preparation: Preparation, sets: Mapping[str, Prepared]) -> None:
-    """Raise InputError for a split without utterances."""
-    for folder, prepared in sets.items():
-        for split, utterances in prepared.splits.items():
-            if not utterances:
-                raise InputError(
-                    f"{preparation.source} has no utterance of {_task_of(folder)} for "
-                    f"{split}; {preparation.layout}"
-                )
+    sets: Mapping[str, Prepared] = {}
+    cards: Cards = {}
+    for folder in preparation.folders:
+        settings = {**common, **preparation.settings.get(folder, {})}
+        with stage(out / folder, settings, record=CORPUS_RECORD) as step:
+            if not step.done:
+                sets = sets or read(preparation)  # the sets of a corpus are read together
+                task = folder.partition("/")[0]  # "er" of "er/fold-1"
+                step.finish(settings | {"task": task} | _write_set(out / folder, sets[folder]))
+            cards[folder] = step.card
+        print(f"{out / folder}: {format_sizes(cards[folder])} recordings")
+    return cards
 
 
 def _write_set(folder: Path, prepared: Prepared) -> dict[str, Any]:
@@ -125,7 +108,7 @@ def _write_set(folder: Path, prepared: Prepared) -> dict[str, Any]:
         hours[split] = round(sum(u.seconds for u in utterances) / 3600, 3)
     for split, trials in prepared.trials.items():
         write_lines(folder / f"{split}.trials.jsonl", map(asdict, trials))
-    manifests = [path for path in sorted(folder.glob("*.jsonl")) if not is_hidden(path)]
+    manifests = sorted(folder.glob("[!.]*.jsonl"))
     return {
         "sizes": count_utterances(prepared.splits),
         "hours": hours,
@@ -142,32 +125,18 @@ def measure_utterances(
     what: what the progress bar says is measured. Raises InputError for a damaged recording.
     """
 
-    def measure(utterance: Utterance) -> float | str:
-        """Return the seconds, or the path that does not exist."""
-        for path in (utterance.audio, *utterance.sources):
-            if not Path(path).is_file():
-                return path
-        return header_duration(utterance.audio)
+    bar = {"desc": f"measuring {what}", "unit": "file", "leave": False}
+    results = thread_map(_measure, list(utterances), max_workers=THREADS, **bar)
+    measured = [result for result in results if isinstance(result, Utterance)]
+    return measured, [result for result in results if isinstance(result, str)]
 
-    utterances = list(utterances)
-    with ThreadPoolExecutor(THREADS) as pool:
-        bar = tqdm(
-            pool.map(measure, utterances),
-            f"measuring {what}",
-            len(utterances),
-            unit="file",
-            mininterval=1,
-            leave=False,
-        )
-        results = list(bar)
-    measured: list[Utterance] = []
-    missing: list[str] = []
-    for utterance, result in zip(utterances, results, strict=True):
-        if isinstance(result, str):
-            missing.append(result)
-        else:
-            measured.append(replace(utterance, seconds=result))
-    return measured, missing
+
+def _measure(utterance: Utterance) -> Utterance | str:
+    """Return the utterance with its seconds, or the path of a recording that does not exist."""
+    for path in (utterance.audio, *utterance.sources):
+        if not Path(path).is_file():
+            return path
+    return replace(utterance, seconds=header_duration(utterance.audio))
 
 
 def check_counts(
@@ -251,4 +220,4 @@ def read_fields(
 def list_wavs(folder: Path) -> list[Path]:
     """List the WAV files of a folder in order, without those that macOS leaves behind
     (`._x.wav`)."""
-    return sorted(path for path in folder.glob("*.wav") if not is_hidden(path))
+    return sorted(folder.glob("[!.]*.wav"))

@@ -26,7 +26,7 @@ import numpy as np
 
 from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, exact_duration, write_flac
-from speechssl.data.files import decode_cell, is_hidden, read_csv, read_parquet, safe_name
+from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     ITS_PASSAGE,
@@ -93,22 +93,16 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
     source, language = o.source.resolve(), language_of(o.language)
     folders = {"test": source}
     if not _find_tables(source):
-        folders = {f.name: f for f in sorted(source.glob("*/")) if not is_hidden(f)}
-    tables: dict[str, dict[str, Path]] = {}  # split -> kind -> table
-    for split, folder in folders.items():
-        by_kind = _find_tables(folder)
-        if by_kind:
-            tables[split] = by_kind
+        folders = {folder.name: folder for folder in sorted(source.glob("[!.]*/"))}
+    found = {split: _find_tables(folder) for split, folder in folders.items()}
+    tables = {split: by_kind for split, by_kind in found.items() if by_kind}
     if not tables:
         raise InputError(
             f"{source} is no folder with a table called passages; put passages.csv and "
             "questions.csv there, or into split folders"
         )
-    files: list[Path] = []
-    for by_kind in tables.values():
-        for table in by_kind.values():
-            files += _files_of(table)
-    files.sort()
+    all_tables = [table for by_kind in tables.values() for table in by_kind.values()]
+    files = sorted(file for table in all_tables for file in _files_of(table))
     made_from = {
         "corpus": source.name,
         "source": str(source),
@@ -291,11 +285,12 @@ class RecordMaker:
         for a row without content."""
         if not content:
             raise InputError(f"{place} has neither audio nor text; give it one of them")
+        language = row.language or self.language
         try:
-            language_of(row.language or self.language)
+            language_of(language)
         except InputError as error:
             raise InputError(f"{place}: {error}") from error
-        return row.language or self.language
+        return language
 
     def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | None:
         """Return the path and the seconds of the recording in a cell, after writing it where it is

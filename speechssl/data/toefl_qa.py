@@ -17,9 +17,8 @@ from typing import Any
 from speechssl.artifacts import hash_files
 from speechssl.data.files import files_below
 from speechssl.data.options import ToeflQa
-from speechssl.data.prepare import PrepareReport, SplitRecords, prepare_corpus
+from speechssl.data.prepare import PrepareReport, SplitRecords, no_files, prepare_corpus
 from speechssl.data.records import Passage, Question
-from speechssl.errors import InputError
 
 CORPUS = "toefl-qa"  # the name of the verb, and of the corpus in the report
 PUBLISHED = {
@@ -27,7 +26,6 @@ PUBLISHED = {
     "dev": {"passages": 24, "questions": 124},
     "test": {"passages": 24, "questions": 122},
 }
-LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
 FILE = re.compile(r"tpo_(\d+)-(conversation|lecture)_(\d+)_(\d+)")
 LINE = re.compile(r"(SENTENCE|QUESTION|OPTION)\s+(.*)")
 OPTION = re.compile(r"(.*\S)\s+([01])")  # "To return a book 1", with 1 behind the right option
@@ -74,7 +72,7 @@ def _find_files(source: Path) -> dict[str, list[Path]]:
         folder = path.resolve().parent.name
         files[folder if folder in PUBLISHED else "test"].append(path)
     if not numbered:
-        raise InputError(f"{source} has no questions of TOEFL-QA; expected {LAYOUT}")
+        raise no_files(source, CORPUS)
     return {split: paths for split, paths in files.items() if paths}
 
 

@@ -15,17 +15,13 @@ from speechssl.data.superb_sets import (
 )
 
 DEV_SPEAKERS = ("p226", "p287")  # of the published training set
-LAYOUT = (
-    "give the folder that holds clean_ and noisy_trainset_28spk_wav, clean_ and "
-    "noisy_testset_wav (or these names with _16k)"
-)
 COUNTS = {"train": 10_802, "dev": 770, "test": 824}
 
 
 def prepare_voicebank_demand(o: VoiceBankDemand) -> Cards:
     """Write `o.out`/se, the noisy recordings, each with its clean one, and return its card. Raises
     as `prepare`."""
-    return prepare(Preparation("voicebank-demand", o, ["se"], LAYOUT), _read)
+    return prepare(Preparation("voicebank-demand", o, ["se"]), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:

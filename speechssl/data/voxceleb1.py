@@ -30,12 +30,11 @@ ASV_COUNTS = {
     "trials": 37_720,
 }
 MIN_TRAINING_SECONDS = 2.0  # ASV is not trained on shorter recordings
-LAYOUT = "give the folder that holds dev/wav, test/wav, iden_split.txt and (for asv) veri_test.txt"
 
 
 def prepare_voxceleb1(o: VoxCeleb1) -> Cards:
     """Write `o.out`/sid and `o.out`/asv and return their cards. Raises as `prepare`."""
-    return prepare(Preparation("voxceleb1", o, o.tasks, LAYOUT), _read)
+    return prepare(Preparation("voxceleb1", o, o.tasks), _read)
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:

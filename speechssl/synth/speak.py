@@ -181,7 +181,7 @@ class _Group:
     out: Path
     split: str
     passage: Passage
-    questions: tuple[Question, ...]  # those that lack audio, or audio of their options
+    questions: tuple[Question, ...]  # those that lack audio, or have options
     voices: Mapping[str, tuple[Voice, ...]]  # language -> voices that may read
     seed: int
 
@@ -244,7 +244,7 @@ def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]
         questions = []
         for q in by_passage.get(passage.id, ()):
             # answers in a passage that is spoken get times, even if the question has audio
-            if not passage.audio or not q.audio or (q.options and not q.option_audio):
+            if not passage.audio or not q.audio or q.options:
                 questions.append(q)
         if questions or not passage.audio:
             groups.append(_Group(o.out, split, passage, tuple(questions), voices, o.seed))
@@ -293,11 +293,10 @@ def _speak_question(
     """Speak a question and its options. reader: the voice of its passage; reading: the passage, if
     it was spoken."""
     name, language = f"questions/{safe_name(question.id)}", _language(question)
-    option_texts = () if question.option_audio else question.options
     try:
         voice = group.reader(f"{group.passage.id} {question.id}", language, other_than=reader)
         spoken = None if question.audio else read_aloud(question.written, voice, language)
-        options = [read_aloud(text, voice, language) for text in option_texts]
+        options = [read_aloud(text, voice, language) for text in question.options]
     except ValueError as error:
         return {"reason": f"the question or one of its options cannot be spoken: {error}"}
     record = {} if spoken is None else _write_recording(group, spoken, voice, name)

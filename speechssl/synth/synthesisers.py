@@ -284,12 +284,20 @@ def speak(text: str, voice: Voice) -> Spoken:
     return spoken
 
 
-def _mark_tokens(
-    text: str, words: Iterable[tuple[int, str, float, float]], rate: int, total: int
-) -> tuple[Mark, ...]:
-    """Mark the tokens of a text. words: (number of the token, the token, start and end of the word
-    in seconds), in order. A token takes the time from its first word to its last: "1984" has three
-    words. Words without a length are not spoken."""
+def _mark(
+    text: str,
+    samples: np.ndarray,
+    rate: int,
+    words: Iterable[tuple[int, str, float, float]],
+    phones: Iterable[tuple[str, float]],
+) -> Spoken:
+    """Mark the tokens and the phones of a text that flite or festival spoke.
+
+    words: (number of the token, the token, start and end of the word in seconds), in order. A token
+    takes the time from its first word to its last: "1984" has three words. Words without a length
+    are not spoken. phones: (phone, its end in seconds), in order.
+    """
+    total = len(samples)
     times: dict[int, tuple[str, float, float]] = {}
     for number, token, start, end in words:
         if end > start:
@@ -302,7 +310,14 @@ def _mark_tokens(
         first, last = (min(round(seconds * rate), total) for seconds in (start, end))
         marks.append(Mark(token, first, last, position))
         position += len(token)
-    return tuple(marks)
+    phone_marks: list[Mark] = []
+    phone_start = 0
+    for phone, end in phones:
+        phone_end = min(round(end * rate), total)
+        if phone_end > phone_start:
+            phone_marks.append(Mark("_" if phone == "pau" else phone, phone_start, phone_end))
+        phone_start = phone_end
+    return Spoken(samples, rate, tuple(marks), tuple(phone_marks))
 
 
 # ---- flite, through its C library
@@ -384,16 +399,12 @@ def _flite(text: str, name: str) -> Spoken:
             token_text = flite.item_feat_string(token, b"name").decode(errors="replace")
             words.append((numbers.setdefault(token, len(numbers)), token_text, start, end))
         phones = []
-        phone_start = 0
         for item in items(b"Segment"):
-            phone_end = min(round(flite.item_feat_float(item, b"end") * rate), len(samples))
             phone = flite.item_feat_string(item, b"name").decode()
-            if phone_end > phone_start:
-                phones.append(Mark("_" if phone == "pau" else phone, phone_start, phone_end))
-            phone_start = phone_end
+            phones.append((phone, flite.item_feat_float(item, b"end")))
     finally:
         flite.delete_utterance(utterance)
-    return Spoken(samples, rate, _mark_tokens(text, words, rate, len(samples)), tuple(phones))
+    return _mark(text, samples, rate, words, phones)
 
 
 # ---- festival, as a process that stays open for a voice: it takes a second to start
@@ -420,6 +431,7 @@ _SCHEME = """
 """
 
 
+@cache
 class _Festival:
     """Runs a process of festival with one voice. Its answers come by stderr, which is not
     buffered."""
@@ -458,34 +470,27 @@ class _Festival:
         raise ValueError("festival could not speak it")
 
 
-_festival_voice = cache(_Festival)
-
-
 def _festival(text: str, name: str) -> Spoken:
     import soundfile
 
     quoted = " ".join(text.replace("\\", " ").replace('"', " ").split())
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
         try:
-            lines = _festival_voice(name).ask(f'(speechssl "{quoted}" "{file.name}")')
+            lines = _Festival(name).ask(f'(speechssl "{quoted}" "{file.name}")')
         except ValueError:
-            _festival_voice.cache_clear()
+            _Festival.cache_clear()
             raise
         samples, rate = soundfile.read(file.name, dtype="int16")
     words = []
     phones = []
-    phone_start = 0
     for kind, *fields in lines:
         if kind == "W":
             number, token, start, end = fields
             words.append((int(number), token, float(start), float(end)))
         elif kind == "S":
             phone, end = fields
-            phone_end = min(round(float(end) * rate), len(samples))
-            if phone_end > phone_start:
-                phones.append(Mark("_" if phone == "pau" else phone, phone_start, phone_end))
-            phone_start = phone_end
-    return Spoken(samples, rate, _mark_tokens(text, words, rate, len(samples)), tuple(phones))
+            phones.append((phone, float(end)))
+    return _mark(text, samples, rate, words, phones)
 
 
 # ---- piper
@@ -503,10 +508,8 @@ def _piper_voice(name: str) -> Any:
 
 def _piper(text: str, name: str) -> Spoken:
     chunks = list(_piper_voice(name).synthesize(text))
-    samples = np.concatenate(
-        [np.zeros(0, np.int16), *(np.asarray(chunk.audio_int16_array) for chunk in chunks)]
-    )
-    return Spoken(samples, chunks[0].sample_rate if chunks else 1, (), ())
+    samples = [np.asarray(chunk.audio_int16_array) for chunk in chunks]
+    return Spoken(np.concatenate(samples), chunks[0].sample_rate, (), ())
 
 
 # ---- kokoro

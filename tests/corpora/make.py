@@ -9,8 +9,6 @@ by its voices. A function for each corpus writes them in its layout.
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import re
 import shutil
@@ -78,16 +76,16 @@ class InventedPassage:
         """Seconds of the answer from the beginning of its sentence."""
         sound, source = self.sounds[question.source.sentence], question.source
         stop = source.start + len(question.answer)
-        inside = [
-            w for w in sound.words if source.start < w.position + len(w.text) and w.position < stop
-        ]
+        inside = []
+        for word in sound.words:
+            if source.start < word.position + len(word.text) and word.position < stop:
+                inside.append(word)
         return inside[0].start / sound.sample_rate, inside[-1].end / sound.sample_rate
 
     def seconds_before(self, sentence: int) -> float:
         """Seconds of the sentences before this one."""
-        return (
-            sum(len(sound.samples) for sound in self.sounds[:sentence]) / self.sounds[0].sample_rate
-        )
+        samples = sum(len(sound.samples) for sound in self.sounds[:sentence])
+        return samples / self.sounds[0].sample_rate
 
 
 Content = dict[str, list[InventedPassage]]  # by split
@@ -158,10 +156,8 @@ def write_nmsqa(content: Content, root: Path, rng: random.Random) -> None:
                 record(audio / f"context-{place}_{i}.mp3", sound.samples, sound.sample_rate)
             for i, question in enumerate(t.questions):
                 sentence, (start, end) = question.source.sentence, t.times(question)
-                before, rate = (
-                    t.seconds_before(sentence) if split == "test" else 0.0,
-                    float(t.sounds[0].sample_rate),
-                )
+                before = t.seconds_before(sentence) if split == "test" else 0.0
+                rate = float(t.sounds[0].sample_rate)
                 name = f"invented{split}{t.index:04d}{i:02d}"
                 answers = {
                     "answer_start": [question.start] * people,
@@ -203,22 +199,14 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    lists = {
-        name: pyarrow.list_(pyarrow.float64())
-        for name in rows[0].get("answers", {})
-        if name.startswith("audio_")
-    }
     table = pyarrow.Table.from_pylist(rows)
-    if lists:  # an empty list alone does not say of what it is one
-        kinds = {
-            "answer_start": pyarrow.list_(pyarrow.int64()),
-            "text": pyarrow.list_(pyarrow.string()),
-        } | lists
-        fields = [pyarrow.field(name, kinds[name]) for name in rows[0]["answers"]]
+    if "answers" in table.column_names:  # an empty list alone does not say of what it is one
+        kinds = dict.fromkeys(rows[0]["answers"], pyarrow.float64())
+        kinds |= {"answer_start": pyarrow.int64(), "text": pyarrow.string()}
+        lists = [(name, pyarrow.list_(kind)) for name, kind in kinds.items()]
         place = table.schema.get_field_index("answers")
-        table = pyarrow.Table.from_pylist(
-            rows, schema=table.schema.set(place, pyarrow.field("answers", pyarrow.struct(fields)))
-        )
+        schema = table.schema.set(place, pyarrow.field("answers", pyarrow.struct(lists)))
+        table = pyarrow.Table.from_pylist(rows, schema=schema)
     with replacing(path) as temporary:
         parquet.write_table(table, temporary)
 
@@ -230,12 +218,14 @@ SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 VERIFIED = 1  # questions of the test set that are in its verified part too
 
 
-def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
-    def audio(name: str, samples: np.ndarray, rate: int) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory() as folder:
-            record(Path(folder) / name, resample(samples / 32768, rate, SAMPLE_RATE), SAMPLE_RATE)
-            return {"bytes": (Path(folder) / name).read_bytes(), "path": name}
+def audio_cell(name: str, samples: np.ndarray, rate: int) -> dict[str, Any]:
+    """A recording as a cell of a table."""
+    with tempfile.TemporaryDirectory() as folder:
+        record(Path(folder) / name, resample(samples / 32768, rate, SAMPLE_RATE), SAMPLE_RATE)
+        return {"bytes": (Path(folder) / name).read_bytes(), "path": name}
 
+
+def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
     for split, passages in content.items():
         rows = []
         for t in passages:
@@ -243,35 +233,30 @@ def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
             for i, (written, sound) in enumerate(zip(t.written, t.sounds, strict=True)):
                 before, rate = t.seconds_before(i), sound.sample_rate
                 for word, mark in zip(re.findall(r"[^\s.]+", written), sound.words, strict=True):
-                    words.append(
-                        (word, mark.text, before + mark.start / rate, before + mark.end / rate)
-                    )
+                    start, end = before + mark.start / rate, before + mark.end / rate
+                    words.append((word, mark.text, start, end))
                 words.append((".", "", -1.0, -1.0))
             columns = ("word", "normalized_word", "start_second", "end_second")
+            samples = np.concatenate([sound.samples for sound in t.sounds])
+            document = audio_cell(f"document-{t.index}.wav", samples, t.sounds[0].sample_rate)
             for number, question in enumerate(t.questions):
-                recording, (start, end) = speak(question.spoken, question.voice), t.times(question)
+                sound, (start, end) = speak(question.spoken, question.voice), t.times(question)
                 before = t.seconds_before(question.source.sentence)
-                joined = (
-                    np.concatenate([sound.samples for sound in t.sounds]),
-                    t.sounds[0].sample_rate,
-                )
+                name = f"question-{t.index}-{number}.wav"
                 row = {
                     "question_id": f"Invented-{split}-{t.index}-{number}",
-                    "question_audio": audio(
-                        f"question-{t.index}-{number}.wav", recording.samples, recording.sample_rate
-                    ),
+                    "question_audio": audio_cell(name, sound.samples, sound.sample_rate),
                     "question_speaker_id": question.voice.name,
                     "raw_question_text": question.text,
                     "normalized_question_text": question.spoken,
                     "document_id": f"Invented_{split}_{t.index}",
-                    "document_audio": audio(f"document-{t.index}.wav", *joined),
+                    "document_audio": document,
                     "document_speaker_id": t.voice.name,
                     "raw_document_text": t.context,
                     "normalized_document_text": " ".join(t.spoken),
-                    "word2time": {
-                        name: list(column)
-                        for name, column in zip(columns, zip(*words, strict=True), strict=True)
-                    },
+                    "word2time": dict(
+                        zip(columns, map(list, zip(*words, strict=True)), strict=True)
+                    ),
                     "answer_spans": {
                         "answer": [question.answer.lower()],
                         "start_second": [before + start],
@@ -305,20 +290,17 @@ def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None
     for name, (split, rate, offsets) in SPOKEN_SQUAD.items():
         data = []
         for t in content[split]:
-            context, answers = (
-                t.context,
-                [(i, q.start, q.answer) for i, q in enumerate(t.questions)],
-            )
+            context = t.context
+            answers = [(i, q.start, q.answer) for i, q in enumerate(t.questions)]
             others = [word for sentence in t.spoken for word in sentence.split()]
             while rate:  # until an answer is left
                 context = " ".join(
                     " ".join(with_errors(s.split(), rate, others, rng)) + "." for s in t.spoken
                 )
-                surviving = [
-                    (i, at, a.lower())
-                    for i, _, a in answers
-                    if (at := context.find(a.lower())) >= 0
-                ]
+                surviving = []
+                for i, _, answer in answers:
+                    if answer.lower() in context:
+                        surviving.append((i, context.index(answer.lower()), answer.lower()))
                 if surviving:
                     answers = surviving if offsets else answers
                     break
@@ -393,78 +375,6 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
     write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
 
-# ---- The corpora of which people speak the questions alone: SQuAD-SRC (SQuAD's files, lists of
-# recordings) and SD-QA (TyDi's lines, a folder a dialect).
-
-DIALECTS = {"usa": "US", "gbr": "GB"}  # and the region of their recogniser
-
-
-def record_question(path: Path, question: InventedQuestion) -> None:
-    """Write what is asked, at 16 kHz."""
-    sound = speak(question.spoken, question.voice)
-    record(path, resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
-
-
-def write_squad_src(content: Content, root: Path, rng: random.Random) -> None:
-    """Recordings have their number and their speaker in their names."""
-    speakers: dict[str, int] = {}  # name of a voice -> its number
-    for split in ("train", "dev"):
-        data: list[dict[str, Any]] = []
-        lines: list[str] = []
-        for t in content[split]:
-            qas = []
-            for i, q in enumerate(t.questions):
-                name, number = (
-                    f"{split}{t.index:04d}{i:02d}",
-                    f"{split.upper()}{len(lines) + 1:06d}",
-                )
-                lines.append(f"{number}\t{name}")
-                answers = [{"text": q.answer, "answer_start": q.start}]
-                qas.append({"id": name, "question": q.text, "answers": answers})
-                speaker = speakers.setdefault(q.voice.name, len(speakers) + 1)
-                record_question(root / split / f"{number}_SPK{speaker:03d}.wav", q)
-            paragraph = {"context": t.context, "qas": qas}
-            data.append({"title": f"Invented_{t.index}", "paragraphs": [paragraph]})
-        write_json(root / f"{split}-v1.1.json", {"version": "1.1", "data": data})
-        write_text(root / f"fid2qid_{split}.csv", "\r\n".join(lines))
-
-
-def write_sd_qa(content: Content, root: Path, rng: random.Random) -> None:
-    """English in two dialects, which ask the same questions."""
-    for split in ("dev", "test"):
-        folder = root / split / "eng"
-        asked = [(t, i, q) for t in content[split] for i, q in enumerate(t.questions)]
-        written = [f"-{t.index + 1}{i:03d}\tFalse\t{q.text}" for t, i, q in asked]
-        write_text(folder / f"english.{split}.txt", "\n".join(written) + "\n")
-        for dialect, region in DIALECTS.items():
-            lines: list[str] = []
-            speakers = [",example_id,user_id,region,language,audio_file"]
-            for t, i, q in asked:
-                name, words = f"-{t.index + 1}{i:03d}", q.spoken.split()
-                first = len(t.context[: q.start].encode())
-                span = {
-                    "plaintext_start_byte": first,
-                    "plaintext_end_byte": first + len(q.answer.encode()),
-                }
-                annotation = {"minimal_answer": span, "passage_answer": {"candidate_index": 0}}
-                line = {
-                    "annotations": [annotation | {"yes_no_answer": "NONE"}],
-                    "document_plaintext": t.context,
-                    "document_title": f"Invented {t.index}",
-                    "example_id": int(name),
-                    "language": "english",
-                    "question_text": " ".join(with_errors(words, 0.2, words, rng)),
-                }
-                lines.append(json.dumps(line))
-                audio = f"wav_eng/{name}.wav"
-                speakers.append(f"{len(lines) - 1},{name},{q.voice.name},{dialect},eng,{audio}")
-                record_question(folder / dialect / audio, q)
-            path = folder / dialect / f"english.{split}.{dialect}-en-{region}.jsonl.gz"
-            text = "\n".join(lines).encode()
-            path.write_bytes(gzip.compress(text, mtime=0))
-            write_text(folder / dialect / "metadata.csv", "\n".join(speakers) + "\n")
-
-
 # ---- TOEFL-QA: a text file a question, with its whole story, its four options, and after each
 # whether it is right.
 
@@ -497,8 +407,6 @@ CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]
     "toefl-qa": ("en", write_toefl_qa),
     "spoken-squad": ("en", write_spoken_squad),
     "slue-sqa5": ("en", write_slue_sqa5),
-    "squad-src": ("en", write_squad_src),
-    "sd-qa": ("en", write_sd_qa),
 }
 README = """# Not {o.corpus}: an invented miniature in its layout
 
@@ -513,9 +421,9 @@ Passages: {o.passages} train, {o.dev_passages} dev, {o.test_passages} test, with
 class Miniature:
     """make a tiny invented corpus in the layout of a published one, to try its recipe
 
-    CORPUS is nmsqa, odsqa, toefl-qa, spoken-squad, slue-sqa5, squad-src or sd-qa. Passages and
-    questions are MiniSQA's, the speech is espeak-ng's: results on it say nothing about the corpus.
-    Finished work is kept.
+    CORPUS is nmsqa, odsqa, toefl-qa, spoken-squad or slue-sqa5. Passages and questions are
+    MiniSQA's, the speech is espeak-ng's: results on it say nothing about the corpus. Finished work
+    is kept.
 
       python tests/corpora/make.py nmsqa tiny/nmsqa
       speechssl prepare nmsqa tiny/nmsqa corpus

@@ -47,7 +47,7 @@ def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
     assert main(["prepare", name, str(made[name]), str(out)]) == 0
     note, printed = synthetic_note(out), capsys.readouterr()
     # miniatures with recordings
-    spoken = name in ("nmsqa", "odsqa", "slue-sqa5", "squad-src", "sd-qa")
+    spoken = name in ("nmsqa", "odsqa", "slue-sqa5")
     said = "Synthetic speech: an invented miniature" if spoken else "An invented miniature."
     assert note.startswith(said)
     assert ("its recordings spoken by espeak-ng" in note) == spoken
@@ -83,21 +83,6 @@ def test_slue_words_and_answers_lie_where_they_are_heard(made, tmp_path):
         begin, end = answer.start - 1e-4, answer.end + 1e-4
         inside = [w.text for w in words if begin <= w.start and w.end <= end]
         assert " ".join(inside) == answer.text
-
-
-def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere(made):
-    paragraphs = {}
-    for path in made["spoken-squad"].glob("*.json"):
-        paragraphs[path.name] = read_json(path)["data"][0]["paragraphs"][0]
-    assert len(paragraphs) == 5
-    for name in ("spoken_train-v1.1.json", "spoken_test-v1.1.json", "dev-v1.1.json"):
-        for question in paragraphs[name]["qas"]:
-            for answer in question["answers"]:
-                said = paragraphs[name]["context"][answer["answer_start"] :]
-                assert said.startswith(answer["text"])
-    original = {q["id"]: q["answers"] for q in paragraphs["dev-v1.1.json"]["qas"]}
-    for name in ("spoken_test-v1.1_WER44.json", "spoken_test-v1.1_WER54.json"):
-        assert {q["id"]: q["answers"] for q in paragraphs[name]["qas"]} == original
 
 
 @pytest.mark.skipif(

@@ -40,22 +40,15 @@ def squad_json():
         for number, (context, asked) in enumerate(paragraphs, 1):
             qas = []
             for name, question, answers, *more in asked:
-                golds = [
-                    {"id": str(i), "text": t, "answer_start": s}
-                    for i, (t, s) in enumerate(answers, 1)
-                ]
-                qas.append(
-                    {"id": name, "question": question, "answers": golds} | (more[0] if more else {})
-                )
-            made.append(
-                {"context": context, "qas": qas} | ({"id": f"{drcd}-{number}"} if drcd else {})
-            )
-        article = {"title": "Title", "paragraphs": made} | ({"id": drcd} if drcd else {})
+                golds = [{"text": text, "answer_start": start} for text, start in answers]
+                qas.append({"id": name, "question": question, "answers": golds})
+                qas[-1].update(*more)
+            made.append({"context": context, "qas": qas})
+            if drcd:
+                made[-1]["id"] = f"{drcd}-{number}"
+        article = {"title": "Title", "paragraphs": made}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            json.dumps({"version": "1.1", "data": [article], **top}, ensure_ascii=False),
-            encoding="utf-8",
-        )
+        path.write_text(json.dumps({"version": "1.1", "data": [article], **top}))
         return path
 
     return write
@@ -67,11 +60,8 @@ def recording():
 
     def write(path, seconds=0.3, rate=16_000, level=0.3):
         path.parent.mkdir(parents=True, exist_ok=True)
-        samples = (
-            np.random.default_rng(len(str(path)))
-            .uniform(-level, level, round(seconds * rate))
-            .astype(np.float32)
-        )
+        rng = np.random.default_rng(len(str(path)))
+        samples = rng.uniform(-level, level, round(seconds * rate)).astype(np.float32)
         soundfile.write(path, samples, rate, subtype="FLOAT" if path.suffix == ".wav" else None)
         return samples
 

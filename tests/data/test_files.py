@@ -217,7 +217,7 @@ def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, t
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("m.jsonl", '{"audio": "a.wav"}\n{', "m.jsonl:2 is not JSON"),
+        ("m.jsonl", '{"audio": "a.wav"}\n{', "m.jsonl:2 is not a JSON object"),
         ("m.jsonl", '{"audio": "a.wav"}\n{"path": "a.wav"}', "m.jsonl:2: .* no `audio`"),
         ("m.jsonl", '{"audio": "a.wav", "seconds": "?"}', "m.jsonl:1: `seconds`"),
         ("m.jsonl", '{"audio": "../b.wav"}', "m.jsonl:1 names ../b.wav, which leads out of"),

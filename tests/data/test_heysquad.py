@@ -104,9 +104,7 @@ def test_the_json_files(tmp_path, squad_json):
     assert report["splits"]["dev-common-original"]["questions"]["published"] == 1_002
 
 
-def test_another_folder_is_one_sentence(tmp_path, source, unmade):
-    (tmp_path / "empty").mkdir()
-    refused("has no file of HeySQuAD; give the folder", prepare, tmp_path / "empty", unmade)
+def test_a_damaged_table_and_another_one_are_one_sentence(source, unmade):
     path = source / "data/validation-00000-of-00001.parquet"
     path.write_bytes(path.read_bytes()[:-7])
     refused(f"{path.name} is not a whole Parquet file", prepare, source, unmade)

@@ -18,7 +18,7 @@ import pytest
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
-from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa, read_words
+from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Joined, format_report
 from speechssl.data.records import load_corpus
@@ -112,9 +112,8 @@ def is_beep(path, start, end):
     samples = np.abs(read_audio(path))
     low, high = round(start * SAMPLE_RATE), round(end * SAMPLE_RATE)
     inside, edge = samples[low:high], SAMPLE_RATE // 500
-    around = np.r_[
-        samples[max(low - 10 * edge, 0) : low - edge], samples[high + edge : high + 10 * edge]
-    ]
+    before_it = samples[max(low - 10 * edge, 0) : low - edge]
+    around = np.append(before_it, samples[high + edge : high + 10 * edge])
     return inside[:edge].max() > 0.1 and inside[-edge:].max() > 0.1 and around.max() < 0.1
 
 
@@ -161,8 +160,7 @@ def dev(tmp_path):
 
 def prepared(source, tmp_path, split="dev", out="out", **options):
     """The facts of a split, the split, and the report of all."""
-    report = prepare_nmsqa(Nmsqa(source=source, out=tmp_path / out, **{"workers": 1} | options))
-    format_report(report)
+    report = prepare_nmsqa(Nmsqa(source=source, out=tmp_path / out, workers=1, **options))
     return report["splits"][split], load_corpus(tmp_path / out, split), report
 
 
@@ -446,12 +444,7 @@ def test_the_original_release(tmp_path, packed):
         pack(root / "dev/textgrid", root / "dev/dev-textgrid.tar.gz")
     facts, corpus, _ = prepared(root, tmp_path)
     first, second, third = corpus.questions
-    assert (first.id, first.text, first.speaker, first.passage) == (
-        "h0",
-        "What 0?",
-        "Joey",
-        "context-0_0",
-    )
+    assert (first.id, first.text, first.speaker) == ("h0", "What 0?", "Joey")
     assert timed(corpus, first) and timed(corpus, second) and len(second.answers) == 1
     (passage,) = corpus.passages.values()
     assert passage.text == CONTEXT
@@ -493,14 +486,11 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
         ("dev_segment_id.json", b"{", "dev_segment_id.json is not whole JSON"),
         ("dev_audios.tar.gz", b"no archive", "dev_audios.tar.gz is truncated or damaged"),
         ("data/dev.parquet", b"", "look like dev"),
-        ("dev.parquet", None, "has no table of NMSQA, nor do its archives"),
     ],
 )
 def test_damage_is_one_sentence_and_leaves_nothing(dev, name, content, message, unmade):
-    (dev / name).unlink(missing_ok=True)
-    if content is not None:
-        (dev / name).parent.mkdir(exist_ok=True)
-        (dev / name).write_bytes(content)
+    (dev / name).parent.mkdir(exist_ok=True)
+    (dev / name).write_bytes(content)
     refused(message, prepare_nmsqa, Nmsqa(source=dev, out=unmade, workers=1))
 
 
@@ -548,20 +538,12 @@ def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
         (root / name).symlink_to(mp3.with_name(name))
     (root / "dev_audios" / mp3.name).symlink_to(mp3)
     write_sentences(root / "dev_audios", "context-34_4_{}")
-    names = {
-        i: name
-        for i, name in read_json(root / "dev-hash2question.json").items()
-        if name.startswith("question-34_4_")
-    }
-    write_question(root / "dev_audios", *names.values())
+    names = read_json(root / "dev-hash2question.json").values()
+    write_question(root / "dev_audios", *(n for n in names if n.startswith("question-34_4_")))
     facts, corpus, _ = prepared(root, tmp_path)
-    assert {q.id for q in corpus.questions} <= set(names)
     assert list(corpus.passages) == ["context-34_4"]
-    (answer,) = next(
-        a
-        for q in corpus.questions
-        if (a := q.answers)[0].text == "the Master" and a[0].start is not None
-    )
+    answers = [answer for question in corpus.questions for answer in question.answers]
+    answer = next(a for a in answers if a.text == "the Master" and a.start is not None)
     assert answer.start == pytest.approx(before(4) + 7.44, abs=1e-9)
     spoken = read_audio(corpus.path(corpus.passages["context-34_4"]))
     spoken = spoken[round(answer.start * SAMPLE_RATE) : round(answer.end * SAMPLE_RATE)]
@@ -570,12 +552,3 @@ def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
     # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
     assert np.corrcoef(spoken, original)[0, 1] > 0.98
     assert facts["questions"]["read"] == 10_570 and facts["set_aside"][prepare.NOT_FOUND] >= 76
-
-
-def test_two_tiers_of_words_are_refused(tmp_path):
-    path = tmp_path / "q.TextGrid"
-    write_grid(path, [("who", 0.1, 0.4)], 1.0)
-    assert [word.text for word in read_words("q", {"q": path})] == ["who"]
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text + text.partition("item []:\n")[2], encoding="utf-8")
-    refused("q.TextGrid has 2 tiers of words", read_words, "q", {"q": path})

@@ -99,8 +99,7 @@ def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, 
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
 
 
-def test_what_is_wrong_is_one_sentence(tmp_path, source, squad_json, recording, unmade):
-    refused("give the folder of ODSQA with any of", prepare, tmp_path / "no", unmade)
+def test_what_is_wrong_is_one_sentence(source, squad_json, recording, unmade):
     squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED), drcd="1147")
     refused("look like test-textq", prepare, source, unmade)
     (source / "copy/ODSQA_textq_test-v1.1.json").write_text("{")

@@ -3,6 +3,7 @@
 
 import shutil
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,18 @@ from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
 
 from ..files import read_lines, refused, same_files, untouched
+
+SPOKEN_QA = (
+    "nmsqa odsqa toefl-qa spoken-squad slue-sqa5 heysquad squad-src sd-qa squad drcd".split()
+)
+
+
+@pytest.mark.parametrize("name", SPOKEN_QA)
+def test_another_folder_is_one_sentence(name, tmp_path, capsys):
+    (tmp_path / "notes.txt").touch()
+    assert main(["prepare", name, str(tmp_path), str(tmp_path / "out")]) == 2
+    assert f"has no files of {name}; give those that" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_there_is_left_alone(tmp_path, squad_json, capsys):

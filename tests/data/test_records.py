@@ -104,7 +104,7 @@ X = {"text": "x"}
         ("passages", {"seconds": float("nan")}, "`seconds`"),
         ("passages", {"words": [["the", "early", 1.0]]}, "`words[0][1]`"),
         ("passages", {"colour": "red"}, "there is no `colour`"),
-        ("passages", "{", "is not JSON"),
+        ("passages", "{", "is not a JSON object"),
         ("passages", "[]", "is not a JSON object"),
         ("passages", '{"id": "p3"}', "neither audio nor text"),
         ("questions", {"passage": "p9"}, "the passage p9 is not in passages.jsonl"),
@@ -138,7 +138,7 @@ def test_manifests_that_are_missing_or_not_text(corpus):
 # ---- places of answers in what is written
 
 
-def test_occurrences():
+def test_occurrences_are_whole_words_in_english_and_may_overlap():
     assert occurrences("aa baa aa", "aa", "en") == [0, 7]
     assert occurrences("好好好", "好好", "zh") == [0, 1]
 

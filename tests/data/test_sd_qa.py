@@ -74,27 +74,17 @@ def test_a_dialect(source, tmp_path):
         "it is answered by a paragraph without a shorter answer": 1,
         "its article is in no file of the release": 1,
     }
-    assert facts["questions"] == {
-        "read": 6,
-        "kept": 3,
-        "set_aside": 3,
-        "published": 1_031,
-        "agrees": False,
-    }
+    counts = facts["questions"]
+    assert (counts["read"], counts["kept"], counts["published"]) == (6, 3, 1_031)
     assert report["absent"] == ["dev-eng-nzl"]  # of the dialect that is there
     corpus = load_corpus(tmp_path / "out", "test-eng-nzl")
     assert [p.text for p in corpus.passages.values()] == [ARTICLE, "Bob."]
     when, where, why = corpus.questions
-    assert (when.id, when.text, when.transcript) == (
-        "-7",
-        "When was Ann born?",
-        "when was Anne born",
-    )
+    assert (when.id, when.text) == ("-7", "When was Ann born?")
+    assert when.transcript == "when was Anne born"
     assert (when.speaker, where.speaker, why.text) == ("-1625416580", "", 'Why "Bob"?')
-    assert [(a.text, a.char_start) for q in (when, where) for a in q.answers] == [
-        ("1904", 33),
-        ("Žižkov", 0),
-    ]
+    answers = [(a.text, a.char_start) for q in (when, where) for a in q.answers]
+    assert answers == [("1904", 33), ("Žižkov", 0)]
     assert why.answers == () and why.seconds == pytest.approx(0.3)
 
 
@@ -121,8 +111,7 @@ def test_other_languages_are_scored(tmp_path, name, split, language):
     assert values == {"em": 100, "f1": 100}
 
 
-def test_another_folder_and_a_damaged_file(source, tmp_path, unmade):
-    refused("has no file of SD-QA; give the folder", prepare, tmp_path / "empty", unmade)
+def test_a_damaged_file_is_one_sentence(source, unmade):
     path = source / "test/eng/nzl/english.test.nzl-en-NZ.jsonl.gz"
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])

@@ -11,7 +11,6 @@ from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE, write_clip
 from speechssl.data import prepare, slue_sqa5
 from speechssl.data.options import SlueSqa5
-from speechssl.data.prepare import format_report
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import prepare_slue_sqa5
 
@@ -49,7 +48,6 @@ def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
 
 def prepared(source, out, split="dev"):
     report = prepare_slue_sqa5(SlueSqa5(source=source, out=out / "out", workers=1))
-    format_report(report)
     return report["splits"][split], load_corpus(out / "out", split)
 
 
@@ -179,7 +177,6 @@ def test_odd_rows_are_counted(hub, tmp_path):
     [
         ("sqa5/validation-00000-of-00001.parquet", b"PAR1", "is not a whole Parquet file"),
         ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\t1\n", "slue-sqa5_dev.tsv"),
-        ("notes.txt", b"", "has no table of SLUE-SQA-5"),
     ],
 )
 def test_damage_is_one_sentence_and_leaves_nothing(hub, name, content, message, unmade):

@@ -82,7 +82,6 @@ def test_recordings_of_the_clean_splits(source, tmp_path, recording):
 
 
 def test_what_is_wrong_is_one_sentence(tmp_path, source, recording, unmade):
-    refused("give the folder of Spoken-SQuAD", prepare, tmp_path / "no", unmade)
     (tmp_path / "spoken_test-v1.1.json").write_text('{"data": {}}')
     refused("spoken_test-v1.1.json: `data`", prepare, tmp_path / "spoken_test-v1.1.json", unmade)
     for folder in ("ann", "bob"):

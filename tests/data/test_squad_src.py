@@ -55,8 +55,6 @@ def test_a_question_without_a_recording_and_a_recording_without_a_question(
     assert (facts["questions"]["kept"], facts["found"]) == (2, [])
 
 
-def test_another_folder_and_two_recordings_of_one_number(source, tmp_path, unmade, recording):
-    (tmp_path / "empty").mkdir()
-    refused("has no file of this corpus; give the folder", prepare, tmp_path / "empty", unmade)
+def test_two_recordings_of_one_number_are_one_sentence(source, unmade, recording):
     recording(source / "more/SPK013_DEV000001.wav")
     refused("are both called", prepare, source, unmade)
