@@ -74,19 +74,14 @@ Aligner = CtcAligner | WhisperAligner
 
 
 def align_corpus(o: Align) -> dict[str, Any]:
-    """Write a corpus with times; return its folder and data report.
+    """Write a corpus with times; return its data report.
 
-    A killed run continues. Raises InputError for a corpus without anything to align, for a
-    recogniser of another language, and where nothing could be aligned.
+    A killed run continues. Raises InputError for a recogniser of another language, and where
+    nothing could be aligned.
     """
     root, splits = find_splits(o.manifest)
     data = {split: load_corpus(root, split) for split in splits}
     passages = [p for corpus in data.values() for p in corpus.passages.values()]
-    if not any(p.words or (p.audio and p.written.strip()) for p in passages):
-        raise InputError(
-            f"{o.manifest} has no recorded passages with a text; prepare it with both, or with "
-            "--speak"
-        )
     language = language_of(passages[0].language)
     aligner = load_aligner(o.models, o.recogniser, language)
     share = aligner.spells("".join(word for p in passages for word in spoken_words(p)))
@@ -109,7 +104,7 @@ def align_corpus(o: Align) -> dict[str, Any]:
     print(format_report(report))
     print(f"{o.out}: every item that was set aside is in set_aside.jsonl")
     count_set_aside(count_set_aside_items(report))
-    return {"out": str(o.out), "report": report}
+    return report
 
 
 def write_aligned(
@@ -129,7 +124,7 @@ def write_aligned(
         reasons = report.reasons(kind="passages").most_common(1)
         raise InputError(
             f"{aligner.name} aligned no passage of {o.manifest} ({reasons[0][0]}); check texts and "
-            "recordings"
+            "recordings, or prepare it with --speak"
         )
     # `write_corpus` writes these two itself
     old_card = {name: card[name] for name in card if name not in ("corpus", "manifests")}

@@ -85,12 +85,17 @@ class HuggingFaceRecogniser:
         if config.model_type == "whisper":
             self.engine = WhisperCheckpoint(folder, language, device, separator)
             card["decoding"] = "fallback"
-        elif kind.endswith("ForCTC") and hasattr(config, "conv_kernel"):
+        elif (
+            kind.endswith("ForCTC")
+            and hasattr(config, "conv_kernel")
+            # an adapter changes the frame rate after the convolutions
+            and not getattr(config, "add_adapter", False)
+        ):
             self.engine = CtcCheckpoint(folder, config, separator, device)
         else:
             raise InputError(
                 f"{folder} is a {kind}, which has no word times; give a CTC model of the wav2vec "
-                "2.0 family (...ForCTC) or Whisper"
+                "2.0 family (...ForCTC) without adapter, or Whisper"
             )
         self.card: Mapping[str, Any] = card
 
@@ -120,7 +125,7 @@ class CtcCheckpoint:
 
     def __init__(self, folder: Path, config: Any, separator: str, device: str) -> None:
         tokenizer = _load(AutoTokenizer, folder)
-        self._folder, self._extractor = folder, _load(AutoFeatureExtractor, folder)
+        self._extractor = _load(AutoFeatureExtractor, folder)
         self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         self.symbols, separator_ids = _output_symbols(tokenizer, config.vocab_size)
         if separator and not separator_ids:
@@ -140,16 +145,10 @@ class CtcCheckpoint:
     def log_probs(self, samples: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (T, V) on the CPU, T by the grid. samples: (N,) of at most
         `longest` seconds."""
-        frames = self.grid.frames(len(samples))
-        if not frames:
+        if not self.grid.frames(len(samples)):
             return torch.zeros(0, len(self.symbols))
         inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt")
         logits = self.model(inputs.input_values.to(self.model.device)).logits[0]
-        if len(logits) != frames:  # words would get wrong times
-            raise InputError(
-                f"{self._folder} changes its frame rate after the convolutions; "
-                "give a CTC model without adapter"
-            )
         return logits.float().log_softmax(-1).cpu()
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:

@@ -176,18 +176,14 @@ def _load_trained(
     folder: Path, options: ReaderOptions, bf16: bool
 ) -> tuple[TrainedReader, dict[str, Any]]:
     """Load a reader that was trained here, and what the card of a system says of it. Raises
-    InputError for a reader of units, and for lengths that would have no effect."""
+    InputError for a reader of units, which has no tokeniser, and for lengths that would have no
+    effect."""
     if lengths_of(options) != lengths_of(ReaderOptions()):
         raise InputError(
             f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
             "card; leave out --max-seq-length, --doc-stride and --max-answer-length"
         )
     model, layout, card = load_reader(folder, answering=True)
-    if card.get("what") == "DUAL reader":
-        raise InputError(
-            f"{folder} is a DUAL reader, of units and not of words; give its --encoder and "
-            "--codebook as well, or a reader of `train text-qa`"
-        )
     codec = TextCodec(word_pieces(folder) or load_tokenizer(folder))
     reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
     return reader, {"text_qa": card["weights"], "layout": card["layout"]}

@@ -175,8 +175,8 @@ def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
             texts[line["id"]] = line["words"]
     if errors is None or not texts:
         raise InputError(
-            f"{name} needs texts with errors at this rate; make them (docs/methods/cascade.md), "
-            f"and give them with --errors{f', not {errors}' if errors else ''}"
+            f"{name} needs texts with errors at this rate (docs/methods/cascade.md); --errors is "
+            f"{errors}"
         )
 
     def read_words(record: Record, samples: Any) -> Transcript:
