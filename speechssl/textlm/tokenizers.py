@@ -35,17 +35,15 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        # where a folder has no vocabulary, transformers makes a tokeniser of specials alone
+        special = set(tokenizer.all_special_ids)
+        special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:
+            raise ValueError("it has neither tokenizer.json nor a vocabulary")
     except Exception as error:  # transformers, tokenizers and the hub client each raise their own
         raise InputError(
             f"cannot load the tokeniser in {source} ({first_line(error)}); {remedy}"
         ) from error
-    # where a folder has no vocabulary, transformers makes a tokeniser of specials alone
-    special = set(tokenizer.all_special_ids)
-    special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:
-        raise InputError(
-            f"{source} has no tokeniser (tokenizer.json, or the vocabulary it is made of); {remedy}"
-        )
     return tokenizer
 
 
