@@ -113,12 +113,8 @@ class Condition:
         if self.name == "chain":
             return "+".join(step.text for step in self.steps)
         _, text = SPELLINGS[self.name]
-        return text.format(*map(_format_exactly, self.values), kind=self.kind)
-
-
-def _format_exactly(number: float) -> str:
-    """Return the shortest text that is read as this number."""
-    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
+        exact = [np.format_float_positional(value, trim="-") for value in self.values]
+        return text.format(*exact, kind=self.kind)
 
 
 def _noise_name(kind: str) -> str:
