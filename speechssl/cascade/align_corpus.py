@@ -54,7 +54,7 @@ from speechssl.data.squad import places, touched_words
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError, count_set_aside
-from speechssl.text import joiner, language_of, pieces
+from speechssl.text import language_of, pieces
 
 VERSION = 2  # of the method of alignment: a folder of another version is made again
 LEAST_SPELT = 0.5  # share of a text's letters that a recogniser must be able to write
@@ -158,7 +158,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
         return ctc_aligner(head)
     from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
 
-    loaded = HuggingFaceRecogniser(recogniser, joiner(language), language)
+    loaded = HuggingFaceRecogniser(recogniser, language)
     engine, weights = loaded.engine, hash_weights(loaded.engine.model)
     if isinstance(engine, CtcCheckpoint):
         parts = engine.log_probs, engine.symbols, engine.separator, engine.blank, engine.grid

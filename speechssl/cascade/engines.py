@@ -39,6 +39,7 @@ from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.checkpoints import checkpoint_folder, hash_of_weights
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError, first_line
+from speechssl.text import joiner, language_of
 from speechssl.textlm.encoders import check_missing
 from speechssl.timing import FrameGrid
 
@@ -67,15 +68,13 @@ class HuggingFaceRecogniser:
     """The recogniser runs a CTC or Whisper checkpoint, called by the last part of its name; on a
     GPU where there is one.
 
-    source: a folder, or a name on the hub. separator: " ", or "" for a language written without
-    spaces. language: for Whisper, such as "en" or "zh"; None lets it guess, piece by piece. Raises
-    InputError where the checkpoint cannot be loaded whole or is of a kind without word times.
+    source: a folder, or a name on the hub. language: of the speech, by its tag; None: one written
+    with spaces, which Whisper guesses, piece by piece. Raises InputError where the checkpoint
+    cannot be loaded whole or is of a kind without word times.
     """
 
-    def __init__(
-        self, source: Path | str, separator: str = " ", language: str | None = None
-    ) -> None:
-        self.name, self.separator = Path(source).name, separator
+    def __init__(self, source: Path | str, language: str | None = None) -> None:
+        self.name, self.separator = Path(source).name, joiner(language or "en")
         device = str(choose_device("auto"))
         folder = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, folder)
@@ -83,7 +82,8 @@ class HuggingFaceRecogniser:
         card = {"asr": str(source), "asr_weights": hash_of_weights(str(folder))}
         self.engine: CtcCheckpoint | WhisperCheckpoint
         if config.model_type == "whisper":
-            self.engine = WhisperCheckpoint(folder, language, device, separator)
+            code = language and language_of(language)
+            self.engine = WhisperCheckpoint(folder, code, device, self.separator)
             card["decoding"] = "fallback"
         elif (
             kind.endswith("ForCTC")
@@ -91,7 +91,7 @@ class HuggingFaceRecogniser:
             # an adapter changes the frame rate after the convolutions
             and not getattr(config, "add_adapter", False)
         ):
-            self.engine = CtcCheckpoint(folder, config, separator, device)
+            self.engine = CtcCheckpoint(folder, config, self.separator, device)
         else:
             raise InputError(
                 f"{folder} is a {kind}, which has no word times; give a CTC model of the wav2vec "

@@ -19,7 +19,8 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,10 +65,11 @@ class NgramModel:
 
     words: tuple[str, ...]  # by their numbers, with <s>, </s> and <unk>
     ngrams: tuple[Ngrams, ...]  # of 1 to N words
-    numbers: dict[str, int] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "numbers", {word: i for i, word in enumerate(self.words)})
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Map words to their numbers."""
+        return {word: i for i, word in enumerate(self.words)}
 
     @property
     def start(self) -> tuple[int, ...]:
