@@ -101,7 +101,6 @@ def test_what_does_not_fit_is_one_sentence(text_encoder, tokenizer):
     refused("has no .CLS. and .SEP.", symbol_encoder, model, unmarked, 5, "random")
     short = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", **MARKS)
     refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, short, 2, "released")
-    refused("leave out --characters", character_tokenizer, ["", "  "])
     refused("no sub-word units 'syllables'", subword_units, tokenizer, "syllables", 100, 8)
 
 

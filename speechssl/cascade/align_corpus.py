@@ -161,8 +161,16 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     loaded = HuggingFaceRecogniser(recogniser, language)
     engine, weights = loaded.engine, hash_weights(loaded.engine.model)
     if isinstance(engine, CtcCheckpoint):
-        parts = engine.log_probs, engine.symbols, engine.separator, engine.blank, engine.grid
-        return CtcAligner(loaded.name, weights, *parts, engine.longest)
+        return CtcAligner(
+            name=loaded.name,
+            weights=weights,
+            log_probs=engine.log_probs,
+            symbols=engine.symbols,
+            separator=engine.separator,
+            blank=engine.blank,
+            grid=engine.grid,
+            longest=engine.longest,
+        )
     return WhisperAligner(engine, loaded.name, weights, language)
 
 

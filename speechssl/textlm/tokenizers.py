@@ -142,16 +142,10 @@ SPECIALS_OF_CHARACTERS = ("[CLS]", "[SEP]", "[PAD]")
 
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Make a tokeniser whose tokens are the characters that occur, in lower case: [UNK], [MASK],
-    the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and [PAD]. Raises
-    InputError for texts without a character.
-    """
+    the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and [PAD]."""
     from transformers import PreTrainedTokenizerFast
 
     counts = Counter(c for text in texts for c in text.lower() if not c.isspace())
-    if not counts:
-        raise InputError(
-            "the train split has no text to take characters from; leave out --characters"
-        )
     by_count = sorted(counts, key=lambda c: (-counts[c], c))
     tokens = [UNKNOWN, MASK, *by_count, *SPECIALS_OF_CHARACTERS]
     ids = {token: i for i, token in enumerate(tokens)}
