@@ -577,20 +577,10 @@ def ngrams(symbols: Terms, n: int) -> list[Hashable]:
 def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
     """Return (Q, P) cosines of term counts times inverse document frequencies (scikit-learn's), 0
     where no term is shared."""
-    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import
 
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
-    query_counts, counts = count_terms(queries, documents)
-    weigh = TfidfTransformer().fit(counts)
-    return (weigh.transform(query_counts) @ weigh.transform(counts).T).toarray()
-
-
-def count_terms(queries: Sequence[Terms], documents: Sequence[Terms]) -> tuple[Any, Any]:
-    """Count how often queries (Q, V) and documents (P, V) have each term of the documents,
-    sparse."""
-    from sklearn.feature_extraction.text import CountVectorizer  # slow to import
-
-    counter = CountVectorizer(analyzer=list)
-    counts = counter.fit_transform(documents)
-    return counter.transform(queries), counts
+    vectorizer = TfidfVectorizer(analyzer=list)
+    weights = vectorizer.fit_transform(documents)
+    return (vectorizer.transform(queries) @ weights.T).toarray()

@@ -1,12 +1,11 @@
 """The text side: characters, units and sub-word units as rows of the embedding table."""
 
-import json
-
 import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from speechssl.artifacts import write_json, write_text
 from speechssl.checkpoints import SHIPPED
 from speechssl.textlm.encoders import MINILM, licences
 from speechssl.textlm.symbols import (
@@ -24,14 +23,8 @@ from .files import refused
 
 # ---- the five assignments of DUAL: which rows of a text encoder's table become units
 
-
 SYMBOLS = 20
 KEPT = ("most-frequent", "least-frequent", "random")
-
-
-# ---- which tokens
-
-
 MARKS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
@@ -60,9 +53,6 @@ def test_released_takes_the_ids_from_5_in_order():
     assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [
         [5, 6, 7, 8, 9]
     ] * 2
-
-
-# ---- the table
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])  # electra's table is narrower than its layers
@@ -111,7 +101,6 @@ def test_what_does_not_fit_is_one_sentence(text_encoder, tokenizer):
     refused("has no .CLS. and .SEP.", symbol_encoder, model, unmarked, 5, "random")
     short = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", **MARKS)
     refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, short, 2, "released")
-    refused("leave out --characters", character_tokenizer, ["", "  "])
     refused("no sub-word units 'syllables'", subword_units, tokenizer, "syllables", 100, 8)
 
 
@@ -156,35 +145,16 @@ def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
 
 
 def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
-    for name, card in (
-        ("squad", {"corpus": "squad", "licence": "CC BY-SA 4.0"}),
-        ("mine", {}),
-        ("people", {}),
-    ):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "card.json").write_text(json.dumps(card))
-    page = tmp_path / "mine/README.md"
-    page.write_text("---\nlanguage: en\nlicense: apache-2.0\ntags: [a]\n---\nlicense: none\n")
-    (tmp_path / "by hand").mkdir()
-    # it needs no card
-    assert licences(tmp_path / "by hand")["licences"]["trained_on"] == [
-        "by hand, licence not known"
-    ]
-    squad = ["squad, CC BY-SA 4.0"]
-    made = licences(tmp_path / "squad", MINILM)
-    assert made == {"licences": {"trained_on": squad, "contains": ["all-MiniLM-L6-v2, Apache-2.0"]}}
-    named = licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]
-    assert named["contains"] == [f"{tmp_path / 'mine'}, apache-2.0"]
-    page.unlink()
-    named = licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]
-    assert named["contains"] == [f"{tmp_path / 'mine'}, licence not known"]
-    (tmp_path / "people/card.json").write_text(json.dumps(made))
-    # with the text encoder of the start
-    again = licences(tmp_path / "mine", MINILM, tmp_path / "people")["licences"]
-    assert again == {
-        "trained_on": [*squad, "mine, licence not known"],
-        "contains": ["all-MiniLM-L6-v2, Apache-2.0"],
-    }
+    squad, mine, start = (tmp_path / name for name in ("squad", "mine", "start"))
+    write_json(squad / "card.json", {"corpus": "squad", "licence": "CC BY-SA 4.0"})
+    made = licences(squad, MINILM)
+    minilm, of_squad = ["all-MiniLM-L6-v2, Apache-2.0"], ["squad, CC BY-SA 4.0"]
+    assert made == {"licences": {"trained_on": of_squad, "contains": minilm}}
+    write_json(start / "card.json", made)
+    again = licences(mine, "another", start)["licences"]  # it needs no card
+    assert again == {"trained_on": [*of_squad, "mine, licence not known"], "contains": minilm}
+    write_text(mine / "README.md", "---\nlanguage: en\nlicense: apache-2.0\n---\nlicense: none\n")
+    assert licences(squad, str(mine))["licences"]["contains"] == [f"{mine}, apache-2.0"]
 
 
 # ---- the codec on the vocabularies of published encoders

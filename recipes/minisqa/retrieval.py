@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.feature_extraction.text import CountVectorizer
 from torch.nn import functional
 
 from speechssl.artifacts import hold_output, read_json
@@ -49,7 +50,7 @@ from speechssl.eval.predict import describe_question
 from speechssl.eval.score import question_lines
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
-from speechssl.text import NGRAM, Terms, count_terms, ngrams, normalise, tfidf, tokens
+from speechssl.text import NGRAM, Terms, ngrams, normalise, tfidf, tokens
 from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequence
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
@@ -201,13 +202,14 @@ def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
     Foundations and Trends in Information Retrieval 3(4), section 3.4.2) as Lucene has it."""
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
-    query_counts, counts = count_terms(queries, documents)
+    counter = CountVectorizer(analyzer=list)
+    counts = counter.fit_transform(documents)
     lengths = np.asarray(counts.sum(axis=1)).ravel()
     frequency = np.bincount(counts.indices, minlength=counts.shape[1])
     weights = counts.tocoo().astype(np.float64)
     weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
     weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
-    return (query_counts @ weights.T).toarray()
+    return (counter.transform(queries) @ weights.T).toarray()
 
 
 def score_shared_terms(

@@ -361,13 +361,12 @@ def new_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrain
                 pad_token_id=pad,
             ).to_dict()
         encoder = encoders.make_encoder(values)
-        reason = encoders.why_unfit(encoder.eval())
+        encoders.check_reads_vectors(encoder.eval())
     except Exception as error:  # each family has its own error for sizes that do not fit
-        reason = encoders.reason_of(error)
-    if reason:
         raise InputError(
-            f"cannot make the text encoder ({reason}); give another --like, or other sizes"
-        )
+            f"cannot make the text encoder ({encoders.reason_of(error)}); give another --like, or "
+            "other sizes"
+        ) from error
     return encoder.train()
 
 

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -113,12 +113,8 @@ class Condition:
         if self.name == "chain":
             return "+".join(step.text for step in self.steps)
         _, text = SPELLINGS[self.name]
-        return text.format(*map(_format_exactly, self.values), kind=self.kind)
-
-
-def _format_exactly(number: float) -> str:
-    """Return the shortest text that is read as this number."""
-    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
+        exact = [np.format_float_positional(value, trim="-") for value in self.values]
+        return text.format(*exact, kind=self.kind)
 
 
 def _noise_name(kind: str) -> str:
@@ -396,14 +392,12 @@ class FrozenDistorter:
     """A frozen distorter applies the mixtures of a manifest and no others."""
 
     manifest: Path
-    # (utterance id, text of the condition) -> row
-    _rows: dict[tuple[str, str], Row] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
-    def __post_init__(self) -> None:
-        for _, row in read_lines(self.manifest):
-            self._rows[row["utterance"], row["condition"]] = row
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], Row]:
+        """Read the rows by the id of their utterance and the text of their condition."""
+        rows = [row for _, row in read_lines(self.manifest)]
+        return {(row["utterance"], row["condition"]): row for row in rows}
 
     @property
     def seed(self) -> int:

@@ -88,27 +88,6 @@ def decode_recordings(
     left.
     """
     longest = max(MAX_HOURS * 3600 / len(files), MIN_PART)
-
-    def decode() -> list[np.ndarray]:
-        pieces, failed = [], {}
-        for path in files:
-            try:
-                samples = to_int16(np.clip(read_audio(path), -1, 1))
-            except InputError as error:  # large sets have some silent or damaged files
-                failed[path.name] = str(error)
-                continue
-            size = round(longest * SAMPLE_RATE)
-            rng = signal.generator(seed, "stretch", path.name)
-            start = int(rng.integers(max(len(samples) - size, 0) + 1))
-            pieces.append(samples[start : start + size])
-        if not pieces:
-            raise InputError(
-                f"no recording of {name} noise can be used "
-                f"({next(iter(failed.values()))}); give others"
-            )
-        report_set_aside(failed, f"{name} noise")
-        return pieces
-
     # names, sizes and times of files are hashed, since their contents may be 100 hours
     stats = []
     for path in files:
@@ -121,7 +100,28 @@ def decode_recordings(
         "files": hash_json(stats),
         "seconds_each_at_most": round(longest, 3),
     }
-    return _make_or_map(card, decode, cache)
+    return _make_or_map(card, partial(_decode_parts, files, name, seed, longest), cache)
+
+
+def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -> list[np.ndarray]:
+    """Decode a random part of each file, `longest` seconds at most; see `decode_recordings`."""
+    parts, failed = [], {}
+    size = round(longest * SAMPLE_RATE)
+    for path in files:
+        try:
+            samples = to_int16(np.clip(read_audio(path), -1, 1))
+        except InputError as error:  # large sets have some silent or damaged files
+            failed[path.name] = str(error)
+            continue
+        rng = signal.generator(seed, "stretch", path.name)
+        start = int(rng.integers(max(len(samples) - size, 0) + 1))
+        parts.append(samples[start : start + size])
+    if not parts:
+        raise InputError(
+            f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others"
+        )
+    report_set_aside(failed, f"{name} noise")
+    return parts
 
 
 def _make_or_map(

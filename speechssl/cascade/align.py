@@ -190,9 +190,16 @@ class CtcAligner:
 
 def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     """Make an aligner of a recogniser of ours."""
-    vocabulary = head.vocabulary
-    parts = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
-    return CtcAligner(head.name, str(head.card["asr"]), *parts, HEAD_LONGEST)
+    return CtcAligner(
+        name=head.name,
+        weights=str(head.card["asr"]),
+        log_probs=head.log_probs,
+        symbols=head.vocabulary.symbols,
+        separator=head.vocabulary.separator,
+        blank=BLANK,
+        grid=head.encoder.grid,
+        longest=HEAD_LONGEST,
+    )
 
 
 def align_windows(

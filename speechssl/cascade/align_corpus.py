@@ -54,7 +54,7 @@ from speechssl.data.squad import places, touched_words
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError, count_set_aside
-from speechssl.text import joiner, language_of, pieces
+from speechssl.text import language_of, pieces
 
 VERSION = 2  # of the method of alignment: a folder of another version is made again
 LEAST_SPELT = 0.5  # share of a text's letters that a recogniser must be able to write
@@ -74,19 +74,14 @@ Aligner = CtcAligner | WhisperAligner
 
 
 def align_corpus(o: Align) -> dict[str, Any]:
-    """Write a corpus with times; return its folder and data report.
+    """Write a corpus with times; return its data report.
 
-    A killed run continues. Raises InputError for a corpus without anything to align, for a
-    recogniser of another language, and where nothing could be aligned.
+    A killed run continues. Raises InputError for a recogniser of another language, and where
+    nothing could be aligned.
     """
     root, splits = find_splits(o.manifest)
     data = {split: load_corpus(root, split) for split in splits}
     passages = [p for corpus in data.values() for p in corpus.passages.values()]
-    if not any(p.words or (p.audio and p.written.strip()) for p in passages):
-        raise InputError(
-            f"{o.manifest} has no recorded passages with a text; prepare it with both, or with "
-            "--speak"
-        )
     language = language_of(passages[0].language)
     aligner = load_aligner(o.models, o.recogniser, language)
     share = aligner.spells("".join(word for p in passages for word in spoken_words(p)))
@@ -109,7 +104,7 @@ def align_corpus(o: Align) -> dict[str, Any]:
     print(format_report(report))
     print(f"{o.out}: every item that was set aside is in set_aside.jsonl")
     count_set_aside(count_set_aside_items(report))
-    return {"out": str(o.out), "report": report}
+    return report
 
 
 def write_aligned(
@@ -129,7 +124,7 @@ def write_aligned(
         reasons = report.reasons(kind="passages").most_common(1)
         raise InputError(
             f"{aligner.name} aligned no passage of {o.manifest} ({reasons[0][0]}); check texts and "
-            "recordings"
+            "recordings, or prepare it with --speak"
         )
     # `write_corpus` writes these two itself
     old_card = {name: card[name] for name in card if name not in ("corpus", "manifests")}
@@ -163,11 +158,19 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
         return ctc_aligner(head)
     from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
 
-    loaded = HuggingFaceRecogniser(recogniser, joiner(language), language)
+    loaded = HuggingFaceRecogniser(recogniser, language)
     engine, weights = loaded.engine, hash_weights(loaded.engine.model)
     if isinstance(engine, CtcCheckpoint):
-        parts = engine.log_probs, engine.symbols, engine.separator, engine.blank, engine.grid
-        return CtcAligner(loaded.name, weights, *parts, engine.longest)
+        return CtcAligner(
+            name=loaded.name,
+            weights=weights,
+            log_probs=engine.log_probs,
+            symbols=engine.symbols,
+            separator=engine.separator,
+            blank=engine.blank,
+            grid=engine.grid,
+            longest=engine.longest,
+        )
     return WhisperAligner(engine, loaded.name, weights, language)
 
 

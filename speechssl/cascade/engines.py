@@ -39,6 +39,7 @@ from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.checkpoints import checkpoint_folder, hash_of_weights
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError, first_line
+from speechssl.text import joiner, language_of
 from speechssl.textlm.encoders import check_missing
 from speechssl.timing import FrameGrid
 
@@ -67,15 +68,13 @@ class HuggingFaceRecogniser:
     """The recogniser runs a CTC or Whisper checkpoint, called by the last part of its name; on a
     GPU where there is one.
 
-    source: a folder, or a name on the hub. separator: " ", or "" for a language written without
-    spaces. language: for Whisper, such as "en" or "zh"; None lets it guess, piece by piece. Raises
-    InputError where the checkpoint cannot be loaded whole or is of a kind without word times.
+    source: a folder, or a name on the hub. language: of the speech, by its tag; None: one written
+    with spaces, which Whisper guesses, piece by piece. Raises InputError where the checkpoint
+    cannot be loaded whole or is of a kind without word times.
     """
 
-    def __init__(
-        self, source: Path | str, separator: str = " ", language: str | None = None
-    ) -> None:
-        self.name, self.separator = Path(source).name, separator
+    def __init__(self, source: Path | str, language: str | None = None) -> None:
+        self.name, self.separator = Path(source).name, joiner(language or "en")
         device = str(choose_device("auto"))
         folder = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, folder)
@@ -83,14 +82,20 @@ class HuggingFaceRecogniser:
         card = {"asr": str(source), "asr_weights": hash_of_weights(str(folder))}
         self.engine: CtcCheckpoint | WhisperCheckpoint
         if config.model_type == "whisper":
-            self.engine = WhisperCheckpoint(folder, language, device, separator)
+            code = language and language_of(language)
+            self.engine = WhisperCheckpoint(folder, code, device, self.separator)
             card["decoding"] = "fallback"
-        elif kind.endswith("ForCTC") and hasattr(config, "conv_kernel"):
-            self.engine = CtcCheckpoint(folder, config, separator, device)
+        elif (
+            kind.endswith("ForCTC")
+            and hasattr(config, "conv_kernel")
+            # an adapter changes the frame rate after the convolutions
+            and not getattr(config, "add_adapter", False)
+        ):
+            self.engine = CtcCheckpoint(folder, config, self.separator, device)
         else:
             raise InputError(
                 f"{folder} is a {kind}, which has no word times; give a CTC model of the wav2vec "
-                "2.0 family (...ForCTC) or Whisper"
+                "2.0 family (...ForCTC) without adapter, or Whisper"
             )
         self.card: Mapping[str, Any] = card
 
@@ -120,7 +125,7 @@ class CtcCheckpoint:
 
     def __init__(self, folder: Path, config: Any, separator: str, device: str) -> None:
         tokenizer = _load(AutoTokenizer, folder)
-        self._folder, self._extractor = folder, _load(AutoFeatureExtractor, folder)
+        self._extractor = _load(AutoFeatureExtractor, folder)
         self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         self.symbols, separator_ids = _output_symbols(tokenizer, config.vocab_size)
         if separator and not separator_ids:
@@ -140,16 +145,10 @@ class CtcCheckpoint:
     def log_probs(self, samples: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (T, V) on the CPU, T by the grid. samples: (N,) of at most
         `longest` seconds."""
-        frames = self.grid.frames(len(samples))
-        if not frames:
+        if not self.grid.frames(len(samples)):
             return torch.zeros(0, len(self.symbols))
         inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt")
         logits = self.model(inputs.input_values.to(self.model.device)).logits[0]
-        if len(logits) != frames:  # words would get wrong times
-            raise InputError(
-                f"{self._folder} changes its frame rate after the convolutions; "
-                "give a CTC model without adapter"
-            )
         return logits.float().log_softmax(-1).cpu()
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:

@@ -22,14 +22,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
 from speechssl.cascade.data import TimedWord, Transcript, check_samples
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
@@ -431,9 +430,9 @@ class CtcRecogniser:
 
     @classmethod
     def load(cls, folder: Path | str, encoder: Any) -> CtcRecogniser:
-        """Load what `save` wrote. Raises InputError where a file is missing or damaged, or the
-        encoder is not the one the head was trained on."""
-        path, weights = Path(folder) / "card.json", Path(folder) / "head.safetensors"
+        """Load what `save` wrote. Raises InputError for another folder, and for another encoder
+        than the head was trained on."""
+        path = Path(folder) / "card.json"
         card = read_json(path)
         if card.get("kind") != "ctc-recogniser":
             raise InputError(
@@ -447,13 +446,7 @@ class CtcRecogniser:
             )
         head = CtcHead(HeadShape(**card["head"]))
         symbols, separator = card["vocabulary"]["symbols"], card["vocabulary"]["separator"]
-        try:
-            head.load_state_dict(dequantise(load_file(weights)))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise InputError(
-                f"{weights} does not have the weights of its card ({first_line(error)}); "
-                "restore it or train again"
-            ) from error
+        head.load_state_dict(dequantise(load_file(Path(folder) / "head.safetensors")))
         vocabulary = CtcVocabulary(tuple(symbols), separator)
         recogniser = cls(encoder, head, vocabulary, card["name"], card["layer"])
         recogniser.card = {"asr": card["weights"]}

@@ -26,8 +26,7 @@ from speechssl.options import (
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """These options choose the reader of words of the cascade and `text`; the lengths are those of
-    transformers' run_qa.py."""
+    """These options choose the reader of words of the cascade and `text`."""
 
     reader: str | None = option(
         None,
@@ -41,11 +40,6 @@ class ReaderOptions:
         "than this, in logits; it counts as wrong in `evaluate qa`, whose questions have answers; "
         "default: always answer",
     )
-    max_seq_length: Count = option(
-        384, "longest window of a Hugging Face reader, with the question; at most its positions"
-    )
-    doc_stride: Whole = option(128, "tokens that two windows of a Hugging Face reader share")
-    max_answer_length: Count = option(30, "longest answer of a Hugging Face reader, in tokens")
     shift: Path | None = option(
         None,
         "vector (.safetensors) that is added to a layer of the reader, for another language than "
@@ -54,6 +48,11 @@ class ReaderOptions:
     )
 
     named: bool = True  # whether systems are called after the reader
+    # of a Hugging Face reader, in tokens, as in transformers' run_qa.py: the longest window, with
+    # the question; what two windows share; the longest answer
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_answer_length: int = 30
 
 
 @dataclass(frozen=True)

@@ -92,19 +92,15 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         shift, card["shift"] = load_shift(shift_path)
     reader: TrainedReader | HuggingFaceReader
     if "symbols" in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
-        reader, facts = _load_trained(folder, options, bf16)
+        reader, facts = _load_trained(folder, bf16)
         card |= facts
     else:
         reader = load_huggingface(folder, options, bf16)
-        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": lengths_of(options)}
+        lengths = options.max_seq_length, options.doc_stride, options.max_answer_length
+        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": lengths}
     if shift is not None:
         shift.attach(reader.encoder)
     return TextQa(reader, card, _name_suffix(options), options.null_threshold)
-
-
-def lengths_of(options: ReaderOptions) -> tuple[int, int, int]:
-    """Return the options that a Hugging Face reader alone has."""
-    return options.max_seq_length, options.doc_stride, options.max_answer_length
 
 
 def _name_suffix(options: ReaderOptions) -> str:
@@ -172,22 +168,10 @@ class TrainedReader:
         return answers
 
 
-def _load_trained(
-    folder: Path, options: ReaderOptions, bf16: bool
-) -> tuple[TrainedReader, dict[str, Any]]:
+def _load_trained(folder: Path, bf16: bool) -> tuple[TrainedReader, dict[str, Any]]:
     """Load a reader that was trained here, and what the card of a system says of it. Raises
-    InputError for a reader of units, and for lengths that would have no effect."""
-    if lengths_of(options) != lengths_of(ReaderOptions()):
-        raise InputError(
-            f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
-            "card; leave out --max-seq-length, --doc-stride and --max-answer-length"
-        )
+    InputError for a reader of units, which has no tokeniser."""
     model, layout, card = load_reader(folder, answering=True)
-    if card.get("what") == "DUAL reader":
-        raise InputError(
-            f"{folder} is a DUAL reader, of units and not of words; give its --encoder and "
-            "--codebook as well, or a reader of `train text-qa`"
-        )
     codec = TextCodec(word_pieces(folder) or load_tokenizer(folder))
     reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
     return reader, {"text_qa": card["weights"], "layout": card["layout"]}

@@ -20,7 +20,7 @@ from speechssl.cascade.readers import TextQa
 from speechssl.data.records import read_lines
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.text import joiner, language_of, pieces
+from speechssl.text import joiner, pieces
 
 TEXT_SYSTEMS = ("text", "cascade-given")
 SIMULATED = "cascade-simulated"
@@ -115,9 +115,7 @@ def load_recogniser(
         return _load_ctc(models, engine, encoder)
     from speechssl.cascade.engines import HuggingFaceRecogniser
 
-    return HuggingFaceRecogniser(
-        engine, joiner(language or "en"), language and language_of(language)
-    )
+    return HuggingFaceRecogniser(engine, language)
 
 
 def _load_ctc(models: Path, engine: str, encoder: Any) -> CtcRecogniser:
@@ -175,8 +173,8 @@ def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
             texts[line["id"]] = line["words"]
     if errors is None or not texts:
         raise InputError(
-            f"{name} needs texts with errors at this rate; make them (docs/methods/cascade.md), "
-            f"and give them with --errors{f', not {errors}' if errors else ''}"
+            f"{name} needs texts with errors at this rate (docs/methods/cascade.md); --errors is "
+            f"{errors}"
         )
 
     def read_words(record: Record, samples: Any) -> Transcript:

@@ -58,7 +58,7 @@ class AnswerQuestions:
     reading: ReaderOptions = group(
         ReaderOptions(),
         "reader of words",
-        without=("max_seq_length", "doc_stride", "max_answer_length", "shift"),
+        without=("shift",),
     )
     language: str = option(
         "en",

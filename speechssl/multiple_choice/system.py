@@ -7,7 +7,6 @@ beside `speechbert/` and `ctc/`, and `choice-text/` for words.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,20 +49,20 @@ class EncodedQuestion(NamedTuple):
         return ChoiceTokens(tokens(self.question), options, tokens(self.passage))
 
 
-# (None, samples (N,) float32 at 16 kHz) -> representation of a recording
-Encode = Callable[[Passage | Question | None, Any], Any]
-
-
 @dataclass(frozen=True)
 class SpokenChoice:
     """A system encodes every recording once, then scores the options of all questions, on units or
     on recognised words."""
 
     name: str
-    encode: Encode
+    represent: Callable[[Any], Any]  # samples (N,) float32 at 16 kHz -> units or words
     tokens: Callable[[Any], np.ndarray]  # representation of a recording -> token ids
     reader: ChoiceReader
     card: Mapping[str, Any]
+
+    def encode(self, record: Passage | Question | None, samples: Any) -> Any:
+        """Return the representation of a recording; the record does not matter."""
+        return self.represent(samples)
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question."""
@@ -76,7 +75,7 @@ class AudioWordChoice:
     the training; the card of the results says which it is."""
 
     name: str
-    encode: Encode
+    encode: Callable[[Passage | Question | None, Any], Any]  # record, samples -> its audio words
     reader: ChoiceReader
     card: Mapping[str, Any]
 
@@ -182,9 +181,9 @@ def _load_cascade(folder: Path, recogniser: Any, bf16: bool) -> SpokenChoice:
     def tokens(transcript: Transcript) -> np.ndarray:
         return codec.encode([word.text for word in transcript.words])[0]
 
-    encode = functools.partial(_encode, recogniser.transcribe)
     card = {**recogniser.card, **card}
-    return SpokenChoice(f"cascade-{recogniser.name}", encode, tokens, reader, card)
+    name = f"cascade-{recogniser.name}"
+    return SpokenChoice(name, recogniser.transcribe, tokens, reader, card)
 
 
 def _load(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dict[str, Any]]:
@@ -216,8 +215,7 @@ def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
     reader, card = _load(folder, "units", bf16)
     extractor = extractor_for(folder / "choice-units", card, extractor)
     system_card = {**extractor.card, **_describe("units", card, bf16)}
-    encode = functools.partial(_encode, extractor.units)
-    return SpokenChoice("units", encode, lambda runs: runs.units, reader, system_card)
+    return SpokenChoice("units", extractor.units, lambda runs: runs.units, reader, system_card)
 
 
 def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:
@@ -232,7 +230,3 @@ def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:
     reader.model.embedding = CodeEmbedding(reader.model.embedding)
     system_card = {**system.card, **_describe("speechbert", card, bf16)}
     return AudioWordChoice("speechbert", system.encode, reader, system_card)
-
-
-def _encode(encode: Callable[[Any], Any], record: Any, samples: Any) -> Any:
-    return encode(samples)  # the record does not matter

@@ -45,7 +45,7 @@ class Serve:
     reading: ReaderOptions = group(
         ReaderOptions(),
         "reader of words",
-        without=("max_seq_length", "doc_stride", "max_answer_length", "shift"),
+        without=("shift",),
     )
     language: str = option(
         "en",

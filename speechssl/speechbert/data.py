@@ -54,17 +54,17 @@ def sort_spans(words: Sequence[Any]) -> tuple[Span, ...]:
 def attach_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
     """Give words the text of the reference word each covers, "" where none is covered by half
     (intersection over union)."""
-    if not words or not reference:
+    if not reference:
         return tuple(Span("", w.start, w.end) for w in words)
-    start, end = np.array([(w.start, w.end) for w in words], float).T[..., None]
-    reference_start, reference_end = np.array([(w.start, w.end) for w in reference], float).T
-    # (words, words of the reference)
-    overlap = np.minimum(end, reference_end) - np.maximum(start, reference_start)
-    union = np.maximum(end, reference_end) - np.minimum(start, reference_start)
-    iou = np.maximum(overlap, 0.0) / union
+    starts = np.array([w.start for w in reference])
+    ends = np.array([w.end for w in reference])
     spans = []
-    for word, nearest, share in zip(words, iou.argmax(1), iou.max(1), strict=True):
-        text = reference[nearest].text if share >= SAME else ""
+    for word in words:
+        overlap = np.minimum(word.end, ends) - np.maximum(word.start, starts)
+        union = np.maximum(word.end, ends) - np.minimum(word.start, starts)
+        iou = np.maximum(overlap, 0.0) / union
+        nearest = int(iou.argmax())
+        text = reference[nearest].text if iou[nearest] >= SAME else ""
         spans.append(Span(text, word.start, word.end))
     return tuple(spans)
 
@@ -98,9 +98,12 @@ def find_words(
 def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
     """Find the rows of words, (W, 2) int64: first row and one past the last of every word, which
     has one row at least. frames: rows of the recording, not 0."""
-    first = [grid.frame_at(grid.sample(w.start), frames) for w in words]
-    last = [grid.frame_at(max(grid.sample(w.end) - 1, grid.sample(w.start)), frames) for w in words]
-    return np.array([first, [n + 1 for n in last]], np.int64).T.reshape(-1, 2)
+    rows = []
+    for word in words:
+        first = grid.sample(word.start)
+        last = max(grid.sample(word.end) - 1, first)
+        rows.append((grid.frame_at(first, frames), grid.frame_at(last, frames) + 1))
+    return np.array(rows, np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, eq=False)

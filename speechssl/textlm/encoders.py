@@ -37,7 +37,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     """Load an encoder with its pre-trained weights, and its tokeniser.
 
     name: as `checkpoint_folder` takes it, or "minilm". Raises InputError when it cannot be found or
-    loaded, has no tokeniser, or is unfit (`why_unfit`); MissingExtra for `minilm` without its
+    loaded, has no tokeniser, or fails `check_reads_vectors`; MissingExtra for `minilm` without its
     package.
     """
     from transformers import AutoModel
@@ -53,6 +53,8 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     try:
         config = text_config(source)
         half = encoder_half(config)
+        if config.is_encoder_decoder and not half:
+            raise ValueError("it has a decoder, and the encoder half is taken of T5's kin alone")
         loader: Any = half or AutoModel
         model, info = loader.from_pretrained(
             source,
@@ -61,26 +63,15 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
             output_loading_info=True,
             trust_remote_code=False,
         )
+        # the pooler is not used
+        check_missing(k for k in info["missing_keys"] if not k.startswith("pooler."))
+        if half:
+            model = model.get_encoder()
+        check_reads_vectors(model)
     except Exception as error:  # transformers, safetensors and the hub client each raise their own
         raise InputError(
             f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}"
         ) from error
-    if half:
-        model = model.get_encoder()
-    # the pooler is not used
-    missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))
-    if missing:
-        raise InputError(
-            f"the checkpoint {source} lacks {len(missing)} weights ({', '.join(missing[:3])} ...); "
-            "fetch or make it again"
-        )
-    reason = why_unfit(model)  # before the tokeniser, which a model of images does not have either
-    if config.is_encoder_decoder and not half:
-        reason = "it has a decoder as well, and the encoder half is taken of T5 and its kin alone"
-    if reason:
-        raise InputError(
-            f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}"
-        )
     return model, read_tokenizer(source, remedy)
 
 
@@ -126,27 +117,25 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
 
 
 @torch.inference_mode()
-def why_unfit(model: PreTrainedModel) -> str:
-    """Return why a model cannot read vectors in the place of tokens, each with regard to all others
-    but padding; "" where it can."""
-    try:
-        table: Any = model.get_input_embeddings()
-        width = table.embedding_dim
-        vectors = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
-        changed = vectors * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
-        outputs = []
-        for embedded, last in ((vectors, 1), (changed, 1), (vectors, 0)):  # 0: it is padding
-            mask = torch.tensor([[1, 1, last]])
-            outputs.append(model(inputs_embeds=embedded, attention_mask=mask).last_hidden_state)
-    except Exception as error:
+def check_reads_vectors(model: PreTrainedModel) -> None:
+    """Raise an error, of any type, for a model that cannot read vectors in the place of tokens,
+    each with regard to all others but padding."""
+    table: Any = model.get_input_embeddings()
+    width = table.embedding_dim
+    vectors = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
+    changed = vectors * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
+    outputs = []
+    for embedded, last in ((vectors, 1), (changed, 1), (vectors, 0)):  # 0: it is padding
+        mask = torch.tensor([[1, 1, last]])
         # a model of another kind raises where it is given no tokens, images or decoder inputs
-        return f"it does not read vectors in the place of tokens ({reason_of(error)})"
+        outputs.append(model(inputs_embeds=embedded, attention_mask=mask).last_hidden_state)
     if outputs[0].shape != (1, 3, model.config.hidden_size):
-        return "it does not give one vector for every token"
+        raise ValueError("it does not give one vector for every token")
     plain, with_change, with_padding = (output[0, 0] for output in outputs)  # of the first token
     if plain.equal(with_change):
-        return "it reads from left to right only"
-    return "it reads padding" if plain.equal(with_padding) else ""
+        raise ValueError("it reads from left to right only")
+    if plain.equal(with_padding):
+        raise ValueError("it reads padding")
 
 
 def reason_of(error: Exception) -> str:

@@ -35,17 +35,15 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        # where a folder has no vocabulary, transformers makes a tokeniser of specials alone
+        special = set(tokenizer.all_special_ids)
+        special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:
+            raise ValueError("it has neither tokenizer.json nor a vocabulary")
     except Exception as error:  # transformers, tokenizers and the hub client each raise their own
         raise InputError(
             f"cannot load the tokeniser in {source} ({first_line(error)}); {remedy}"
         ) from error
-    # where a folder has no vocabulary, transformers makes a tokeniser of specials alone
-    special = set(tokenizer.all_special_ids)
-    special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:
-        raise InputError(
-            f"{source} has no tokeniser (tokenizer.json, or the vocabulary it is made of); {remedy}"
-        )
     return tokenizer
 
 
@@ -144,16 +142,10 @@ SPECIALS_OF_CHARACTERS = ("[CLS]", "[SEP]", "[PAD]")
 
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Make a tokeniser whose tokens are the characters that occur, in lower case: [UNK], [MASK],
-    the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and [PAD]. Raises
-    InputError for texts without a character.
-    """
+    the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and [PAD]."""
     from transformers import PreTrainedTokenizerFast
 
     counts = Counter(c for text in texts for c in text.lower() if not c.isspace())
-    if not counts:
-        raise InputError(
-            "the train split has no text to take characters from; leave out --characters"
-        )
     by_count = sorted(counts, key=lambda c: (-counts[c], c))
     tokens = [UNKNOWN, MASK, *by_count, *SPECIALS_OF_CHARACTERS]
     ids = {token: i for i, token in enumerate(tokens)}

@@ -144,7 +144,6 @@ AB = CtcVocabulary((BLANK_NAME, "|", "a", "b"), "|")
 WIDE = {"beam": 1000, "threshold": math.inf}
 
 
-# word of nine letters
 def drawn(frames, symbols, seed, sharpness=1.0):
     generator = torch.Generator().manual_seed(seed)
     return (sharpness * torch.randn(frames, symbols, generator=generator)).log_softmax(-1)

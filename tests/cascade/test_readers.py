@@ -250,8 +250,3 @@ def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, shift
     train(bert, corpus, more, shifts[0], 4)
     assert same_files(whole, more, "model.safetensors", "config.json")
     assert (more / "model.safetensors").read_bytes() != short
-
-
-def test_lengths_of_hugging_face_readers_have_no_effect_on_one_that_ships():
-    reading = ReaderOptions(max_seq_length=100)
-    refused("leave out --max-seq-length", load_text_qa, model_folder("people-en"), reading)

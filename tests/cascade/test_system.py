@@ -59,17 +59,13 @@ def codec(tokenizer):
 # ---- training examples
 
 
-def example(codec, words, first, last):
-    """The training example of a passage with these words, a second each, and an answer from the
-    first of two to the last."""
+def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
+    words = ["the", "owls", "lost", "silver"]  # a second each
     spans = tuple(Span(word, float(i), i + 1.0) for i, word in enumerate(words))
     passage = Passage("p", "", 9.0, "", "s", "en", words=spans)
-    question = Question("q", "p", "", 1.0, "what lost", "s", "en", (Answer("", first, last + 1.0),))
-    return text_examples(Corpus(".", "train", {"p": passage}, (question,)), codec)
-
-
-def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
-    (made,), left_out = example(codec, ["the", "owls", "lost", "silver"], 1, 2)
+    question = Question("q", "p", "", 1.0, "what lost", "s", "en", (Answer("", 1, 3.0),))
+    data = Corpus(".", "train", {"p": passage}, (question,))
+    (made,), left_out = text_examples(data, codec)
     assert not left_out
     found = tokenizer.convert_ids_to_tokens(made.passage[made.first : made.last + 1])
     assert found == ["o", "##w", "##l", "##s", "lost"]

@@ -16,7 +16,6 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, fit_ctc
 from speechssl.cascade.train_ngram import spell, train_and_tune_ngram
 from speechssl.data.records import load_corpus
-from speechssl.dual.train import describe_run
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions
 
@@ -61,23 +60,18 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(
     assert whole == killed and len(whole) == 5
 
 
-def test_a_bad_recording_is_set_aside_and_counted_and_other_inputs_are_refused(
+def test_a_head_on_all_hidden_states_learns_their_weights_without_a_bad_recording(
     corpus, encoder, tmp_path, capsys
 ):
     (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
-    train_head(corpus, encoder, tmp_path / "ctc", options())
-    message = capsys.readouterr().err
-    assert "set aside p1" in message and "1 recording set aside" in message
-    refused("options.layer", train_head, corpus, encoder, tmp_path / "ctc", options(layer="2"))
-
-
-def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_path):
     made = train_head(corpus, encoder, tmp_path / "ctc", options(layer="all"))
-    assert made.layer is None and made.head.shape.states == encoder.layers + 1
+    assert "set aside p1" in capsys.readouterr().err
+    assert made.head.weights.shape == (encoder.layers + 1,)
     assert float(made.head.weights.detach().abs().max()) > 0  # they began at 0
     again = CtcRecogniser.load(tmp_path / "ctc", encoder)
     samples = np.random.default_rng(0).normal(0, 0.1, 8_000).astype(np.float32)
     assert torch.equal(again.log_probs(samples), made.log_probs(samples))
+    refused("options.layer", train_head, corpus, encoder, tmp_path / "ctc", options(layer="2"))
 
 
 # ---- evaluation while training
@@ -96,18 +90,13 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     best = read_json(tmp_path / "ctc/card.json")["training"]["best"]
     rows = read_lines(tmp_path / "ctc/checkpoints/log.jsonl")
     found = {row["step"]: row["eval_cer"] for row in rows if "eval_cer" in row}
-    assert list(found) == [2, 4, 6, 8]
-    assert (best["items"], best["metric"]) == (4, "cer")
     assert best["step"] == min(found, key=found.get)
-    assert best["score"] == pytest.approx(min(found.values()), abs=1e-5)
     data = load_corpus(root, "dev")
     records = [*data.passages.values(), *data.questions]
     drawn = [records[i] for i in sorted(np.random.default_rng(0).permutation(len(records))[:4])]
     texts = [head.transcribe(read_audio(data.path(r))).text for r in drawn]
     rate = word_error_rate([r.text for r in drawn], texts, "zh").rate
     assert rate == pytest.approx(best["score"], abs=1e-5)
-    said = f"CER {100 * best['score']:.1f} on 4 items of dev"
-    assert said in describe_run(tmp_path / "ctc")
 
 
 # ---- the n-gram of a head

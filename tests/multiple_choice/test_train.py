@@ -10,8 +10,6 @@ from speechssl.artifacts import write_json
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel, save_reader
-from speechssl.dual.train import describe_run
-from speechssl.errors import InputError
 from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import text_examples
 from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_choice
@@ -91,9 +89,7 @@ def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
     assert card["data"] == data_hash(corpus, "train")
     with untouched(tmp_path / "out"):
         on_words(corpus, tmp_path / "out", options(), "given")
-    for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "read")):
-        with pytest.raises(InputError, match=rf"made from other inputs \(.*{named}"):
-            on_words(corpus, tmp_path / "out", options(**change), source)
+    refused(r"other inputs \(.*read", on_words, corpus, tmp_path / "out", options(), "text")
 
 
 # ---- going on
@@ -163,8 +159,5 @@ def test_the_model_is_the_checkpoint_that_chooses_best(corpus, tmp_path):
     rows, best = read_lines(tmp_path / "out/checkpoints/log.jsonl"), card["best"]
     found = {row["step"]: row["eval_set_accuracy"] for row in rows if "eval_set_accuracy" in row}
     assert best["step"] == max(found, key=found.get)
-    assert best["score"] == found[best["step"]] == set_accuracy(tmp_path / "out", corpus) == 1
+    assert best["score"] == set_accuracy(tmp_path / "out", corpus) == 1
     assert card["steps"] == best["step"] + 15 < 60  # patience
-    assert best["items"] == 8
-    said = f"set accuracy {100 * best['score']:.1f} on 8 items of dev"
-    assert said in describe_run(tmp_path / "out")

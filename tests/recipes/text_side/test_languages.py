@@ -18,7 +18,7 @@ from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.layers import Shift, hook_layer, layers_of, load_shift
+from speechssl.textlm.layers import hook_layer, layers_of, load_shift
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import load_text
 from textside.languages import (
@@ -192,9 +192,6 @@ def test_a_shift_brings_one_mean_to_the_other(bilingual, means, two, tmp_path):
         "made from other inputs", write_vector, Vector(out=path, layer=1, method="zero-mean", **two)
     )
     refused("no layer 3; choose 0", write_vector, Vector(out=far, layer=3, **two))
-    refused(
-        "has 4 numbers and the encoder a width of 16", Shift(1, torch.ones(4)).attach, body.encoder
-    )
     path.write_bytes(b"x")
     refused("is no shift", load_shift, path)
 
