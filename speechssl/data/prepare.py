@@ -10,6 +10,7 @@ A recording that lacks a segment is not joined: all that follows the gap would c
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections import Counter
@@ -497,6 +498,8 @@ def make_once(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
     )
+    if _refers_outside(out):
+        print(f"{out}: its WAV and FLAC recordings stay where they are; prepare again if they move")
     to_align = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
     if to_align:
         print(
@@ -505,6 +508,15 @@ def make_once(
         )
     count_set_aside(count_set_aside_items(report))
     return report
+
+
+def _refers_outside(out: Path) -> bool:
+    """Return whether recordings lie outside the corpus, by the first passage of every split."""
+    for path in out.glob("*/passages.jsonl"):
+        with path.open(encoding="utf-8") as lines:
+            if Path(json.loads(next(lines, "{}")).get("audio") or "").is_absolute():
+                return True
+    return False
 
 
 def run_parallel(

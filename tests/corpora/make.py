@@ -9,6 +9,8 @@ by its voices. A function for each corpus writes them in its layout.
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
 import re
 import shutil
@@ -375,6 +377,76 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
     write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
 
+# ---- The corpora of which people speak the questions alone: SQuAD-SRC (SQuAD's files, lists of
+# recordings) and SD-QA (TyDi's lines, a folder a dialect).
+
+DIALECTS = {"usa": "US", "gbr": "GB"}  # and the region of their recogniser
+
+
+def record_question(path: Path, question: InventedQuestion) -> None:
+    """Write what is asked, at 16 kHz."""
+    sound = speak(question.spoken, question.voice)
+    record(path, resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
+
+
+def write_squad_src(content: Content, root: Path, rng: random.Random) -> None:
+    """Recordings have their number and their speaker in their names."""
+    speakers: dict[str, int] = {}  # name of a voice -> its number
+    for split in ("train", "dev"):
+        data: list[dict[str, Any]] = []
+        lines: list[str] = []
+        for t in content[split]:
+            qas = []
+            for i, q in enumerate(t.questions):
+                name = f"{split}{t.index:04d}{i:02d}"
+                number = f"{split.upper()}{len(lines) + 1:06d}"
+                lines.append(f"{number}\t{name}")
+                answers = [{"text": q.answer, "answer_start": q.start}]
+                qas.append({"id": name, "question": q.text, "answers": answers})
+                speaker = speakers.setdefault(q.voice.name, len(speakers) + 1)
+                record_question(root / split / f"{number}_SPK{speaker:03d}.wav", q)
+            paragraph = {"context": t.context, "qas": qas}
+            data.append({"title": f"Invented_{t.index}", "paragraphs": [paragraph]})
+        write_json(root / f"{split}-v1.1.json", {"version": "1.1", "data": data})
+        write_text(root / f"fid2qid_{split}.csv", "\r\n".join(lines))
+
+
+def write_sd_qa(content: Content, root: Path, rng: random.Random) -> None:
+    """English in two dialects, which ask the same questions."""
+    for split in ("dev", "test"):
+        folder = root / split / "eng"
+        asked = [(t, i, q) for t in content[split] for i, q in enumerate(t.questions)]
+        written = [f"-{t.index + 1}{i:03d}\tFalse\t{q.text}" for t, i, q in asked]
+        write_text(folder / f"english.{split}.txt", "\n".join(written) + "\n")
+        for dialect, region in DIALECTS.items():
+            lines: list[str] = []
+            speakers = [",example_id,user_id,region,language,audio_file"]
+            for t, i, q in asked:
+                name, words = f"-{t.index + 1}{i:03d}", q.spoken.split()
+                first = len(t.context[: q.start].encode())
+                span = {
+                    "plaintext_start_byte": first,
+                    "plaintext_end_byte": first + len(q.answer.encode()),
+                }
+                annotation = {"minimal_answer": span, "passage_answer": {"candidate_index": 0}}
+                line = {
+                    "annotations": [annotation | {"yes_no_answer": "NONE"}],
+                    "document_plaintext": t.context,
+                    "document_title": f"Invented {t.index}",
+                    "example_id": int(name),
+                    "language": "english",
+                    "question_text": " ".join(with_errors(words, 0.2, words, rng)),
+                }
+                lines.append(json.dumps(line))
+                audio = f"wav_eng/{name}.wav"
+                speakers.append(f"{len(lines) - 1},{name},{q.voice.name},{dialect},eng,{audio}")
+                record_question(folder / dialect / audio, q)
+            path = folder / dialect / f"english.{split}.{dialect}-en-{region}.jsonl.gz"
+            text = "\n".join(lines).encode()
+            path.write_bytes(gzip.compress(text, mtime=0))
+            write_text(folder / dialect / "metadata.csv", "\n".join(speakers) + "\n")
+
+
 # ---- TOEFL-QA: a text file a question, with its whole story, its four options, and after each
 # whether it is right.
 
@@ -407,6 +479,8 @@ CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]
     "toefl-qa": ("en", write_toefl_qa),
     "spoken-squad": ("en", write_spoken_squad),
     "slue-sqa5": ("en", write_slue_sqa5),
+    "squad-src": ("en", write_squad_src),
+    "sd-qa": ("en", write_sd_qa),
 }
 README = """# Not {o.corpus}: an invented miniature in its layout
 
@@ -421,9 +495,9 @@ Passages: {o.passages} train, {o.dev_passages} dev, {o.test_passages} test, with
 class Miniature:
     """make a tiny invented corpus in the layout of a published one, to try its recipe
 
-    CORPUS is nmsqa, odsqa, toefl-qa, spoken-squad or slue-sqa5. Passages and questions are
-    MiniSQA's, the speech is espeak-ng's: results on it say nothing about the corpus. Finished work
-    is kept.
+    CORPUS is nmsqa, odsqa, toefl-qa, spoken-squad, slue-sqa5, squad-src or sd-qa. Passages and
+    questions are MiniSQA's, the speech is espeak-ng's: results on it say nothing about the corpus.
+    Finished work is kept.
 
       python tests/corpora/make.py nmsqa tiny/nmsqa
       speechssl prepare nmsqa tiny/nmsqa corpus

@@ -47,7 +47,7 @@ def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
     assert main(["prepare", name, str(made[name]), str(out)]) == 0
     note, printed = synthetic_note(out), capsys.readouterr()
     # miniatures with recordings
-    spoken = name in ("nmsqa", "odsqa", "slue-sqa5")
+    spoken = name in ("nmsqa", "odsqa", "slue-sqa5", "squad-src", "sd-qa")
     said = "Synthetic speech: an invented miniature" if spoken else "An invented miniature."
     assert note.startswith(said)
     assert ("its recordings spoken by espeak-ng" in note) == spoken

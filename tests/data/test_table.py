@@ -50,6 +50,7 @@ def test_csv_becomes_a_corpus_whose_recordings_stay(mine, tmp_path, capsys):
     check(load_corpus(tmp_path / "out", "test"))
     assert not list((tmp_path / "out").rglob("*.flac"))
     assert main(["prepare", "table", str(mine), str(tmp_path / "out")]) == 0  # nothing to do
+    assert "recordings stay where they are" in capsys.readouterr().out
 
 
 def test_splits_tsv_jsonl_and_parquet(mine, tmp_path):
