@@ -90,10 +90,8 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     for folder in {folder.resolve(): folder for folder in folders}.values():
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
-            below = sorted({str(p.parents[2]) for p in folder.glob("**/scores/*/*.parquet")})
             raise InputError(
-                f"{folder} has no scores of questions; give a folder that `speechssl evaluate` "
-                f"wrote to{': ' if below else ''}{' '.join(below)}"
+                f"{folder} has no scores of questions; give a folder that `evaluate qa` wrote to"
             )
         scores += map(_read_scores, paths)
     known = list(dict.fromkeys(s.system for s in scores))
@@ -128,8 +126,7 @@ def _name_twins(scores: Sequence[Scores]) -> list[Scores]:
 
 def _read_scores(path: Path) -> Scores:
     lines, card = read_items(path)
-    snr = card["snr_db"]
-    where = (card["condition"], None if snr is None else float(snr))
+    where = (card["condition"], card["snr_db"])
     return Scores(card["system"], where, {line["id"]: line for line in lines}, card, path)
 
 
@@ -352,11 +349,7 @@ def paired_tests(
     all_tests = [t for tests in by_corpus for t in tests]
     for pair in pairs:
         if pair not in {(t.first, t.second) for t in all_tests}:
-            systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
-            raise InputError(
-                f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "
-                f"are {systems}"
-            )
+            raise InputError(f"{' and '.join(pair)} were not scored in one condition of a corpus")
     adjusted = iter(holm([t.difference.p_value for t in all_tests]))  # in the order of the tests
     family = len(all_tests)
     return [

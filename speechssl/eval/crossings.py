@@ -156,14 +156,11 @@ def fit_falling(values: np.ndarray) -> np.ndarray:
 # ---- texts
 
 
-def family_name(family: str) -> str:
-    """Return the name of a family in texts."""
-    names = {
-        "simulated": "simulated errors",
-        "recognisers": "recognisers, clean",
-        "all": "all of these",
-    }
-    return names.get(family, family)
+FAMILIES = {  # names in texts; that of a recogniser in noise is its own
+    "simulated": "simulated errors",
+    "recognisers": "recognisers, clean",
+    "all": "all of these",
+}
 
 
 def crossing_text(x: Crossing) -> str:

@@ -255,7 +255,7 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
         for pattern in ("card.json", "*.card.json", "*/card.json"):
             for path in folder.glob(pattern):
                 card = read_json(path)
-                if not hashes & _strings([card.get("weights"), card.get("hash")]):
+                if not hashes & {card.get("weights"), card.get("hash")}:
                     continue
                 if data in training_data(card):
                     found.add("trained")

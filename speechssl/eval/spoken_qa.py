@@ -314,7 +314,7 @@ def name_models(folder: Path) -> str:
 
 def append_results(out: Path, rows: Sequence[Row]) -> None:
     """Add rows to `out`/results.jsonl; one model under two names is one row."""
-    append_rows(out / "results.jsonl", rows, any_card=True, by_content=True)
+    append_rows(out / "results.jsonl", rows, by_content=True)
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:

@@ -18,7 +18,7 @@ from speechssl.results import (
     Table,
     describe_range,
     drawn_sentence,
-    interval_note,
+    error_bar_note,
     join_words,
     metric_name,
     metric_tables,
@@ -34,7 +34,7 @@ def qa_section(
         return Section("Results")
     scores = arrange(rows)
     ff1 = scores[scores.metric == "ff1"]
-    bars = interval_note("Error bars", zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
+    bars = error_bar_note(zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
     tables = []
     for metric, table in metric_tables(rows).items():
         name = metric_name(metric)
