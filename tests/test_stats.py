@@ -91,8 +91,6 @@ def test_a_few_groups_prove_nothing_however_large_the_difference(groups, least):
     assert found.unit == "group"
 
 
-
-
 @pytest.mark.parametrize("wrong", [[], [1.0, float("nan")], [float("inf")]])
 def test_scores_that_are_refused(wrong):
     with pytest.raises(ValueError, match="must be finite"):
@@ -180,8 +178,6 @@ def test_tasks_that_share_a_voice_are_drawn_together():
     usual = np.isfinite(drawn["ks"])
     assert np.corrcoef(drawn["ks"][usual], drawn["ic"][usual])[0, 1] > 0.7
     assert abs(np.corrcoef(drawn["ks"][usual], drawn["other"][usual])[0, 1]) < 0.1
-
-
 
 
 def test_holm_by_hand():

@@ -126,7 +126,7 @@ def test_predictions_are_filtered(page):
     lines = page.locator(".predictions tbody tr")
     assert status(page).startswith("180 predictions") and lines.count() == 100
     page.get_by_role("button", name="Show 100 more").click()
-    assert lines.count() == 180 and page.locator(".more").is_hidden()
+    assert lines.count() == 180
     page.locator("[name=system]").select_option(label="dual")
     page.locator("[name=condition]").select_option(label="Pink noise, 0\u00a0dB")
     assert set(column(page, "System")) == {"dual"}
@@ -154,9 +154,6 @@ def test_tables_are_exported_as_shown(page):
     assert lines[0][5] == "pink 10 dB" and lines[1][:2] == ["dual", "30"]
     for _, _, value, low, high, *_ in lines[1:]:
         assert float(low) <= float(value) <= float(high)
-    _, text = exported(page, ".grid:has(h3:text-is('FF1'))", "tex")
-    for part in ("\\toprule", "\\midrule", "pink 10 dB"):
-        assert part in text
     page.locator("[name=system]").select_option(label="dual")
     page.locator(".predictions th button", has_text="FF1").click()
     _, text = exported(page, ".predictions", "csv")
