@@ -87,8 +87,6 @@ def test_damage_is_named_with_file_and_line(path, line, what):
     append_rows(path, [ROW])
     path.write_text(path.read_text() + "\n" + line + "\n")
     assert what in refused(f"{path}:3 ", read_rows, path)
-    # damage is not overwritten
-    assert what in refused(f"{path}:3 ", append_rows, path, [replace(ROW, seed=9)])
 
 
 def test_the_table():

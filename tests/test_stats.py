@@ -106,15 +106,6 @@ def scored(values, groups=None, weights=None):
     ]
 
 
-def test_a_cell_has_the_mean_and_nearly_the_interval_of_the_plain_bootstrap():
-    values = np.random.default_rng(0).integers(0, 2, 300).astype(float).tolist()
-    groups = [f"g{i % 40}" for i in range(300)]
-    found = stats.resample_cells({"a": scored(values, groups)}, seed=3)["a"].interval
-    plain = stats.mean_interval(values, units(groups), seed=3)
-    assert (found.value, found.n) == (pytest.approx(plain.value), 300)
-    assert found.ends == pytest.approx(plain.ends, abs=0.006)
-
-
 def test_two_calls_about_the_same_groups_draw_the_same():
     values = np.random.default_rng(2).normal(size=50).tolist()
     one = stats.resample_cells({"a": scored(values)}, seed=1)["a"].resampled

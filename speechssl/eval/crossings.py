@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speechssl.eval.compare import CLEAN, WER, Compared, Where, reads_reference
+from speechssl.eval.compare import CLEAN, WER, Compared, ConditionAtSnr, reads_reference
 from speechssl.stats import Estimate, combine_estimates
 
 DRAWS = 2000  # number of resamples that the curve is fitted to
@@ -32,7 +32,7 @@ class Point:
     """A point is a cascade, and the system without a transcript in the same condition."""
 
     system: str
-    condition: Where
+    condition: ConditionAtSnr
     wer: Estimate
     cascade: Estimate
     textless: Estimate

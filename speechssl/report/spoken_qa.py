@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from speechssl.eval.compare import Scores, Where
+from speechssl.eval.compare import ConditionAtSnr, Scores
 from speechssl.report.figures import draw_over_snr
 from speechssl.report.listening import RIGHT
 from speechssl.report.page import Section
@@ -49,7 +49,9 @@ def qa_section(
     return Section("Results", summary, [*tables, *errors], [drawing], leading=1)
 
 
-def write_opening(scores: Sequence[Scores], conditions: Sequence[Where], about: str) -> str:
+def write_opening(
+    scores: Sequence[Scores], conditions: Sequence[ConditionAtSnr], about: str
+) -> str:
     """Say in a sentence what was asked, of whom, and who was right how often, and then what is
     right; "" where no score tells.
 

@@ -115,18 +115,6 @@ def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tok
     assert run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compare"))
 
 
-def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(
-    corpus, tmp_path, capsys
-):
-    path = corpus / "dev/audio/q0-2.flac"
-    kept = path.read_bytes()
-    for content, score in ((b"no audio", 0), (kept, 25)):
-        path.write_bytes(content)
-        found = values(run([Listener()], corpus, tmp_path / "out"))
-        assert found["listener", "clean", "set_accuracy"] == (score, 4)
-        assert ("set aside q0:option-2" in capsys.readouterr().err) == (score == 0)
-
-
 # ---- the real questions
 
 TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"

@@ -309,37 +309,31 @@ def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
     return printed, {(r.system, r.metric): (r.value, r.n) for r in rows}
 
 
-def test_texts_are_scored_by_text(annotated, tmp_path):
-    printed, found = scores(annotated, tmp_path, {"a": "The red boat!", "c": "", "b": "two dogs"})
-    f1 = pytest.approx(100 * (1 + 2 / 3) / 2)
-    assert found == {("mine", "em"): (50, 2), ("mine", "f1"): (f1, 2)}
-    assert printed.startswith("mine: 2 answered, 0 with no answer given, 0 not in the file; ")
-
-
-def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
-    _, found = scores(annotated, tmp_path, {"b": [1.0, 2.0]})
-    assert found == {("mine", "ff1"): (50, 2), ("mine", "aos"): (50, 2)}
-    _, found = scores(annotated, tmp_path, {"a": {"text": "boat", "start": 0.5, "end": 1}}, "both")
-    both = {metric: value for (name, metric), (value, _) in found.items() if name == "both"}
-    assert both == {"ff1": 50, "aos": 50, "em": 0, "f1": pytest.approx(100 / 3)}
-
-
 @pytest.mark.parametrize(
-    ("predictions", "counts"),
+    ("predictions", "metrics", "counts"),
     [
-        ({"a": "red boat", "b": ""}, (1, 1, 0)),
-        ({"c": "x"}, (0, 0, 2)),  # a question that has no answer is not asked
+        ({"a": "The red boat!", "c": "", "b": "two dogs"}, {"em": 50, "f1": 250 / 3}, (2, 0, 0)),
+        ({"b": [1.0, 2.0]}, {"ff1": 50, "aos": 50}, (1, 0, 1)),
+        (
+            {"a": {"text": "boat", "start": 0.5, "end": 1}},
+            {"ff1": 50, "aos": 50, "em": 0, "f1": 100 / 3},
+            (1, 0, 1),
+        ),
+        ({"a": "red boat", "b": ""}, {"em": 50, "f1": 50}, (1, 1, 0)),
+        # a question that has no answer is not asked
+        ({"c": "x"}, {"ff1": 0, "aos": 0}, (0, 0, 2)),
     ],
 )
-def test_no_answer_given_and_not_in_the_file_are_counted_apart(
-    annotated, tmp_path, predictions, counts
+def test_texts_are_scored_by_text_and_times_by_time(
+    annotated, tmp_path, predictions, metrics, counts
 ):
-    _, found = scores(annotated, tmp_path, predictions)
-    names = ("answered", "with no answer given", "not in the file")
-    assert {n for _, n in found.values()} <= {2}
+    printed, found = scores(annotated, tmp_path, predictions)
+    expected = {("mine", name): (pytest.approx(value), 2) for name, value in metrics.items()}
+    assert found == expected
+    assert printed.startswith(f"mine: {counts[0]} answered, ")
     for folder in ("predictions", "scores"):
         card = read_card(tmp_path / "out" / folder / "mine/clean.parquet")
-        assert card["counts"] == dict(zip(names, counts, strict=True))
+        assert tuple(card["counts"].values()) == counts
 
 
 def test_a_name_is_no_path_and_not_that_of_a_system_of_ours(annotated, tmp_path):

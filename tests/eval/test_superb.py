@@ -187,9 +187,8 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     for nothing in ("results.jsonl", "details", "noise.jsonl"):
         assert not (tmp_path / nothing).exists()
     before = made(tmp_path)
-    printed = run_superb(tuned)
+    run_superb(tuned)
     assert before.items() <= made(tmp_path).items()
-    assert "but for those of encoders with +" in printed
     found = {(task, encoder, condition) for task, encoder, condition, *_ in rows_of(tmp_path)}
     assert found == {(t, name, c) for t in some for c in ("clean", "seen-gaussian")}
     heads = [tmp_path / f"heads/{name}/{task}/seed-0" for task in some]

@@ -173,7 +173,6 @@ def test_units_are_drawn_of_the_models_that_made_the_predictions_alone(capsys):
         ({"conditions": ("pink@5",)}, "has no answers in pink@5"),
         ({"tables": ("card.json",)}, "card.json is not a table"),
         ({"differ": ("dual", "nobody")}, "has no answers of nobody"),
-        ({"differ": ("dual", "dual")}, "is no pair of systems"),
         ({"differ": ("dual", "cascade-x"), "corpus": None}, "give the prepared corpus"),
     ],
 )
