@@ -95,9 +95,6 @@ class Units:
         folder = model_folder(models)
         return cls(folder / "encoder", folder / "units.safetensors")
 
-    def __repr__(self) -> str:
-        return f"Units({self.encoder!r}, {self.extractor.codebook!r})"
-
     @property
     def card(self) -> dict[str, Any]:
         """Return the settings that decide the units: hashes of encoder and codebook, layer,
@@ -126,15 +123,11 @@ class Dual:
         shipped one or OWNER/NAME. Raises InputError where the reader was trained on other units.
         """
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
-        self.reader = str(reader)
         folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
         # the reader's extractor may have a price for changes of unit, which these units have then
         self.units = copy(self.units)
         self.units.extractor = replace(self.system.extractor, pieces=None)
-
-    def __repr__(self) -> str:
-        return f"Dual({self.reader} on {self.units!r})"
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Dual:
@@ -183,9 +176,6 @@ class Cascade:
         name = f"cascade-{recogniser}"
         self.system: Any = load_systems(models, [name], reading=reading, language=language)[0]
         self.language = language
-
-    def __repr__(self) -> str:
-        return f"Cascade({dict(self.system.card)})"
 
     @classmethod
     def from_pretrained(

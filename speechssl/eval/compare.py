@@ -91,7 +91,8 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
             raise InputError(
-                f"{folder} has no scores of questions; give a folder that `evaluate qa` wrote to"
+                f"{folder} has no scores of questions; give a folder that `speechssl evaluate` "
+                "wrote to"
             )
         scores += map(_read_scores, paths)
     known = list(dict.fromkeys(s.system for s in scores))
