@@ -108,9 +108,6 @@ class WordErrors:
 
     errors: np.ndarray  # (S,) int64: substitutions + deletions + insertions
     words: np.ndarray  # (S,) int64: words of the reference (zh: characters)
-    substitutions: int  # of all utterances
-    deletions: int
-    insertions: int
 
     @property
     def rate(self) -> float:
@@ -148,7 +145,4 @@ def word_error_rate(
     return WordErrors(
         errors=np.array(errors, dtype=np.int64),
         words=np.array([len(words) for words in reference_words], dtype=np.int64),
-        substitutions=result.substitutions,
-        deletions=result.deletions,
-        insertions=result.insertions,
     )

@@ -95,9 +95,6 @@ class Units:
         folder = model_folder(models)
         return cls(folder / "encoder", folder / "units.safetensors")
 
-    def __repr__(self) -> str:
-        return f"Units({self.encoder!r}, {self.extractor.codebook!r})"
-
     @property
     def card(self) -> dict[str, Any]:
         """Return the settings that decide the units: hashes of encoder and codebook, layer,
@@ -126,15 +123,11 @@ class Dual:
         shipped one or OWNER/NAME. Raises InputError where the reader was trained on other units.
         """
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
-        self.reader = str(reader)
         folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
         # the reader's extractor may have a price for changes of unit, which these units have then
         self.units = copy(self.units)
         self.units.extractor = replace(self.system.extractor, pieces=None)
-
-    def __repr__(self) -> str:
-        return f"Dual({self.reader} on {self.units!r})"
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Dual:
@@ -183,9 +176,6 @@ class Cascade:
         name = f"cascade-{recogniser}"
         self.system: Any = load_systems(models, [name], reading=reading, language=language)[0]
         self.language = language
-
-    def __repr__(self) -> str:
-        return f"Cascade({dict(self.system.card)})"
 
     @classmethod
     def from_pretrained(
@@ -269,39 +259,34 @@ class QA:
     def __repr__(self) -> str:
         return f"QA({'; '.join(f'{name}: {line}' for name, line in self.about.items())})"
 
-    def answer(
-        self, passage: Audio, questions: Sequence[Audio], name: str | None = None
-    ) -> list[dict[str, TimedAnswer]]:
+    def answer(self, passage: Audio, questions: Sequence[Audio]) -> list[dict[str, TimedAnswer]]:
         """Return the answers to every question, by the name of the system: start and end in
         seconds, a confidence in [0, 1], and the words if the system has words ("" where none were
         recognised, or there is no answer).
 
         passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz;
-        questions: recordings, or texts, which only cascades answer. name: of the passage in
-        messages. Raises InputError for audio that cannot be used, for a text without words, and for
-        a text where no system is a cascade; TypeError for a question that is not in a list.
+        questions: recordings, or texts, which only cascades answer. Raises InputError for audio
+        that cannot be used, for a text without words, and for a text where no system is a cascade;
+        TypeError for a question that is not in a list.
         """
         answers = []
-        for details in self.details(passage, questions, name):
+        for details in self.details(passage, questions):
             answers.append({system: detail.answer for system, detail in details.items()})
         return answers
 
-    def details(
-        self, passage: Audio, questions: Sequence[Audio], name: str | None = None
-    ) -> list[dict[str, Detail]]:
+    def details(self, passage: Audio, questions: Sequence[Audio]) -> list[dict[str, Detail]]:
         """Answer as `answer` does, with the encoded passage and question of every system."""
         if isinstance(questions, str | Path | np.ndarray):
             raise TypeError("questions come in a list, also one alone: answer(passage, [question])")
         samples = read_recording(passage)
         queries = [read_question(question) for question in questions]
-        name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
         if not self._cascades() and any(isinstance(query, str) for query in queries):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(
                 f"{names} can only listen; record the question, or add a cascade "
                 "that reads it (cascade-ctc)"
             )
-        passages = self._encode(samples, name)
+        passages = self._encode(samples, "the passage")
         return [self._answer_one(query, passages) for query in queries]
 
     def _answer_one(self, query: np.ndarray | str, passages: dict[str, Any]) -> dict[str, Detail]:
@@ -325,9 +310,8 @@ class QA:
         # DUAL last: a CTC head needs all layers of the encoder that they share, which remembers
         # them, and DUAL needs one
         order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
-        title = f"encoding {Path(what).name}"
         # disable=None: the bar is shown on a terminal only
-        for system in tqdm(order, title, unit="system", leave=False, disable=None):
+        for system in tqdm(order, f"encoding {what}", unit="system", leave=False, disable=None):
             encoded[system.name] = encode_samples(partial(system.encode, None), samples, what)
         return encoded
 
@@ -346,9 +330,8 @@ def answer(
     # bad audio is found before models are loaded
     samples = read_recording(passage)
     query = read_question(question)
-    name = None if isinstance(passage, np.ndarray) else str(passage)
     qa = QA(models, systems, reader, language, null_threshold, recogniser)
-    return qa.answer(samples, [query], name)[0]
+    return qa.answer(samples, [query])[0]
 
 
 def _choose_systems(

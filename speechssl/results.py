@@ -112,16 +112,10 @@ class Row:
 
     @property
     def cell(self) -> tuple[Any, ...]:
-        """Return what a row measures: its place in a table, and its seed. Rows with other cards may
-        have the same cell."""
+        """Return what a row measures: its place in a table, and its seed. Of two rows with the same
+        cell, the one written last counts, whatever their cards are."""
         where = (self.condition, self.snr_db, self.snr_over)
         return (self.task, self.system, self.encoder, *where, self.metric, self.seed)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Return the cell and the card. Of two rows with the same key, the one written last
-        counts."""
-        return (*self.cell, self.card_text)
 
     @property
     def name(self) -> str:
@@ -183,14 +177,12 @@ def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, s
 def append_rows(
     path: Path | str,
     rows: Iterable[Row],
-    any_card: bool = False,
     by_content: bool = False,
     outdated: Callable[[Row], bool] = lambda row: False,
 ) -> None:
-    """Add rows to a results file. A row replaces an older one with the same key, so that adding the
-    same rows again changes nothing.
+    """Add rows to a results file. A row replaces an older one with the same cell, so that adding
+    the same rows again changes nothing.
 
-    any_card: a row also replaces older ones that differ from it in the card alone.
     by_content: cards are hashes of everything that made a row; older rows with a system and card of
     these rows get their name of the encoder, the latest name.
     outdated: returns whether an older row is removed, because it cannot be compared with these.
@@ -199,7 +191,7 @@ def append_rows(
     for a value that is not finite.
     """
     path = Path(path)
-    new = {row.key: row for row in rows}
+    new = {row.cell: row for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
         old = read_rows(path) if path.exists() else ()
@@ -209,8 +201,7 @@ def append_rows(
                 replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
                 for row in old
             )
-        replaced = {row.cell for row in new.values()} if any_card else set()
-        remaining = {row.key: row for row in old if row.cell not in replaced and not outdated(row)}
+        remaining = {row.cell: row for row in old if row.cell not in new and not outdated(row)}
         text = "".join(map(_format_line, (remaining | new).values()))
         if not path.exists() or path.read_text("utf-8") != text:
             write_text(path, text)
@@ -294,10 +285,9 @@ def rows_sentence(rows: Iterable[Row]) -> str:
     return drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
 
 
-def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
-    """Say how a figure marks intervals, and which units they draw if that is known: "Grey: 95 %
-    intervals draw 8 voices."."""
-    return f"{lead}: {drawn_sentence(intervals) or '95 % intervals.'}"
+def error_bar_note(intervals: Iterable[tuple[str, str, int]]) -> str:
+    """Say what the error bars of a figure are, and which units they draw if that is known."""
+    return f"Error bars: {drawn_sentence(intervals) or '95 % intervals.'}"
 
 
 def describe_range(sizes: Iterable[int], what: str) -> str:
@@ -413,9 +403,8 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
     """Make a table for each metric, with a line for each system and a column for each condition;
     cells are "value [low, high]".
 
-    A cell with several seeds shows their mean, their number, and the range of their intervals. Of
-    rows that differ in their card alone the last one is shown. Systems come in order of appearance,
-    conditions in that of `order_conditions`.
+    A cell with several seeds shows their mean, their number, and the range of their intervals.
+    Systems come in order of appearance, conditions in that of `order_conditions`.
     """
     import pandas
 

@@ -157,14 +157,6 @@ class Interval:
         return (self.low, self.high) if self.estimated else (None, None)
 
 
-@dataclass(frozen=True)
-class Difference(Interval):
-    """A paired difference (first minus second) has an interval, and a two-sided p-value for the
-    hypothesis that it is 0."""
-
-    p_value: float = 1.0
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust the p-values of a family of tests for its familywise error rate (Holm, 1979)."""
     order = np.argsort(p_values, kind="stable")
@@ -369,12 +361,11 @@ def paired_difference(
     units: BootstrapUnits | None = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
-) -> Difference:
-    """Return the mean of first - second over the same S items with its interval and the p-value of
-    `Estimate`. Raises ValueError as `mean_interval` does."""
+) -> Estimate:
+    """Estimate the mean of first - second over the same S items. Raises ValueError as
+    `mean_interval` does."""
     differences = np.subtract(first, second, dtype=np.float64)
-    mean = _estimate(differences, np.ones_like(differences), units, seed, resamples)
-    return Difference(**vars(mean.interval), p_value=mean.p_value)
+    return _estimate(differences, np.ones_like(differences), units, seed, resamples)
 
 
 def _estimate(

@@ -34,14 +34,12 @@ def test_time_scores(predicted, gold, f1, aos):
     assert overlap_score(predicted, gold) == pytest.approx(aos)
 
 
-def test_what_is_not_an_interval_is_refused():
-    for wrong in ((2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))):
-        with pytest.raises(ValueError, match="predicted"):
-            frame_f1(wrong, [(0.0, 1.0)])
-        with pytest.raises(ValueError, match="gold"):
-            overlap_score(None, [wrong])
+@pytest.mark.parametrize("wrong", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
+def test_what_is_not_an_interval_is_refused(wrong):
+    with pytest.raises(ValueError, match="predicted"):
+        frame_f1(wrong, [(0.0, 1.0)])
     with pytest.raises(ValueError, match="gold"):
-        frame_f1((1.0, 1.0), [(1.0, 1.0)])
+        overlap_score(None, [wrong])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,6 @@ def test_word_errors_by_utterance():
     errors = word_error_rate(references, hypotheses)
     assert errors.errors.tolist() == [2, 0, 2, 1]
     assert errors.words.tolist() == [3, 3, 0, 1]
-    assert (errors.substitutions, errors.deletions, errors.insertions) == (1, 1, 3)
     assert errors.rate == pytest.approx(5 / 7)
 
 
@@ -106,14 +103,10 @@ def test_errors_are_edit_distances(pairs):
     assume(any(reference for reference, _ in pairs))
     errors = word_error_rate([" ".join(r) for r, _ in pairs], [" ".join(h) for _, h in pairs])
     assert errors.errors.tolist() == [edit_distance(r, h) for r, h in pairs]
-    assert errors.errors.sum() == errors.substitutions + errors.deletions + errors.insertions
 
 
-def test_word_errors_of_unequal_lists_or_no_words():
-    with pytest.raises(ValueError):
-        word_error_rate(["a", "b"], ["a"])
+def test_references_without_words_are_refused():
     refused("no words", word_error_rate, ["...", ""], ["a", "b"])
-    refused("no words", word_error_rate, [], [])
 
 
 # without numbers, which DRCD's script leaves alone
@@ -138,36 +131,25 @@ def drcd_scores(predicted, gold):
 def test_chinese_answers_are_scored_as_drcd_does(predicted, gold):
     assume(all(c.strip("，。 ") for c in (predicted, *gold)))
     wanted = drcd_scores(predicted, gold)
-    assert (exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")) == pytest.approx(
-        wanted
-    )
+    found = exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")
+    assert found == pytest.approx(wanted)
 
 
 # ---- random predictions against the scorers of SQuAD v1.1 and of DUAL, written from what they
 # compute, faults excepted
 
 
-WORDS = (
-    *(
-        "the The a an An cat cat, Cat 10 1,000 U.S. new-york anthem ä — 's (b) a—b _a_ É ß ٣ 中"
-    ).split(),
-    "\u200b",
-    " ",
-    "\n",
-)
+WORDS = "the The a an An cat cat, Cat 10 1,000 U.S. new-york anthem ä — 's (b) a—b _a_ É ß ٣ 中"
+WORDS = [*WORDS.split(), "\u200b", " ", "\n"]
 texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 ticks = st.integers(0, 60)
 
 
 def squad_words(text):
     """Lower case, then punctuation, then articles, then white space: the order of the script
-    matters ("a." is an article, and so
-    is the "a" of "a—b").
-    """
-    kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
-    return "".join(
-        " " if part in ("a", "an", "the") else part for part in re.split(r"(\W)", kept)
-    ).split()
+    matters ("a." is an article, and so is the "a" of "a—b")."""
+    kept = "".join(c for c in text.lower() if c not in string.punctuation)
+    return re.sub(r"(?<!\w)(a|an|the)(?!\w)", " ", kept).split()
 
 
 def squad_scores(predicted, gold):
@@ -189,14 +171,9 @@ def test_text_scores_are_those_of_squad(predicted, gold):
     """Where the prediction or an annotation is empty the rule is that of v2.0: such an annotation
     does not count."""
     kept = [answer for answer in gold if squad_words(answer)]
-    if not kept or not squad_words(predicted):
-        assert (
-            exact_match(predicted, gold)
-            == token_f1(predicted, gold)
-            == float(not kept and not squad_words(predicted))
-        )
-        return
-    exact, f1 = squad_scores(predicted, kept)
+    exact = f1 = float(not kept and not squad_words(predicted))
+    if kept and squad_words(predicted):
+        exact, f1 = squad_scores(predicted, kept)
     assert exact_match(predicted, gold) == exact
     assert token_f1(predicted, gold) == pytest.approx(f1)
 
@@ -218,12 +195,9 @@ def dual_scores(predicted, gold):
 def test_time_scores_are_those_of_dual_and_no_annotation_is_dropped(predicted, gold):
     """Its aggregate takes the best of all annotations but the last; here the last counts as
     well."""
-    span, wanted = (predicted[0], predicted[1]), [(start, start + length) for start, length in gold]
-    found = [dual_scores(span, g) for g in wanted]
-    seconds = [(a * 0.02, b * 0.02) for a, b in wanted]
-    assert frame_f1((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(
-        float(max(f for f, _ in found)), abs=1e-9
-    )
-    assert overlap_score((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(
-        float(max(a for _, a in found)), abs=1e-9
-    )
+    wanted = [(start, start + length) for start, length in gold]
+    scores = [dual_scores(predicted, g) for g in wanted]
+    f1, aos = max(f1 for f1, _ in scores), max(aos for _, aos in scores)
+    span, *seconds = [(start * 0.02, end * 0.02) for start, end in (predicted, *wanted)]
+    assert frame_f1(span, seconds) == pytest.approx(float(f1), abs=1e-9)
+    assert overlap_score(span, seconds) == pytest.approx(float(aos), abs=1e-9)

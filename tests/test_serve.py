@@ -19,7 +19,7 @@ from speechssl.audio import LONGEST_QUESTION, read_audio
 from speechssl.cli import main
 from speechssl.pipelines import QA
 from speechssl.serve.options import Limits
-from speechssl.serve.page import ask, check_port, complete_condition, read_upload, render_answers
+from speechssl.serve.page import check_port, complete_condition, read_upload, render_answers
 from speechssl.signal import active_level, rms_level
 
 from .files import refused
@@ -49,17 +49,12 @@ def speech(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("speech")
     voices = speakers("en", "test")
-    soundfile.write(
-        folder / "passage.wav",
-        read_aloud(". ".join(SENTENCES) + ".", voices[0], "en").samples,
-        16_000,
-    )
-    soundfile.write(
-        folder / "question.wav",
-        read_aloud("who leads the volunteers?", voices[1], "en").samples,
-        16_000,
-    )
-    return folder / "passage.wav", folder / "question.wav"
+    texts = {"passage": ". ".join(SENTENCES) + ".", "question": "who leads the volunteers?"}
+    paths = []
+    for (name, text), voice in zip(texts.items(), voices, strict=False):
+        paths.append(folder / f"{name}.wav")
+        soundfile.write(paths[-1], read_aloud(text, voice, "en").samples, 16_000)
+    return paths
 
 
 def free_port():
@@ -92,11 +87,10 @@ def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(
 
 
 def test_a_question_is_shorter_than_a_passage(tmp_path):
-    soundfile.write(tmp_path / "a.wav", noise(LONGEST_QUESTION + 1), 16_000)
-    assert (
-        len(read_upload(tmp_path / "a.wav", "passage", Limits(100.0))) > 16_000 * LONGEST_QUESTION
-    )
-    refused("may last 60 s", read_upload, tmp_path / "a.wav", "question", Limits(100.0))
+    path = tmp_path / "a.wav"
+    soundfile.write(path, noise(LONGEST_QUESTION + 1), 16_000)
+    assert len(read_upload(path, "passage", Limits(100.0))) > 16_000 * LONGEST_QUESTION
+    refused("may last 60 s", read_upload, path, "question", Limits(100.0))
 
 
 @pytest.mark.parametrize(
@@ -152,18 +146,12 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech):
     assert page.count("<title>unit ") == len(runs) + len(qa.systems[0].encode(None, question))
     marked = " ".join(re.findall("<mark>(.*?)</mark>", page))
     assert marked == expected["cascade-ctc"].text
-    assert page.count('class="wave"') == 2 and page.count('height="88"') == len(SYSTEMS)
+    assert page.count('class="wave"') == 2
 
     written = render_answers(qa, passage, "who leads <b>volunteers</b>?")
-    assert "can only listen; record the question" in written and written.count('class="wave"') == 1
+    assert "can only listen; record the question" in written
+    assert written.count('class="wave"') == 1
     refused("has no words", render_answers, qa, passage, "?")
-
-
-def test_what_is_missing_is_said_on_the_page():
-    qa = None
-    missing = ask(qa, LIMITS, None, None, "", "clean", 0.0)
-    assert missing.startswith('<p role="alert"') and "no passage" in missing
-    assert "no question" in ask(qa, LIMITS, "a.wav", None, " ", "clean", 0.0)
 
 
 # ---- the verb
@@ -176,22 +164,23 @@ def environment(monkeypatch):
 
 
 def ended(capsys, *options):
-    """What the verb says that ends before it serves."""
+    """The sentence of the verb that ends before it serves."""
     assert main(["serve", *options]) == 2
-    return capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    return message
 
 
 def test_without_gradio_the_install_line_is_given(monkeypatch, environment, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
     message = ended(capsys, "--port", str(free_port()))
-    assert "the page needs the extra serve: pip install" in message and message.count("\n") == 1
+    assert "the page needs the extra serve: pip install" in message
 
 
 def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        message = ended(capsys, "--port", port)
-    assert f"127.0.0.1:{port}" in message and message.count("\n") == 1
+        assert f"127.0.0.1:{port}" in ended(capsys, "--port", port)
     assert "no recordings in bagpipes" in ended(capsys, "--conditions", "bagpipes")
     refused("cannot listen at no.such.host.invalid", check_port, "no.such.host.invalid", 7860)
 
@@ -214,24 +203,11 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech, tmp_path,
     temporary, port = tmp_path / "temporary", free_port()
     temporary.mkdir()
     # whatever asked for something outside would meet a proxy that is not there
-    env = os.environ | {
-        "TMPDIR": str(temporary),
-        "HTTP_PROXY": "http://127.0.0.1:9",
-        "HTTPS_PROXY": "http://127.0.0.1:9",
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "speechssl",
-        "serve",
-        "--port",
-        str(port),
-        "--systems",
-        *SYSTEMS,
-    ]
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as server:
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    command = f"{sys.executable} -m speechssl serve --port {port} --systems {' '.join(SYSTEMS)}"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = os.environ | proxies | {"TMPDIR": str(temporary)}
+    with subprocess.Popen(command.split(), env=env, **pipes) as server:
         try:
             assert f"http://127.0.0.1:{port} " in server.stdout.readline()
             page, asked = chromium.new_page(), []

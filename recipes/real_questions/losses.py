@@ -63,7 +63,7 @@ def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -
     means = (f"{sum(some) / len(some):.1f}" for some in (written, respelt, read))
     pairs = ((written, respelt), (respelt, read))
     losses = (paired_difference(after, before, units) for before, after in pairs)
-    return name, condition, *means, *(interval_text(loss, "+") for loss in losses)
+    return name, condition, *means, *(interval_text(loss.interval, "+") for loss in losses)
 
 
 def main(results: Path, corpus: Path) -> None:

@@ -112,7 +112,7 @@ def compare_cached(o: Superb, turns: int) -> str:
         cell = (task, HEAD, name, "clean", None, "ratio_cached")
         card = {"preset": o.sets.preset, "workers": o.sets.workers}
         rows.append(Row(*cell, ratio, None, None, 1, 0, card))
-    append_rows(out / "results.jsonl", rows, any_card=True)
+    append_rows(out / "results.jsonl", rows)
     each = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
     columns = ("task", *each, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
     note = "Updates of a whole sweep of seven learning rates."

@@ -129,7 +129,7 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
             rows.append(Row.from_interval(score.interval, *cell, 0, "text devices"))
             cost = costs.setdefault((task, device), Cost())
             cost.scores[metric] = interval_text(score.interval.percent)
-    append_rows(o.results / "results.jsonl", rows, any_card=True)
+    append_rows(o.results / "results.jsonl", rows)
     cards = {"dual": "runs/dual/*/scores.json", "text-qa": "readers/text-*/card.json"}
     for task, pattern in cards.items():
         for path in sorted(folder.glob(pattern)):

@@ -55,7 +55,7 @@ def gains_tables(o: Gains) -> list[Table]:
     def outdated(row: Row) -> bool:
         return row.metric == GAIN and row.card != card
 
-    append_rows(o.results / "results.jsonl", rows, True, outdated=outdated)
+    append_rows(o.results / "results.jsonl", rows, outdated=outdated)
     made = [
         *agreement(all_runs),
         *tables.score_table(scored),

@@ -294,22 +294,21 @@ def use_device(name: str) -> None:
     exist."""
     if name == "auto":
         return
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise InputError(f"there is no device {name}; give --device cpu, cuda, cuda:N or auto")
-    chosen = []
-    if name != "cpu":
-        import torch
+    if name == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        return
+    import torch
 
-        number = int(name.partition(":")[2] or 0)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        count = torch.cuda.device_count()
-        if number >= count:
-            raise InputError(
-                f"there is no device {name} ({count} GPUs are visible); leave out --device, or "
-                "give --device cpu"
-            )
-        chosen = [visible[number] if visible != [""] else str(number)]
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
+    count = torch.cuda.device_count()
+    match = re.fullmatch(r"cuda(?::(\d+))?", name)
+    number = int(match[1] or 0) if match else count
+    if number >= count:
+        raise InputError(
+            f"there is no device {name} ({count} GPUs are visible); give --device cpu, cuda, "
+            "cuda:N or auto"
+        )
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[number] if visible != [""] else str(number)
 
 
 def config_of(verb: str) -> Any:

@@ -35,7 +35,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
 
     reader, threshold = o.reading.reader, o.reading.null_threshold
     qa = QA(o.models, o.systems, reader, o.language, threshold, o.recogniser)
-    details = qa.details(passage, contents, str(o.passage))
+    details = qa.details(passage, contents)
 
     answers: list[dict[str, Any]] = []
     unanswered: list[dict[str, Any]] = []

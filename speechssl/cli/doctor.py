@@ -136,11 +136,11 @@ def missing_programs() -> dict[str, tuple[str, str]]:
 
 
 def describe_engine(encoder: str) -> dict[str, str]:
-    """Say what runs an encoder in either precision, and what would run one of base size."""
+    """Say what runs an encoder in either precision."""
     try:
         import torch
 
-        from speechssl.encoders.load import has_fast_openvino, load_encoder
+        from speechssl.encoders.load import load_encoder
         from speechssl.processes import cpu_capabilities, has_bf16
     except ImportError as error:
         return {"torch": f"cannot be imported ({first_line(error)})"}
@@ -160,10 +160,6 @@ def describe_engine(encoder: str) -> dict[str, str]:
         else:
             kind = type(loaded.engine).__name__.removesuffix("Engine").lower()
             facts[what] = f"{kind} in {loaded.precision} on the {loaded.device}"
-    base = "torch in fp32"
-    if has_bf16(not gpus):
-        base = "openvino in bf16" if has_fast_openvino() and not gpus else "torch in bf16"
-    facts["HuBERT or wav2vec 2.0 of base size and larger, precision auto"] = base
     return facts
 
 

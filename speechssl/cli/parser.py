@@ -37,13 +37,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see `{self.prog} --help`)")
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the arguments; the message about unknown ones shows how to call the verb."""
-        values, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}; write `{self.usage}`")
-        return values
-
     def spell(self, arguments: Sequence[str]) -> list[str]:
         """Return the arguments with dashes in the names of options. Raises InputError, with the
         nearest name, for an option that there is not."""

@@ -41,8 +41,8 @@ WER = "wer"
 PASSAGE = "passage"
 SIMULATED = "cascade-simulated"  # systems that read the reference text with simulated errors
 REFERENCE = "text"  # the system that reads the reference text
-Where = tuple[str, float | None]  # condition and its SNR in dB
-CLEAN: Where = ("clean", None)
+ConditionAtSnr = tuple[str, float | None]  # condition and its SNR in dB
+CLEAN: ConditionAtSnr = ("clean", None)
 
 
 # ---- reading
@@ -53,7 +53,7 @@ class Scores:
     """One system under one condition on one corpus has these scores."""
 
     system: str
-    condition: Where
+    condition: ConditionAtSnr
     lines: Mapping[str, Mapping[str, Any]]  # by question
     card: Mapping[str, Any]
     path: Path
@@ -90,10 +90,9 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     for folder in {folder.resolve(): folder for folder in folders}.values():
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
-            below = sorted({str(p.parents[2]) for p in folder.glob("**/scores/*/*.parquet")})
             raise InputError(
                 f"{folder} has no scores of questions; give a folder that `speechssl evaluate` "
-                f"wrote to{': ' if below else ''}{' '.join(below)}"
+                "wrote to"
             )
         scores += map(_read_scores, paths)
     known = list(dict.fromkeys(s.system for s in scores))
@@ -128,8 +127,7 @@ def _name_twins(scores: Sequence[Scores]) -> list[Scores]:
 
 def _read_scores(path: Path) -> Scores:
     lines, card = read_items(path)
-    snr = card["snr_db"]
-    where = (card["condition"], None if snr is None else float(snr))
+    where = (card["condition"], card["snr_db"])
     return Scores(card["system"], where, {line["id"]: line for line in lines}, card, path)
 
 
@@ -149,7 +147,7 @@ class Compared:
     metric: str
     scores: tuple[Scores, ...]
     # of the metric and of WER, drawn together, by system, condition and metric
-    estimates: Mapping[tuple[str, Where, str], Estimate]
+    estimates: Mapping[tuple[str, ConditionAtSnr, str], Estimate]
     drawn: BootstrapUnits  # the units that the bootstrap draws
     aside: tuple[str, ...] = ()  # systems without the metric
 
@@ -158,7 +156,7 @@ class Compared:
         return list(dict.fromkeys(s.system for s in self.scores))
 
     @property
-    def conditions(self) -> list[Where]:
+    def conditions(self) -> list[ConditionAtSnr]:
         """List clean speech first, then noises by name, from the quietest to the loudest."""
         conditions = {s.condition for s in self.scores}
         return sorted(conditions, key=lambda c: (c[0] != "clean", c[0], -(c[1] or 0.0)))
@@ -177,7 +175,7 @@ class Compared:
         """Return the sentence of tables where systems were trained on this data, else ""."""
         return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
 
-    def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
+    def get(self, system: str, condition: ConditionAtSnr, metric: str = "") -> Estimate | None:
         """Return an estimate, or None. metric: WER, or "" for the metric that is compared."""
         return self.estimates.get((system, condition, metric or self.metric))
 
@@ -240,7 +238,7 @@ def _compare_corpus(
         lines = {i: line for i, line in scores.lines.items() if i in shared}
         restricted.append(replace(scores, lines=lines))
     # the metric, and WER where there is one, are drawn together
-    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
+    cells: dict[tuple[str, ConditionAtSnr, str], list[ItemScore]] = {}
     for scores in restricted:
         items = []
         for i, line in scores.lines.items():
@@ -277,7 +275,7 @@ def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> s
     first = results[0]
     questions = set(first.values(metric))
     shared = questions.intersection(*(scores.values(metric) for scores in results))
-    snr_overs: dict[Where, Any] = {}  # by condition
+    snr_overs: dict[ConditionAtSnr, Any] = {}  # by condition
     for other in results:
         snr_over = other.card.get("snr_over")
         may_differ = common and shared
@@ -321,7 +319,7 @@ class PairedTest:
 
     first: str
     second: str
-    condition: Where
+    condition: ConditionAtSnr
     difference: Estimate  # points by which the first is better
     p_holm: float = 1.0  # p-value, adjusted over the family
     family: int = 1  # number of tests that are adjusted together
@@ -352,11 +350,7 @@ def paired_tests(
     all_tests = [t for tests in by_corpus for t in tests]
     for pair in pairs:
         if pair not in {(t.first, t.second) for t in all_tests}:
-            systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
-            raise InputError(
-                f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "
-                f"are {systems}"
-            )
+            raise InputError(f"{' and '.join(pair)} were not scored in one condition of a corpus")
     adjusted = iter(holm([t.difference.p_value for t in all_tests]))  # in the order of the tests
     family = len(all_tests)
     return [

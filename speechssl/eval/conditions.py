@@ -187,8 +187,7 @@ def freeze_mixtures(
     names of `name_utterances`.
 
     Recordings that cannot be read are left out, and reported when they are encoded. Raises
-    InputError for missing or unreadable noise or has changed since it was frozen, and where no
-    recording can be read.
+    InputError for noise that is missing, cannot be read, or has changed since it was frozen.
     """
     card = path.with_suffix(".card.json")
     files = [[name, file_size(file)] for name, file in recordings.items()]
@@ -196,7 +195,7 @@ def freeze_mixtures(
     made_from = hash_json([files, noise, distorter.seed])
     if not (path.is_file() and card.is_file() and read_json(card)["made_from"] == made_from):
         card.unlink(missing_ok=True)  # it belongs to another manifest
-        freeze(conditions, measure_lengths(recordings, workers), distorter, path)
+        freeze(conditions, count_samples(recordings, workers), distorter, path)
         facts = {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path])}
         write_json(card, facts | {"seed": distorter.seed})
     frozen = FrozenMixtures(path)
@@ -205,28 +204,17 @@ def freeze_mixtures(
     return frozen
 
 
-def measure_lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:
-    """Count the samples at 16 kHz of every recording that can be read. Raises InputError where no
-    recording can be read."""
-
-    def measure(file: Path) -> int | Exception:
-        try:
-            return len(read_audio(file))
-        except (InputError, ValueError) as error:
-            return error
-
-    lengths: dict[str, int] = {}
-    reason: Any = "there are none"
+def count_samples(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:
+    """Count the samples at 16 kHz of every recording that can be read."""
     with ThreadPoolExecutor(workers) as pool:
-        measured = pool.map(measure, recordings.values())
-        bar = tqdm(measured, "freezing noise", len(recordings), unit="file")
-        for name, length in zip(recordings, bar, strict=True):
-            if isinstance(length, int):
-                lengths[name] = length
-            else:
-                reason = length
-    if not lengths:
-        raise InputError(
-            f"none of the {len(recordings)} recordings can be read ({reason}); fix them"
-        )
-    return lengths
+        lengths = pool.map(_length_of, recordings.values())
+        bar = tqdm(lengths, "freezing noise", len(recordings), unit="file")
+        return {name: n for name, n in zip(recordings, bar, strict=True) if n is not None}
+
+
+def _length_of(file: Path) -> int | None:
+    """Return the number of samples of a recording; None where it cannot be read."""
+    try:
+        return len(read_audio(file))
+    except (InputError, ValueError):
+        return None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speechssl.eval.compare import CLEAN, WER, Compared, Where, reads_reference
+from speechssl.eval.compare import CLEAN, WER, Compared, ConditionAtSnr, reads_reference
 from speechssl.stats import Estimate, combine_estimates
 
 DRAWS = 2000  # number of resamples that the curve is fitted to
@@ -32,7 +32,7 @@ class Point:
     """A point is a cascade, and the system without a transcript in the same condition."""
 
     system: str
-    condition: Where
+    condition: ConditionAtSnr
     wer: Estimate
     cascade: Estimate
     textless: Estimate
@@ -156,14 +156,11 @@ def fit_falling(values: np.ndarray) -> np.ndarray:
 # ---- texts
 
 
-def family_name(family: str) -> str:
-    """Return the name of a family in texts."""
-    names = {
-        "simulated": "simulated errors",
-        "recognisers": "recognisers, clean",
-        "all": "all of these",
-    }
-    return names.get(family, family)
+FAMILIES = {  # names in texts; that of a recogniser in noise is its own
+    "simulated": "simulated errors",
+    "recognisers": "recognisers, clean",
+    "all": "all of these",
+}
 
 
 def crossing_text(x: Crossing) -> str:

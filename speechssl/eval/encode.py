@@ -14,14 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from speechssl.artifacts import name_refused_file
 from speechssl.audio import read_audio
-from speechssl.augment import Condition
+from speechssl.augment import Condition, Distorter
+from speechssl.augment.conditions import FrozenDistorter
 from speechssl.errors import InputError
 
 
@@ -32,13 +33,6 @@ class Recording:
     name: str  # unique; decides the random numbers of the distortion
     path: Path | InputError
     record: Any = None  # the passage or question, if it is one
-
-
-class Distorts(Protocol):
-    """A distorter is a `Distorter` or a `FrozenDistorter`."""
-
-    def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
-        """Distort samples (N,) under a condition."""
 
 
 @dataclass
@@ -75,7 +69,7 @@ def encode_recordings(
     jobs: Sequence[Job],
     recordings: Iterable[Recording],
     condition: Condition,
-    distorter: Distorts,
+    distorter: Distorter | FrozenDistorter,
     workers: int,
     what: str,
 ) -> dict[str, Encoded]:
@@ -126,7 +120,9 @@ def encode_recordings(
     return encoded
 
 
-def _read(recording: Recording, condition: Condition, distorter: Distorts) -> Any:
+def _read(
+    recording: Recording, condition: Condition, distorter: Distorter | FrozenDistorter
+) -> Any:
     """Return distorted samples (N,), or the error where the recording cannot be read or is silent.
     Raises InputError for missing or unreadable noise."""
     if isinstance(recording.path, InputError):

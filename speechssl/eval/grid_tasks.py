@@ -181,8 +181,7 @@ def train_classifier(
 class RecognitionTask(GridTask):
     """A recogniser transcribes the questions of a spoken-QA corpus by greedy decoding.
 
-    folder: that of `train ctc`. Raises InputError where the split has no questions or the encoder
-    is not the recogniser's.
+    folder: that of `train ctc`. Raises InputError where the encoder is not the recogniser's.
     """
 
     name = "asr"
@@ -190,9 +189,8 @@ class RecognitionTask(GridTask):
     unit = "passage"
 
     def __init__(self, folder: Path, corpus: Path, encoder: SpeechEncoder, o: Robustness) -> None:
-        self.questions = load_corpus(corpus, o.split).questions
-        if not self.questions:
-            raise InputError(f"{corpus / o.split} has no questions to recognise")
+        data = load_corpus(corpus, o.split)
+        self.questions, self.language = data.questions, data.language
         self.recogniser = CtcRecogniser.load(folder, encoder)
         self.training_voices = known_voices(corpus)
         self.items = draw_items([Item(q.id, corpus / q.audio) for q in self.questions], o)
@@ -211,7 +209,7 @@ class RecognitionTask(GridTask):
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         transcripts = [features.get(q.id, "") for q in self.questions]
         texts = [q.text for q in self.questions]
-        errors = word_error_rate(texts, transcripts, self.questions[0].language)
+        errors = word_error_rate(texts, transcripts, self.language)
         scored = []
         for q, edits, words in zip(self.questions, errors.errors, errors.words, strict=True):
             voice = unknown_voice(q.speaker, self.training_voices)

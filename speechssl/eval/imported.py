@@ -101,7 +101,7 @@ def import_predictions(o: Predictions) -> str:
     for metric, value in measure_scores(scores, METRICS, {}, corpus, o.seed).items():
         cell = ("qa", o.name, "", condition.short, condition.snr_db, metric)
         results.append(Row.from_interval(value, *cell, o.seed, file_hash))
-    append_rows(o.out / "results.jsonl", results, any_card=True)
+    append_rows(o.out / "results.jsonl", results)
     lines = question_lines(scores, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
     summary = f"{o.name}: {_summarise(answers, counts)}"

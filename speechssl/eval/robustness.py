@@ -92,8 +92,7 @@ def run_robustness(o: Robustness) -> str:
             score_missing(encoder_tasks, setting, folder, mixtures, utterances, o.workers, what)
 
     grid = read_grid(tasks, settings, out, o.seed)
-    # any_card: rows of a head that was trained again replace those of the old one
-    append_rows(out / "results.jsonl", make_rows(grid, tasks, distorter), any_card=True)
+    append_rows(out / "results.jsonl", make_rows(grid, tasks, distorter))
     return _write_tables(o, grid, data)
 
 

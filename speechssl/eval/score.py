@@ -124,7 +124,6 @@ class QuestionScore:
 
     id: str
     passage: str
-    seconds: float  # length of the annotated answer
     # None where the annotation or the system has no times
     ff1: float | None
     aos: float | None
@@ -172,7 +171,6 @@ def _score_question(
     return QuestionScore(
         question.id,
         question.passage,
-        gold[0][1] - gold[0][0] if gold else 0.0,
         frame_f1(span, gold) if gold else None,
         overlap_score(span, gold) if gold else None,
         exact_match(predicted, texts, question.language) if has_text else None,
@@ -255,7 +253,7 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
         for pattern in ("card.json", "*.card.json", "*/card.json"):
             for path in folder.glob(pattern):
                 card = read_json(path)
-                if not hashes & _strings([card.get("weights"), card.get("hash")]):
+                if not hashes & {card.get("weights"), card.get("hash")}:
                     continue
                 if data in training_data(card):
                     found.add("trained")

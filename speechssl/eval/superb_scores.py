@@ -98,7 +98,7 @@ def score_task(
             if is_clean and name == names[0]:
                 detail = {"task": task, "encoder": encoder.name, "detail": mean.detail}
                 write_json(o.out / "details" / encoder.name / f"{task}.json", detail)
-        append_rows(results, rows, any_card=True, outdated=is_outdated)
+        append_rows(results, rows, outdated=is_outdated)
 
 
 def hash_heads(encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, plan: Plan) -> str:

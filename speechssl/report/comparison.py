@@ -24,11 +24,11 @@ from speechssl.eval.compare import (
     reads_reference,
 )
 from speechssl.eval.crossings import (
+    FAMILIES,
     NEAR,
     Crossing,
     crossing_text,
     crossings,
-    family_name,
     fit_falling,
 )
 from speechssl.report.figures import (
@@ -63,7 +63,6 @@ CAPTION = (
     "answer. Lines are fitted and never rise. Dotted: where a line falls below the system without "
     "a transcript."
 )
-NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean speech"}
 LABEL_DISTANCE = 8.0  # points of WER between conditions that both have a label in the figure
 
 
@@ -200,7 +199,7 @@ def crossing_table(compilation: Compilation) -> Table:
     rows = []
     for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
-        rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x)))
+        rows.append((x.textless, family_of(x), len(x.points), measured, crossing_text(x)))
     note = (
         f"The {errors} at which the cascade falls to the system without a transcript, on a "
         "fitted curve that never rises, with the middle 95 % of the resamples; given where points "
@@ -215,6 +214,11 @@ def crossing_table(compilation: Compilation) -> Table:
         "they cross at",
     )
     return Table("where the lines cross", columns, tuple(rows), note)
+
+
+def family_of(x: Crossing) -> str:
+    """Name the source of the errors of a crossing."""
+    return FAMILIES.get(x.family, x.family)
 
 
 def describe_drawn(compared: Compared, metric: str) -> str:
@@ -316,7 +320,7 @@ def summarise(c: Compilation) -> str:
         where = crossing_text(chosen)
         if chosen.at is not None:  # else the text is a sentence
             where = f"the cascade falls to {chosen.textless} at a {c.compared.errors} of {where}"
-        parts.append(f"{c.compared.errors} varied by {family_name(chosen.family)}: {where}.")
+        parts.append(f"{c.compared.errors} varied by {family_of(chosen)}: {where}.")
     if c.tests:
         significant = sum(t.p_holm < 0.05 for t in c.tests)
         parts.append(
@@ -350,7 +354,7 @@ def draw_crossings(c: Compared, textless: str, crossings: Sequence[Crossing]) ->
 def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
     """Plot the cascades of a family with their fitted curve and their crossing."""
     colour = line_style(slot)["color"]
-    label = NAMES.get(x.family) or x.family.replace("noise, ", "Noise, ")
+    label = family_of(x)
     if x.at is not None:
         label += f": cross at {crossing_text(x)}"
         ax.axvline(100 * x.at, color=colour, linewidth=0.9, linestyle=":")

@@ -50,14 +50,9 @@ class Report:
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
 
     def __post_init__(self) -> None:
-        """Raise InputError for --differ without questions, and for a system beside itself."""
+        """Raise InputError for --differ without questions."""
         if self.differ and not self.corpus:
             raise InputError("--differ draws questions; give the prepared corpus of them as well")
-        if self.differ and len(set(self.differ)) == 1:
-            raise InputError(
-                f"--differ {self.differ[0]} twice is no pair of systems; write "
-                "--differ dual cascade-ctc"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +85,7 @@ class Compare:
     def __post_init__(self) -> None:
         """Raise InputError for a text that is no pair."""
         for text in self.pairs:
-            names = text.split(",")
-            if len(names) != 2 or not all(names) or names[0] == names[1]:
+            if len(text.split(",")) != 2:
                 raise InputError(
                     f"--pairs {text!r} is not a pair of systems; write dual,cascade-ctc"
                 )

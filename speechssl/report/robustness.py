@@ -18,7 +18,7 @@ from speechssl.report.scores import (
     conditions_of,
     print_value,
 )
-from speechssl.results import LOWER_IS_BETTER, Row, Table, interval_note, metric_name, unit
+from speechssl.results import LOWER_IS_BETTER, Row, Table, error_bar_note, metric_name, unit
 
 GROUPS = ("seen-", "unseen-")  # the names of noisy conditions of a grid begin with these
 # unit -> loss that the colour scale reaches at least
@@ -66,7 +66,7 @@ def robustness_section(rows: Sequence[Row], title: str, tables: Sequence[Table] 
         f"{SYSTEMS.get(task, task)}, {metric_name(metric)}": panel
         for (task, metric), panel in scores.groupby(["system", "metric"], sort=False)
     }
-    bars = interval_note("Error bars", zip(scores.label, scores.drawn, scores.groups, strict=True))
+    bars = error_bar_note(zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
     for scale, losses_title in LOSSES.items():
         of_scale = {name: p for name, p in panels.items() if unit(p.metric.iloc[0]) == scale}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from speechssl.eval.compare import Scores, Where
+from speechssl.eval.compare import ConditionAtSnr, Scores
 from speechssl.report.figures import draw_over_snr
 from speechssl.report.listening import RIGHT
 from speechssl.report.page import Section
@@ -18,7 +18,7 @@ from speechssl.results import (
     Table,
     describe_range,
     drawn_sentence,
-    interval_note,
+    error_bar_note,
     join_words,
     metric_name,
     metric_tables,
@@ -34,7 +34,7 @@ def qa_section(
         return Section("Results")
     scores = arrange(rows)
     ff1 = scores[scores.metric == "ff1"]
-    bars = interval_note("Error bars", zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
+    bars = error_bar_note(zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
     tables = []
     for metric, table in metric_tables(rows).items():
         name = metric_name(metric)
@@ -49,7 +49,9 @@ def qa_section(
     return Section("Results", summary, [*tables, *errors], [drawing], leading=1)
 
 
-def write_opening(scores: Sequence[Scores], conditions: Sequence[Where], about: str) -> str:
+def write_opening(
+    scores: Sequence[Scores], conditions: Sequence[ConditionAtSnr], about: str
+) -> str:
     """Say in a sentence what was asked, of whom, and who was right how often, and then what is
     right; "" where no score tells.
 

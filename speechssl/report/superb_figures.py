@@ -31,7 +31,6 @@ class Head:
     encoder: str
     task: str
     layer_weights: Sequence[float] = ()  # share of each hidden state, CNN output first; sum 1
-    learning_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def read_artefacts(out: Path) -> Artefacts:
     for path in sorted(out.glob("heads/*/*/**/seed-*/card.json")):
         card = read_json(path)
         _, encoder, task, *_ = path.relative_to(out).parts
-        heads.append(Head(encoder, task, card.get("layer_weights", ()), card.get("learning_rate")))
+        heads.append(Head(encoder, task, card.get("layer_weights", ())))
     details = [Details(**read_json(path)) for path in sorted(out.glob("details/*/*.json"))]
     return Artefacts(heads, details)
 

@@ -61,8 +61,3 @@ def test_another_version_than_is_needed_is_named() -> None:
     assert doctor.why_unmet("numpy>=2") == ""
     assert doctor.why_unmet("numpy<1").endswith("is installed")
     assert doctor.why_unmet("no-such-package") == "not installed"
-
-
-def test_an_encoder_that_is_not_there_is_no_end(models: Path) -> None:
-    facts = doctor.describe_engine("no-such/encoder")
-    assert "no-such/encoder" in facts["no-such/encoder, precision fp32"]

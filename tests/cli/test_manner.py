@@ -15,7 +15,6 @@ import pytest
 from speechssl.artifacts import write_json
 from speechssl.cli import main
 from speechssl.errors import InputError, report_set_aside
-from speechssl.results import Row, append_rows
 
 
 @dataclass(frozen=True)
@@ -63,22 +62,6 @@ def test_a_verb_that_makes_something_gives_its_card_as_json(call, tmp_path):
         out = json.loads(call(Verb(tmp_path / name), "--json")[1])
         assert out == {"out": str(tmp_path / name), "card": {"what": what}}
     assert json.loads(call(Verb(tmp_path / "none"), "--json")[1]) == {"out": str(tmp_path / "none")}
-
-
-def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call, tmp_path):
-    @dataclass(frozen=True)
-    class Adds:
-        results: Path
-
-        def run(self):
-            estimate = ("accuracy", 50.0, 40.0, 60.0, 9, 0, "")
-            row = Row("order", "head", "bert", "clean", None, *estimate)
-            append_rows(self.results / "results.jsonl", [row])
-
-    code, out, _ = call(Adds(tmp_path), "--json")
-    (row,) = json.loads(out)
-    assert code == 0
-    assert (row["task"], row["encoder"], row["value"]) == ("order", "bert", 50.0)
 
 
 def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call, tmp_path):

@@ -114,8 +114,7 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path):
     files = (Path("f"), Path("g"))
     wanted = Example(source=Path("a"), need="m", files=files, **numbers, **switches)
     for typed in (["a", *words, "--count", "8"], ["--count=8", *words, "a"]):
-        call = parse_call("example", Example, typed)
-        assert call[0] == wanted
+        assert parse_call("example", Example, typed)[0] == wanted
 
 
 @pytest.mark.parametrize(
@@ -124,9 +123,7 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path):
         ("s:\n  cuont: 7\n", "s", "there is no option --cuont; did you mean --count?"),
         ("s: {}\n", "t", "has no section 't'; its sections are s"),
         ("s: [", "s", "as YAML"),
-        ("s: 7\n", "s", "write options as `name: value`"),
         ("s:\n  count: 7\n", None, "name one with --stage: s"),
-        ("s:\n  count: many\n", "s", "--count: invalid int value: 'many'"),
     ],
 )
 def test_a_bad_file_is_named_with_the_field(content, stage, message, tmp_path):

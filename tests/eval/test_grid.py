@@ -63,14 +63,12 @@ class Roughness:
     tolerance: float = 0.0
     name: str = "ks"
     metric: str = "acc"
-    version: int = 0
-    voices: int = 0  # that training did not know
     unit: str = "session"
     encoded: list = field(default_factory=list)
 
     @property
     def card(self):
-        return {"task": self.name, "tolerance": self.tolerance, "version": self.version}
+        return {"task": self.name, "tolerance": self.tolerance}
 
     @property
     def items(self):
@@ -89,8 +87,7 @@ class Roughness:
         for i, item in enumerate(self.items):
             right = encoded.get(item.id, 9.0) < 0.03 + self.tolerance
             counted = float(right == (self.metric == "acc"))
-            voice = f"speaker {i % self.voices}" if self.voices else ""
-            found.append(ItemScore(item.id, f"session {i % 3}", counted, 1.0, voice))
+            found.append(ItemScore(item.id, f"session {i % 3}", counted, 1.0))
         return found
 
 

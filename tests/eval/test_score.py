@@ -25,7 +25,7 @@ def corpus(tmp_path, questions, **changes):
 
 
 def scored(name="q", f1=0.5):
-    return QuestionScore(name, "p", 0.0, None, None, 0.0, f1)
+    return QuestionScore(name, "p", None, None, 0.0, f1)
 
 
 def test_errors_of_the_passage_are_counted_as_the_word_error_rate_does(tmp_path):

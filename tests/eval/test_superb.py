@@ -74,6 +74,12 @@ def data(labelled, texts):
     return {"ks": labelled("ks"), "pr": texts("pr", "phones"), "qbe": searched}
 
 
+def made(out):
+    """What costs something, and when it was written."""
+    paths = [*(out / "heads").rglob("*.*"), *(out / "features").rglob("shard-*")]
+    return {path: path.stat().st_mtime_ns for path in paths}
+
+
 @pytest.fixture
 def options(hubert_folder, data, tmp_path):
     encoders = (f"tiny={hubert_folder()}",)
@@ -95,16 +101,6 @@ def changed(o, data=None, **values):
 def rows_of(out):
     rows = read_rows(out / "results.jsonl")
     return {(r.task, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r for r in rows}
-
-
-def made(out):
-    """What costs something, and when it was written."""
-    return {
-        p: p.stat().st_mtime_ns
-        for kind in ("heads", "details", "features")
-        for p in (out / kind).rglob("*.*")
-        if p.name != "card.json" or kind == "heads"
-    }
 
 
 def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_folder, tmp_path):
@@ -137,7 +133,6 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     assert all((r.low, r.high) == (None, None) for r in rows.values())
     sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
     assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.task] for r in rows.values())
-    assert "95 % intervals" not in printed
     assert "95 % intervals" not in (out / "superb.md").read_text()
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
     assert len(card["layer_weights"]) == 3
@@ -157,15 +152,11 @@ def test_in_noise_and_with_seeds(options, tmp_path):
     noisy = changed(options, seed=(0, 3), seen=("pink@5",), unseen=("gaussian",), snr=(10.0, 0.0))
     printed = run_superb(noisy)
     rows = rows_of(tmp_path / "out")
-    assert {key[2:4] for key in rows} == {
-        ("clean", None),
-        ("seen-pink", 5.0),
-        ("unseen-gaussian", 10.0),
-        ("unseen-gaussian", 0.0),
-    }
+    unseen = {("unseen-gaussian", 10.0), ("unseen-gaussian", 0.0)}
+    assert {key[2:4] for key in rows} == {("clean", None), ("seen-pink", 5.0)} | unseen
     assert {key[5] for key in rows if key[0] == "ks" and key[2] == "unseen-gaussian"} == {0, 3}
     assert not any(key[4].endswith("_default") and key[2] != "clean" for key in rows)
-    assert "clean | seen | unseen" in printed and (tmp_path / "out/noise.jsonl").is_file()
+    assert "clean | seen | unseen" in printed
     assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
 
 
@@ -180,11 +171,8 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path)
     assert not list((out / "features").rglob("shard-*"))
 
 
+DISTORTED = {"finetune": True, "distort": "g+b"}
 DAT = Adversary("multi", 0.3, domain_adversary_mode="alternating")
-TUNINGS = {
-    "tiny+distorted": {"finetune": True, "distort": "g+b"},
-    "tiny+dat-multi-alternating-0.3": {"finetune": True, "distort": "g+b", "adversary": DAT},
-}
 
 
 @pytest.mark.slow
@@ -192,14 +180,15 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     """First on dev alone: no test recording is read. Then with the encoder that was trained with
     each head."""
     name, some = "tiny+dat-multi-alternating-0.3", {t: data[t] for t in ("ks", "pr")}
-    tuned = changed(options, out=tmp_path, data=some, seen=("gaussian@5",), **TUNINGS[name])
+    tuned = changed(
+        options, out=tmp_path, data=some, seen=("gaussian@5",), **DISTORTED, adversary=DAT
+    )
     run_superb(changed(tuned, train_only=True))
     for nothing in ("results.jsonl", "details", "noise.jsonl"):
         assert not (tmp_path / nothing).exists()
     before = made(tmp_path)
-    printed = run_superb(tuned)
+    run_superb(tuned)
     assert before.items() <= made(tmp_path).items()
-    assert "but for those of encoders with +" in printed
     found = {(task, encoder, condition) for task, encoder, condition, *_ in rows_of(tmp_path)}
     assert found == {(t, name, c) for t in some for c in ("clean", "seen-gaussian")}
     heads = [tmp_path / f"heads/{name}/{task}/seed-0" for task in some]
@@ -220,7 +209,7 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
 )
 def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes, message):
     some = {"ks": data["ks"]} if changes else data
-    tuned = changed(options, data=some, **TUNINGS["tiny+distorted"], **changes)
+    tuned = changed(options, data=some, **DISTORTED, **changes)
     refused(message, run_superb, tuned)
     assert not (tmp_path / "out/heads").exists()
 

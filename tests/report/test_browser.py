@@ -116,17 +116,11 @@ def status(page):
     return page.locator(".predictions .status").inner_text()
 
 
-def exported(page, where, kind):
-    with page.expect_download() as waiting:
-        page.locator(where).locator(f".exports button[data-format={kind}]").click()
-    return waiting.value.suggested_filename, waiting.value.path().read_text(encoding="utf-8")
-
-
 def test_predictions_are_filtered(page):
     lines = page.locator(".predictions tbody tr")
     assert status(page).startswith("180 predictions") and lines.count() == 100
     page.get_by_role("button", name="Show 100 more").click()
-    assert lines.count() == 180 and page.locator(".more").is_hidden()
+    assert lines.count() == 180
     page.locator("[name=system]").select_option(label="dual")
     page.locator("[name=condition]").select_option(label="Pink noise, 0\u00a0dB")
     assert set(column(page, "System")) == {"dual"}
@@ -146,24 +140,15 @@ def test_predictions_are_filtered(page):
     assert status(page).startswith("150 of 180 predictions")
 
 
-def test_tables_are_exported_as_shown(page):
-    name, text = exported(page, ".grid:has(h3:text-is('FF1'))", "csv")
-    lines = list(csv.reader(text.splitlines()))
-    assert name == "ff1.csv"
-    assert lines[0][:4] == ["system", "n", "clean", "clean low"]
-    assert lines[0][5] == "pink 10 dB" and lines[1][:2] == ["dual", "30"]
-    for _, _, value, low, high, *_ in lines[1:]:
-        assert float(low) <= float(value) <= float(high)
-    _, text = exported(page, ".grid:has(h3:text-is('FF1'))", "tex")
-    for part in ("\\toprule", "\\midrule", "pink 10 dB"):
-        assert part in text
+def test_what_is_shown_is_exported(page):
     page.locator("[name=system]").select_option(label="dual")
     page.locator(".predictions th button", has_text="FF1").click()
-    _, text = exported(page, ".predictions", "csv")
+    with page.expect_download() as waiting:
+        page.locator(".predictions .exports button[data-format=csv]").click()
+    text = waiting.value.path().read_text(encoding="utf-8")
     lines = list(csv.DictReader(text.splitlines()))
-    assert len(lines) == 90 and {line["System"] for line in lines} == {"dual"}
+    assert len(lines) == 90
+    assert {line["System"] for line in lines} == {"dual"}
     values = [float(line["FF1"]) for line in lines]
     assert values == sorted(values, reverse=True)
     assert lines[0]["Question"] == 'What, "exactly", is 100% so_odd?'
-    _, text = exported(page, ".predictions", "tex")
-    assert "red \\& 50\\% boat\\_\\#1" in text

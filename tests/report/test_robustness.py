@@ -16,18 +16,14 @@ PLACES = [("clean", None)]
 PLACES += [(noise, snr) for noise in ("seen-pink", "unseen-hum") for snr in (5.0, 0.0)]
 
 
-def rows(scores=SCORES):
+def rows():
     made = []
-    for (task, metric, encoder), values in scores.items():
+    for (task, metric, encoder), values in SCORES.items():
         for place, v in zip(PLACES, values, strict=True):
             about = ("qa", task) if metric == "ff1" else (task, "head")
             estimate = (metric, v, v - 2.0, v + 2.0, 100, 0, "c")
             made.append(Row(*about, encoder, *place, *estimate))
     return made
-
-
-def losses(some):
-    return add_losses(arrange(some, by="encoder"))
 
 
 PLAIN = [
@@ -41,6 +37,7 @@ def test_rows_of_a_grid_are_told_from_those_of_systems():
 
 
 def test_losses_point_the_same_way_for_scores_and_for_errors():
-    found = losses(rows()).set_index(["system", "encoder", "condition", "snr_db"]).loss
+    scores = add_losses(arrange(rows(), by="encoder"))
+    found = scores.set_index(["system", "encoder", "condition", "snr_db"]).loss
     assert found["ks", "zeta", "unseen-hum", 5.0] == 25
     assert found["asr", "zeta", "unseen-hum", 5.0] == 25

@@ -8,12 +8,6 @@ from speechssl.report.superb import published_scores
 from speechssl.report.superb_figures import MOST_CLASSES, deviate, share_confusions
 
 
-def row(task, encoder, condition, snr, metric, value, seed=0):
-    half = 0.02 * abs(value) + 0.1
-    estimate = (value, value - half, value + half, 400, seed, "c0ffee")
-    return results.Row(task, "head", encoder, condition, snr, metric, *estimate)
-
-
 def test_units_directions_and_decimals_of_the_metrics():
     units = {"acc": "%", "mtwv": "%", "si_sdri": "dB", "pesq": "", "ratio_cached": "×"}
     units |= {"si_sdri_default": "dB", "pesq_default": ""}
@@ -22,20 +16,12 @@ def test_units_directions_and_decimals_of_the_metrics():
     assert errors <= results.LOWER_IS_BETTER
     scores = {"acc", "slot_f1", "mtwv", "pesq", "stoi", "si_sdri", "acc_default"}
     assert not scores & results.LOWER_IS_BETTER
-    assert [results.decimals(metric) for metric in ("pesq", "si_sdri", "wer")] == [2, 1, 1]
-    # the terminal calls only percent percent
-    measured = [row("se", "a", "clean", None, m, 2.345) for m in ("pesq", "stoi", "si_sdr")]
-    text = results.results_table(measured)
-    assert "pesq (" not in text and "stoi (%)" in text and "si_sdr (dB)" in text
-    assert "2.35 [" in text
 
 
 def test_published_scores_are_of_what_we_measured():
     (table,) = published_scores([("asv", "eer"), ("ss", "si_sdri")])
     assert table.rows == (("asv eer ↓", "6.02 †", "5.11 †", "4.07 †", "5.98 †", "3.77 †"),)
-    assert "not comparable with synthetic data" in table.note
     assert not published_scores([("ss", "si_sdri")])
-    assert results.published_encoders()["WavLM large"]["sf", "slot_cer"] == 18.36
     assert results.published_encoders()["HuBERT base"]["sid", "acc"] == 81.42
 
 

@@ -216,7 +216,7 @@ def write_scores(
     hashed = hash_json({name: value for name, value in card.items() if name != "training"})
     cell, v = (task, HEAD, arm, CONDITION, None, metric), in_percent(estimate([run]), metric)
     row = Row(*cell, v.value, *v.ends, v.n, seed, hashed, v.drawn, v.groups)
-    append_rows(results / "results.jsonl", [row], any_card=True)
+    append_rows(results / "results.jsonl", [row])
     return card | {"value": row.value}
 
 
