@@ -442,12 +442,7 @@ class Spin:
     out: Path = argument(
         f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {CACHES}"
     )
-    start: str | None = option(None, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
-    size: Size | None = option(
-        None,
-        "in the place of --start, with --trained-layers 0: a HuBERT of this size with random "
-        "weights",
-    )
+    start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
     trained_layers: Whole = option(
         2, "layers that are trained, up to the one that is clustered; 0: the whole encoder"
     )
@@ -467,14 +462,8 @@ class Spin:
     )
 
     def __post_init__(self) -> None:
-        is_one_given = (self.start is None) != (self.size is None)
-        if not is_one_given or (self.size and self.trained_layers):
-            raise InputError(
-                "give --start, the HuBERT or wav2vec 2.0 to start from, or for random weights "
-                "--size and --trained-layers 0; one of the two"
-            )
         label_options = changed_options(self.labels)
-        refuse_ineffective(label_options, {"teacher": label_options.keys() - {"teacher"}})
+        refuse_ineffective(label_options, {"teacher": vars(self.labels)})
         if self.labels.codebook:
             refuse_given(("clusters", "teacher_layer"), label_options, "with a codebook")
         refuse_ineffective(changed_options(self), {"distort": ("noise", "noise_cache")})
@@ -507,11 +496,9 @@ class Phones:
         without=("snr_range_end",),
     )
     training: TrainingOptions = group(
-        TrainingOptions(1500, 5e-4, 100, bf16=False, save_every=100), "training"
+        TrainingOptions(1500, 5e-4, 100, bf16=False, save_every=100), "training", without=("bf16",)
     )
 
     def __post_init__(self) -> None:
         if self.distortion.distort is None:
             raise InputError("without a distortion there is nothing to learn; leave out --distort")
-        if self.training.bf16:
-            raise InputError("hama is trained in fp32 only; leave out --precision")

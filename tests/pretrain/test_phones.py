@@ -114,11 +114,6 @@ def test_a_killed_run_goes_on_to_the_same_encoder(recordings, trained, tmp_path)
     assert load_encoder(tmp_path / "encoder").hash == load_encoder(trained / "encoder").hash
 
 
-def test_another_encoder_is_refused(recordings, tmp_path):
-    o = options(recordings, tmp_path, start="people-en/encoder")
-    refused("start from hama", phones, o)
-
-
 def test_damaged_weights_are_named(trained, tmp_path):
     folder = tmp_path / "encoder"
     folder.mkdir()
@@ -133,12 +128,7 @@ def test_weights_that_are_not_those_of_the_card_are_refused(trained, tmp_path):
     refused("is not the file that its card describes", load_encoder, folder)
 
 
-@pytest.mark.parametrize(
-    ("remedy", "changes"),
-    [
-        ("--distort", {"distortion": Distortion()}),
-        ("--precision", {"training": replace(TRAINING, bf16=True)}),
-    ],
-)
-def test_what_it_cannot_do_is_refused(remedy, changes, recordings, tmp_path):
-    refused(remedy, options, recordings, tmp_path, **changes)
+def test_another_encoder_and_clean_speech_alone_are_refused(recordings, tmp_path):
+    o = options(recordings, tmp_path, start="people-en/encoder")
+    refused("start from hama", phones, o)
+    refused("--distort", options, recordings, tmp_path, distortion=Distortion())

@@ -32,6 +32,7 @@ from torch.nn.functional import pad, softplus
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
+from speechssl.encoders.hubert import before_end
 from speechssl.superb.data import (
     Batch,
     Featurizer,
@@ -75,7 +76,7 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
     """
     outputs = logits.shape[2]
     lengths = lengths.to(logits.device)
-    real = torch.arange(logits.shape[1], device=logits.device)[:, None] < lengths[:, None, None]
+    real = before_end(lengths, logits.shape[1])[..., None]
     logits, truth = logits.masked_fill(~real, 0), truth.masked_fill(~real, 0)
     truth = pad(truth, (0, max(0, outputs - truth.shape[2])))
     # The cross-entropy of logit x and target y is softplus(x) - x y.
