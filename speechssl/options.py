@@ -299,11 +299,7 @@ class EvalOptions:
 
     def __post_init__(self) -> None:
         """Raise InputError for patience without evaluations."""
-        if self.patience and not self.eval_every:
-            raise InputError(
-                f"--patience {self.patience} counts evaluations; give --eval-every "
-                "as well, or leave it out"
-            )
+        refuse_ineffective(changed_options(self), {"eval_every": ("patience",)})
 
 
 @dataclass(frozen=True)

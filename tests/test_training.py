@@ -162,14 +162,9 @@ def broken_batch(step):
 
 
 @pytest.mark.slow
-def test_too_many_bad_gradients_stop_the_run_where_they_come_in_a_row(tmp_path):
+def test_too_many_bad_gradients_in_a_row_stop_the_run(tmp_path):
     with pytest.raises(FloatingPointError, match="21 times in a row at step 20"):
-        trained(tmp_path / "row", broken_batch, steps=60)
-    result, after = trained(
-        tmp_path, lambda step: (broken_batch if step % 2 else batch)(step), steps=60, save_every=100
-    )
-    assert (result["steps"], result["skipped"]) == (60, 30)
-    assert torch.isfinite(after).all()
+        trained(tmp_path, broken_batch, steps=60)
 
 
 def test_accumulated_batches_weigh_as_one_large_batch(tmp_path):

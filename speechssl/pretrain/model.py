@@ -68,6 +68,11 @@ def scale_gradients(module: nn.Module, factor: float) -> None:
             weight.register_hook(lambda gradient: gradient * factor)
 
 
+def mean_count(count: Tensor) -> Tensor:
+    """Return the mean of a count over the processes, as if all together counted at least one."""
+    return mean_of_processes(count).clamp(min=1 / processes())
+
+
 def final_states(encoder: nn.Module, hidden: Tensor) -> Tensor:
     """Return the states that predictions are made from: those of the last layer, normalised where
     layers normalise their input (large)."""
@@ -149,7 +154,7 @@ class HubertPretraining(nn.Module):
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(hidden.device.type, enabled=False):
             logits = predicted @ functional.normalize(self.labels, dim=-1).T / 0.1
-        count = mean_of_processes(selected.sum()).clamp(min=1 / processes())
+        count = mean_count(selected.sum())
         loss = functional.cross_entropy(logits, targets, reduction="sum")
         right = (logits.argmax(-1) == targets).float().sum()
         return loss / count, right / count
@@ -236,8 +241,8 @@ def perplexity(probabilities: Tensor) -> Tensor:
     computes them in each process by itself.
     """
     frames = probabilities.flatten(0, -3)
-    count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device))
-    mean = frames.sum(0) / count.clamp(min=1 / processes())
+    count = mean_count(torch.tensor(float(len(frames)), device=frames.device))
+    mean = frames.sum(0) / count
     if processes() > 1:  # the value is that of all processes, the gradient this one's share
         mean = mean + (mean_of_processes(mean) - mean).detach()
     entropy = -(mean * torch.log(mean + 1e-7)).sum(-1)
@@ -351,8 +356,7 @@ class Wav2Vec2Pretraining(nn.Module):
 def _batch_mean(values: Tensor) -> Tensor:
     """Return this process's part of the mean over a batch that processes may share: the mean of
     these parts is the mean over the whole batch."""
-    count = mean_of_processes(torch.tensor(float(values.numel()), device=values.device))
-    return values.sum() / count.clamp(min=1 / processes())
+    return values.sum() / mean_count(torch.tensor(float(values.numel()), device=values.device))
 
 
 @dataclass(frozen=True)
@@ -584,8 +588,7 @@ class CleanTeacher(nn.Module):
         with torch.no_grad():
             teacher = self.unregistered[0].to(batch["clean_samples"].device)
             _, targets = training_states(teacher, batch["clean_samples"], last=len(layers) - 1)
-        # over the frames of all processes
-        count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
+        count = mean_count((~mask).sum())
         distances = []
         for layer, target in zip(layers, targets, strict=True):
             states = layer[~mask].float()

@@ -43,10 +43,6 @@ from speechssl.units.options import BUDGET, STARTS
 CACHES = "decoded audio, targets and noise are cached beside it, also for other runs"
 Size = Literal["small", "base", "large"]
 SIZE = "size of the model; sets the defaults of the training options"
-DOMAINS = "the domain is clean or distorted, or (multi) the kind of distortion"
-Labels = Literal["binary", "multi"]
-Mode = Literal["reversal", "alternating"]
-Schedule = Literal["ganin", "constant"]
 OF_SIZE: Any = None
 
 
@@ -200,12 +196,16 @@ class Distillation:
 class Adversary:
     """The encoder learns to mislead a domain classifier with one hidden layer."""
 
-    domain_adversary: Labels | None = option(None, f"domain-adversarial training: {DOMAINS}")
+    domain_adversary: Literal["binary", "multi"] | None = option(
+        None,
+        "domain-adversarial training: the domain is clean or distorted, or (multi) the kind of "
+        "distortion",
+    )
     domain_adversary_weight: Weight = option(1.0, "largest lambda of the domain classifier")
-    domain_adversary_mode: Mode = option(
+    domain_adversary_mode: Literal["reversal", "alternating"] = option(
         "reversal", "gradient reversal, or alternating updates of classifier and encoder"
     )
-    domain_adversary_schedule: Schedule = option("ganin", "schedule of lambda")
+    domain_adversary_schedule: Literal["ganin", "constant"] = option("ganin", "schedule of lambda")
     domain_adversary_width: int = 256  # of the hidden layer
 
 
@@ -383,9 +383,6 @@ class Codes:
     iterations: Count = option(3, "iterations of Sinkhorn's algorithm")
 
 
-LabelLoss = Literal["cross-entropy", "ctc"]
-
-
 @dataclass(frozen=True)
 class PseudoLabels:
     """Pseudo-labels are clusters of the clean signal that both versions predict."""
@@ -399,7 +396,7 @@ class PseudoLabels:
         None, "codebook of the teacher, such as Spin's own, in the place of one that is fitted"
     )
     label_weight: Weight = option(5.0, "weight of their loss")
-    label_loss: LabelLoss = option(
+    label_loss: Literal["cross-entropy", "ctc"] = option(
         "cross-entropy",
         "cross-entropy: every frame has its label; ctc: after the updates of --warmup-steps only "
         "the order of the labels counts, not where each begins, which suits reference readings, "

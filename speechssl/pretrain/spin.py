@@ -31,6 +31,7 @@ from speechssl.augment.training import parse_distortions
 from speechssl.encoders.hubert import check_known, training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
+from speechssl.pretrain.model import mean_count
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
 from speechssl.pretrain.run import frame_grid, prepare_run, print_encoder
 from speechssl.processes import mean_of_processes, processes
@@ -88,7 +89,7 @@ def label_loss(scores: Tensor, labels: Tensor, *, by_order: bool) -> tuple[Tenso
     row's labels counts.
     """
     labelled = labels >= 0
-    count = mean_of_processes(labelled.sum()).clamp(min=1 / processes())
+    count = mean_count(labelled.sum())
     predicted, expected = scores[labelled], labels[labelled]
     right = (predicted.detach().argmax(-1) == expected).float().sum()
     if by_order:

@@ -142,11 +142,10 @@ class Trainer:
         torch.manual_seed(run.seed)
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
-        optimisers: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
         groups = []
         for name, rate in self.rates().items():
             groups.append({"params": list(self.models[name].parameters()), "lr": rate})
-        make_optimiser = optimisers[run.settings.optimiser]
+        make_optimiser = getattr(torch.optim, run.settings.optimiser)
         self.optimiser = make_optimiser(groups, run.settings.learning_rate, fused=True)
         self.best: dict[str, Tensor] = {}
         self.attempt = Attempt(run.settings.learning_rate)

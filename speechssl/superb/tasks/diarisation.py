@@ -146,7 +146,10 @@ class Diarisation(Task):
 
     def turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
         """Return the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
-        active = median_filter(probabilities > self.threshold, self.median)
+        # nobody speaks before the first frame and after the last
+        active = ndimage.median_filter(
+            probabilities > self.threshold, (self.median, 1), mode="constant"
+        )
         turns = []
         for number, frames in enumerate(active.T, 1):
             for start, end in active_intervals(frames, self.grid, utterance.seconds):
@@ -172,12 +175,6 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
         first, last = np.searchsorted(middles, [grid.sample(turn.start), grid.sample(turn.end)])
         active[first:last, names.index(turn.speaker)] = 1
     return torch.from_numpy(active)
-
-
-def median_filter(active: np.ndarray, median: int) -> np.ndarray:
-    """Replace each frame of (T, K) bool by the median of `median` frames around it; nobody speaks
-    before the first frame and after the last."""
-    return np.asarray(ndimage.median_filter(active, (median, 1), mode="constant"))
 
 
 def active_intervals(
