@@ -152,9 +152,6 @@ def test_schedules_run_over_the_updates_reach_their_end_and_stay_there(accumulat
     assert all(batch[name].ndim == 0 for batch in made for name in ("progress", "step"))
 
 
-# ---- silence before and after
-
-
 def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
     shares = []
     for step in range(10):
@@ -173,7 +170,7 @@ def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
     assert max(shares) > 0.9
 
 
-# ---- some shorter
+# ---- recordings that are shorter than a crop
 
 COUNTS = st.lists(st.integers(0, 900), min_size=1, max_size=80)
 

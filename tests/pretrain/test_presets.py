@@ -40,9 +40,6 @@ def continued(start, **given):
     return apply_size(Continue(**PLACES, start=start, **given))
 
 
-# ---- sizes
-
-
 def parameters(make):
     with torch.device("meta"):
         return sum(p.numel() for p in make().parameters()) / 1e6
@@ -138,9 +135,6 @@ def test_the_quantisers_of_wav2vec_2():
         assert config.feat_quantizer_dropout == made.dropout
 
 
-# ---- defaults
-
-
 def test_going_on_learns_the_last_layer_of_the_start_or_of_the_teacher(hubert, hubert_folder):
     other = str(hubert_folder(num_hidden_layers=3))
     for given, teacher, layer in ((None, hubert, 2), (other, other, 3), ("mfcc", "mfcc", None)):
@@ -150,9 +144,6 @@ def test_going_on_learns_the_last_layer_of_the_start_or_of_the_teacher(hubert, h
         assert o.batches == Batches(10, 4.0)
         assert o.prediction == Prediction(1.0, 128)
         assert o.convolutions == Convolutions(10.0, 1.0)
-
-
-# ---- what would have no effect
 
 
 NOISE = {"distortion": Distortion(distort="g")}

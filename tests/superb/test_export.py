@@ -52,9 +52,6 @@ def test_every_task_has_its_published_settings_and_a_function(exported):
         assert batch * config["runner"]["gradient_accumulate_steps"] == task.settings.batch
 
 
-# ---- in s3prl
-
-
 @pytest.mark.slow
 def test_both_upstreams_give_our_states(exported, s3prl):
     from s3prl.nn import S3PRLUpstream

@@ -161,9 +161,6 @@ def test_batches_go_through_all_utterances(count, size, by_length, seed):
     assert all(len(batch) == size for batch in epoch)
 
 
-# ---- side by side
-
-
 @pytest.mark.slow
 def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
