@@ -25,7 +25,7 @@ from speechssl.errors import InputError
 from speechssl.pretrain.options import Phones
 from speechssl.pretrain.run import prepare_run, print_encoder
 from speechssl.pretrain.spin import label_loss
-from speechssl.training import Batch, fit
+from speechssl.training import Batch, fit, write_by_main
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 from speechssl.units.fit import phone_codebook
@@ -85,13 +85,10 @@ def phones(o: Phones) -> None:
             model = NoisyStudent(load_start(o.start))
             batches = run.make_cropper(audio, GRID, normalise=False, clean=True)
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
-
-            def save(folder: Path) -> None:
-                save_hama(model.finish(), folder)
-                save_units(model.head, codebook, o.out)
-
             facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}
-            run.save(save, facts)
+            write_by_main(save_hama, model.finish(), run.folder)
+            write_by_main(save_units, model.head, codebook, o.out)
+            write_by_main(run.write_card, facts)
     print_encoder(o)
 
 

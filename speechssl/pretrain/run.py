@@ -122,13 +122,10 @@ def _train_hubert(o: Hubert | Continue) -> None:
             distil = bool(o.distillation.distil)
             batches = run.make_cropper(audio, grid, normalise, clean=distil)
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
-
-            def save(folder: Path) -> None:
-                save_encoder(encoder, folder, normalise, o.targets.save_bf16)
-                save_label_head(model, folder, codebook.hash)
-
             facts = {"what": "HuBERT encoder", "targets": codebook.card, "training": metrics}
-            run.save(save, facts | batches.card)
+            write_by_main(save_encoder, encoder, run.folder, normalise, o.targets.save_bf16)
+            write_by_main(save_label_head, model, run.folder, codebook.hash)
+            write_by_main(run.write_card, facts | batches.card)
     print_encoder(o)
 
 
@@ -149,7 +146,8 @@ def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
             )
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
             facts = {"what": "wav2vec 2.0 with its heads", "training": metrics}
-            run.save(partial(save_pretraining, model), facts | cropper.card)
+            write_by_main(save_pretraining, model, run.folder)
+            write_by_main(run.write_card, facts | cropper.card)
     print_encoder(o)
 
 
@@ -397,18 +395,17 @@ class PretrainingRun:
             write_targets(data.recordings, folder, grid, features, codebook, packed, made_from)
             return codebook, LabelledAudio.load(packed, folder)
 
-    def save(self, save_files: Callable[[Path], None], facts: Mapping[str, Any]) -> None:
-        """Write OUT/encoder: the files that `save_files` writes into this folder, and last its
-        card, which marks the run as done. facts: the card's entries about the training."""
-        folder = self.options.out / "encoder"
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the encoder."""
+        return self.options.out / "encoder"
 
-        def write() -> None:
-            save_files(folder)
-            options = decisive_options(self.options, self.distort, name_model) | self.more
-            card = {"options": options, "corpus": self.data.card, "files": file_hashes(folder)}
-            write_json(folder / "card.json", card | facts)
-
-        write_by_main(write)
+    def write_card(self, facts: Mapping[str, Any]) -> None:
+        """Write the card of the encoder, which marks the run as done, after all other files. facts:
+        its entries about the training."""
+        options = decisive_options(self.options, self.distort, name_model) | self.more
+        card = {"options": options, "corpus": self.data.card, "files": file_hashes(self.folder)}
+        write_json(self.folder / "card.json", card | facts)
 
 
 def prepare_run(o: Options, reference: bool = False, **more: Any) -> PretrainingRun:

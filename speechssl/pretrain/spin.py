@@ -19,7 +19,6 @@ projection.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ from speechssl.pretrain.model import mean_count
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
 from speechssl.pretrain.run import frame_grid, prepare_run, print_encoder
 from speechssl.processes import mean_of_processes, processes
-from speechssl.training import Batch, fit
+from speechssl.training import Batch, fit, write_by_main
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 
@@ -206,17 +205,14 @@ def spin(o: Spin) -> None:
             model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
             batches = run.make_cropper(audio, grid, normalise, second=voices)
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
-
-            def save(folder: Path) -> None:
-                save_encoder(model.encoder, folder, normalise)
-                save_codebooks(model, o, codebook)
-
             facts = {
                 "what": "encoder trained by Spin",
                 "targets": codebook and codebook.card,
                 "training": metrics,
             }
-            run.save(save, facts | batches.card)
+            write_by_main(save_encoder, model.encoder, run.folder, normalise)
+            write_by_main(save_codebooks, model, o, codebook)
+            write_by_main(run.write_card, facts | batches.card)
     print_encoder(o)
 
 
