@@ -22,10 +22,11 @@ bottleneck.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from speechssl.errors import InputError, MissingExtra
 from speechssl.options import Trained
@@ -40,8 +41,6 @@ _TO_RESIDUAL = re.compile(
     r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj"
     r"|down_proj|attn\.o|fc2|SelfAttention\.o|DenseReluDense\.wo)$"
 )
-# models whose attention uses the weights of its matrices without calling these modules
-_READS_WEIGHTS = ("wavlm",)
 # the matrices of queries and values: "attention.self.query" in BERT, "Wqkv" in ModernBERT
 _QUERY_VALUE = (
     r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj"
@@ -81,8 +80,10 @@ def train_only(encoder: nn.Module, trained: str) -> None:
                 "none": False,
             }
             values.requires_grad_(is_trained[trained])
-    if trained == "biases" and not trained_parameters(encoder):  # T5 and ModernBERT have none
-        raise InputError(f"{type(encoder).__name__} has no biases to train; choose {OTHERS}")
+    if trained != "none" and not trained_parameters(encoder):
+        # biases: T5 and ModernBERT have none
+        name = type(encoder).__name__
+        raise InputError(f"{trained} finds nothing to train in {name}; choose {OTHERS}")
 
 
 def trained_parameters(model: nn.Module) -> int:
@@ -121,7 +122,6 @@ def add_modules(encoder: nn.Module, modules: dict[str, Any]) -> None:
 
 def _add_adapters(encoder: nn.Module, width: int) -> None:
     """Add a bottleneck behind the attention and one behind the feed-forward of every layer."""
-    _check_called(encoder, "adapters")
     matrices = []
     for name, module in encoder.named_modules():
         if isinstance(module, nn.Linear) and _TO_RESIDUAL.search(name):
@@ -138,15 +138,6 @@ def _add_adapters(encoder: nn.Module, width: int) -> None:
     for matrix in matrices:
         matrix.adapter = Bottleneck(matrix.out_features, width)
         matrix.register_forward_hook(_adapt)
-
-
-def _check_called(encoder: nn.Module, method: str) -> None:
-    """Raise InputError for an encoder that would never call the modules added to its matrices."""
-    if getattr(getattr(encoder, "config", None), "model_type", None) in _READS_WEIGHTS:
-        raise InputError(
-            f"{method} would train nothing in the attention of {type(encoder).__name__}; choose "
-            f"{OTHERS}"
-        )
 
 
 def merge_lora(encoder: nn.Module) -> nn.Module:
@@ -170,12 +161,12 @@ class Bottleneck(nn.Module):
             nn.init.trunc_normal_(layer.weight, std=0.01, a=-0.02, b=0.02)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Change the output x (B, S, H) of a matrix."""
         return x + self.up(nn.functional.gelu(self.down(x)))
 
 
-def _adapt(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+def _adapt(matrix: nn.Module, inputs: Any, output: Tensor) -> Tensor:
     return matrix.adapter(output)  # type: ignore[no-any-return, operator]
 
 
@@ -195,18 +186,15 @@ def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
 
 
 def _add_lora(encoder: nn.Module) -> None:
-    """Add low-rank matrices to those of queries and values, by peft, unless they are there."""
+    """Add low-rank matrices to those of queries and values, by peft, unless they are there or the
+    encoder has none."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise MissingExtra("--trained lora", "peft") from error
-    _check_called(encoder, "lora")
     if any(hasattr(module, "lora_A") for module in encoder.modules()):
         return
     targets = rf"(.*\.)?{_QUERY_VALUE}"
     config = LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=targets)
-    try:
+    with suppress(ValueError):  # peft's for a pattern that no module has
         inject_adapter_in_model(config, encoder)
-    except ValueError as error:  # peft's for a pattern that no module has
-        name = type(encoder).__name__
-        raise InputError(f"lora finds no place in {name}; choose {OTHERS}") from error

@@ -39,6 +39,7 @@ Count = Annotated[int, Range(1)]  # from 1
 Whole = Annotated[int, Range()]  # from 0
 Share = Annotated[float, Range(0, 1)]  # from 0 to 1
 Portion = Annotated[float, Range(0, 1, zero=False)]  # above 0, to 1
+Decay = Annotated[float, Range(0, 0.99999)]  # from 0 to below 1
 Amount = Annotated[float, Range(zero=False)]  # above 0
 Weight = Annotated[float, Range()]  # from 0
 MaybePath = TypeVar("MaybePath", Path, Path | None)
@@ -156,12 +157,11 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
     by_name: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not (equals and name and value):
+        if not (equals and name and value) or name in by_name:
             raise InputError(
-                f"{what} {pair} is not NAME=WHERE; write for example shipped=people-en"
+                f"{what} {pair} is not NAME=WHERE with a name of its own; write for example "
+                "shipped=people-en"
             )
-        if name in by_name:
-            raise InputError(f"{what} gives the name {name} twice; choose another for one of them")
         by_name[name] = value
     return by_name
 
@@ -174,38 +174,19 @@ def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
 def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
     """Refuse, by an InputError, options that have no effect without another one.
 
-    rules: name of an option -> names of those that have no effect without it.
+    given: from `changed_options`. rules: name of an option -> names of those that need it.
     """
     for needed, names in rules.items():
-        ineffective = list_given(names, given)
-        if ineffective and not list_given((needed,), given):
-            raise InputError(
-                f"{flags(ineffective)} would have no effect without {flags([needed])}; "
-                "give both or neither"
-            )
+        if needed not in given:
+            refuse_given(names, given, f"without --{needed.replace('_', '-')}")
 
 
 def refuse_given(names: Iterable[str], given: Mapping[str, Any], why: str) -> None:
-    """Refuse, by an InputError, options that have no effect here. why: such as "with mfcc"."""
-    ineffective = list_given(names, given)
-    if ineffective:
-        raise InputError(f"{flags(ineffective)} would have no effect {why}; leave it out")
-
-
-def list_given(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
-    """Return the names of the options that were given, as they are typed. An option that was not
-    given is None, or a switch with its default: False, or True for one that is typed as --no-..."""
-    switch_defaults = {"reference": True}
-    names_given = []
-    for name in names:
-        if given.get(name) is not None and given[name] is not switch_defaults.get(name, False):
-            names_given.append(f"no_{name}" if name in switch_defaults else name)
-    return names_given
-
-
-def flags(names: Iterable[str]) -> str:
-    """Write names of options as they are typed: "--a and --b"."""
-    return " and ".join(f"--{name.replace('_', '-')}" for name in names)
+    """Refuse, by an InputError, options that have no effect here. given: from `changed_options`;
+    why: such as "with mfcc"."""
+    flags = [f"--{name.replace('_', '-')}" for name in names if name in given]
+    if flags:
+        raise InputError(f"{' and '.join(flags)} would have no effect {why}; leave it out")
 
 
 def find_shipped(name: MaybePath) -> MaybePath:
@@ -259,7 +240,7 @@ class TrainingOptions:
     weight_decay: Weight = option(
         HUBERT.weight_decay, "weight decay of AdamW; biases and layer norms have none"
     )
-    adam_betas: tuple[Share, Share] = option(
+    adam_betas: tuple[Decay, Decay] = option(
         HUBERT.adam_betas,
         "betas of AdamW: decay of the mean gradient and of its mean square",
         metavar=("B1", "B2"),
@@ -290,13 +271,7 @@ class TrainingOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raise InputError for betas that AdamW cannot have, and MissingExtra for a --report-to
-        that is not installed."""
-        if not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise InputError(
-                f"AdamW cannot have the betas {self.adam_betas}; give two numbers "
-                "from 0 to below 1 (--adam-betas)"
-            )
+        """Raise MissingExtra for a --report-to that is not installed."""
         for name in self.report_to:
             if importlib.util.find_spec(name) is None:
                 raise MissingExtra(f"--report-to {name}", name)
@@ -324,11 +299,7 @@ class EvalOptions:
 
     def __post_init__(self) -> None:
         """Raise InputError for patience without evaluations."""
-        if self.patience and not self.eval_every:
-            raise InputError(
-                f"--patience {self.patience} counts evaluations; give --eval-every "
-                "as well, or leave it out"
-            )
+        refuse_ineffective(changed_options(self), {"eval_every": ("patience",)})
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -46,7 +46,7 @@ from speechssl.processes import (
     wait_for_all,
 )
 
-Batch = dict[str, torch.Tensor]
+Batch = dict[str, Tensor]
 PATIENCE = 20  # updates in a row that may be dropped
 MOST_WORKERS = 16  # processes that make batches, unless the options name a number
 
@@ -115,7 +115,7 @@ class Watch(TrainerCallback):
         """Count the updates that were dropped, those before a kill among them."""
         return len(set(_whole_lines(self.skips)))
 
-    def report(self, outputs: Mapping[str, torch.Tensor]) -> None:
+    def report(self, outputs: Mapping[str, Tensor]) -> None:
         """Note all outputs of the module that are one number."""
         names = [name for name, value in outputs.items() if value.numel() == 1]
         # together, for one wait for a GPU
@@ -163,9 +163,7 @@ class Watch(TrainerCallback):
         by then: all decide alike."""
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         batches, self.update_outputs = self.update_outputs, []
-        # one norm of all is one wait for the device; it may overflow though all are finite
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if norm.isfinite() or all(values.isfinite().all() for values in gradients):
+        if torch.nn.utils.get_total_norm(gradients).isfinite():
             self.dropped_in_a_row = 0
             self.interval_outputs += batches
             return
@@ -292,7 +290,7 @@ class _Trainer(Trainer):
         # Trainer divides by the accumulation
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the loss, or 0 where it is not finite: Trainer's own sum would stay NaN. That sum
         is only used for the summary at the end."""
         return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)

@@ -14,8 +14,6 @@ from transformers import (
     MobileBertConfig,
     Wav2Vec2Config,
     Wav2Vec2Model,
-    WavLMConfig,
-    WavLMModel,
 )
 
 from speechssl import finetuning
@@ -78,7 +76,7 @@ def test_methods_train_what_they_say_and_always_what_reads_and_writes(family, ch
     for method in (name for name in finetuning.METHODS if name != "lora"):
         model = computer(family, checkpoint)
         if method == "biases" and family in ("T5", "ModernBERT"):
-            refused("has no biases to train", finetuning.train_only, model.encoder, method)
+            refused("biases finds nothing", finetuning.train_only, model.encoder, method)
             continue
         finetuning.train_only(model.encoder, method)
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
@@ -119,7 +117,8 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     with torch.no_grad():
         close = model.logits(SHOWN)
     # close to identity
-    assert not torch.equal(close, before) and torch.allclose(close, before, atol=0.3)
+    assert not torch.equal(close, before)
+    assert torch.allclose(close, before, atol=0.3)
     check_gradients(model.encoder, model.logits(SHOWN).sum())
     finetuning.train_only(model.encoder, "weighted-sum")
     assert model.encoder.layer_shares.shape == (model.encoder.config.num_hidden_layers + 1,)
@@ -151,13 +150,6 @@ def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(kind, confi
     check_gradients(model, model(torch.randn(1, 400)).last_hidden_state.square().sum())
 
 
-@pytest.mark.parametrize("device", ["adapters", PEFT])
-def test_attention_that_does_not_call_its_matrices_is_refused(device):
-    model = WavLMModel(WavLMConfig(**SOUND))
-    refused(f"{device} would train nothing", finetuning.train_only, model, device)
-    assert not finetuning.added_modules(model)
-
-
 def test_all_shares_on_the_last_layer_give_its_output(checkpoint):
     model = computer("BERT", checkpoint)
     with torch.no_grad():
@@ -177,7 +169,8 @@ def test_lora_merges_into_the_encoder(family, device, checkpoint):
     learnt = {
         name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad
     }
-    assert learnt and all(finetuning.RANK in weight.shape for weight in learnt.values())
+    assert learnt
+    assert all(finetuning.RANK in weight.shape for weight in learnt.values())
     check_gradients(model.encoder, model.logits(SHOWN).sum())
     with torch.no_grad():
         before = model.logits(SHOWN)

@@ -132,25 +132,6 @@ def test_a_dropped_batch_does_not_spoil_the_log(tmp_path, capsys, accumulation):
     assert len(re.findall("step 4: dropped", capsys.readouterr().err)) == 1
 
 
-def test_clipping_bounds_the_update(tmp_path):
-    """Without momentum or Adam's scale the weights move by no more than rate times norm."""
-    plain = {
-        "steps": 1,
-        "warmup_steps": 0,
-        "adam_epsilon": 1e6,
-        "weight_decay": 0.0,
-        "learning_rate": 1e6,
-    }
-    moved = {}
-    for clip in (0.01, 1e9, 0.0):  # 0: none
-        moved[clip] = float(
-            (trained(tmp_path / str(clip), clip=clip, **plain)[1] - weights(Toy())).norm()
-        )
-    assert moved[0.01] == pytest.approx(0.01, rel=0.01)
-    assert moved[1e9] == pytest.approx(moved[0.0])
-    assert moved[0.0] > 0.1
-
-
 def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path):
     pytest.importorskip("tensorboard", reason="an optional extra")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -181,14 +162,9 @@ def broken_batch(step):
 
 
 @pytest.mark.slow
-def test_too_many_bad_gradients_stop_the_run_where_they_come_in_a_row(tmp_path):
+def test_too_many_bad_gradients_in_a_row_stop_the_run(tmp_path):
     with pytest.raises(FloatingPointError, match="21 times in a row at step 20"):
-        trained(tmp_path / "row", broken_batch, steps=60)
-    result, after = trained(
-        tmp_path, lambda step: (broken_batch if step % 2 else batch)(step), steps=60, save_every=100
-    )
-    assert (result["steps"], result["skipped"]) == (60, 30)
-    assert torch.isfinite(after).all()
+        trained(tmp_path, broken_batch, steps=60)
 
 
 def test_accumulated_batches_weigh_as_one_large_batch(tmp_path):

@@ -130,7 +130,6 @@ def store_features(
     what: str,
     workers: int | None = None,
     shard_mb: float = 64.0,
-    limit_gb: float = math.inf,
 ) -> FeatureStore:
     """Compute the features of all recordings, once, and return the store. Of several processes, the
     first does. The size is reported before the work begins.
@@ -140,7 +139,7 @@ def store_features(
     by the next run. sizes: id -> approximate number of bytes of its rows; it must depend on the
     recording's length alone, so that a run that was killed finds the same shards again. what: a
     name of the features, or their purpose. workers: number of threads; None: that of torch.
-    shard_mb: size at which a shard ends; limit_gb: size above which InputError is raised at once.
+    shard_mb: size at which a shard ends.
     Raises InputError where `folder` was made from other inputs, the disk is too small, or no
     recording can be used.
     """
@@ -157,7 +156,7 @@ def store_features(
             names = [name for ids in incomplete.values() for name in ids]
             if names:
                 needed = sum(sizes[name] for name in names) / 1e9
-                _check_disk(folder, f"{what} of {len(names)} recordings", needed, limit_gb)
+                _check_disk(folder, f"{what} of {len(names)} recordings", needed)
             bar = tqdm(names, what, unit="file", disable=not names)
             with bar, single_threaded(workers or torch.get_num_threads()) as pool:
                 for path, ids in incomplete.items():
@@ -196,18 +195,16 @@ def _plan_shards(
     return shards
 
 
-def _check_disk(folder: Path, work: str, needed: float, limit: float) -> None:
+def _check_disk(folder: Path, work: str, needed: float) -> None:
     """Report the gigabytes that are needed on stderr. Raises InputError where they are more than
-    are free or allowed."""
+    are free."""
     free = shutil.disk_usage(folder).free / 1e9
     tqdm.write(f"{work}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
-    if needed <= min(free, limit):
-        return
-    available = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit:g} GB"
-    raise InputError(
-        f"{work} in {folder} need {needed:.3g} GB and {available}; take fewer recordings or "
-        "another disk"
-    )
+    if needed > free:
+        raise InputError(
+            f"{work} in {folder} need {needed:.3g} GB and {free:.3g} GB are free; take fewer "
+            "recordings or another disk"
+        )
 
 
 def _write_shard(

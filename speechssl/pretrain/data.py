@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.artifacts import hash_files, replacing, write_json
 from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.recordings import Recording, hash_contents, recordings_of, sample_recordings
@@ -146,12 +146,6 @@ def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray
     return readings
 
 
-def _is_made_from(folder: Path, inputs: Mapping[str, Any]) -> bool:
-    """Return whether a folder is finished and its card names these inputs."""
-    card = folder / "card.json"
-    return card.is_file() and inputs.items() <= read_json(card).items()
-
-
 def pack_audio(data: TrainingData, out: Path) -> Path:
     """Write the audio into one raw array, samples.s16 (int16) with bounds.npy, and return its
     folder, which lies beside `out` and is shared by all runs there.
@@ -159,8 +153,7 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
     Raises InputError where no recording can be read.
     """
     folder = out.parent / f"packed-{data.hash}"
-    made_from = {"corpus": data.hash}
-    if _is_made_from(folder, made_from):
+    if (folder / "card.json").is_file():
         return folder
     lengths = []
     failed = {}
@@ -183,7 +176,7 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
             "others"
         )
     _save_array(folder / "bounds.npy", np.cumsum([0, *lengths]))
-    write_json(folder / "card.json", made_from)
+    write_json(folder / "card.json", {"corpus": data.hash})
     return folder
 
 
@@ -222,9 +215,9 @@ def write_targets(
     made_from: dict[str, Any],
 ) -> None:
     """Write `out`/labels.npy (int16, all frames of all recordings in order) with its bounds and
-    card, unless it is there already.
+    card, unless it is finished already. packed: the folder of `pack_audio`; made_from: entries of
+    the card.
 
-    packed: the folder of `pack_audio`.
     Raises InputError for a codebook whose labels come at another rate than the encoder's frames.
     """
     rate = codebook.card.get("frame_rate", grid.frame_rate)
@@ -233,8 +226,7 @@ def write_targets(
             f"the targets have {rate:g} labels a second and the encoder {grid.frame_rate:g} "
             f"frames; give a teacher or codebook of {grid.frame_rate:g} a second"
         )
-    made_from = {"codebook": codebook.hash} | made_from
-    if _is_made_from(out, made_from):
+    if (out / "card.json").is_file():
         return
     failed: dict[str, str] = {}
 
@@ -259,8 +251,12 @@ def write_targets(
     report_set_aside(dict(sorted(failed.items())), "targets")
     _save_array(out / "labels.npy", np.concatenate(labels))
     _save_array(out / "bounds.npy", np.cumsum([0, *map(len, labels)]))
-    card = made_from | {"frame_rate": grid.frame_rate, "card": codebook.card}
-    write_json(out / "card.json", card)
+    facts = {
+        "codebook": codebook.hash,
+        "frame_rate": grid.frame_rate,
+        "card": codebook.card,
+    }
+    write_json(out / "card.json", made_from | facts)
 
 
 def _map_in_threads(function: Callable, items: Sequence, what: str) -> Iterator:

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 from tqdm import tqdm
@@ -68,7 +68,12 @@ def scale_gradients(module: nn.Module, factor: float) -> None:
             weight.register_hook(lambda gradient: gradient * factor)
 
 
-def final_states(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+def mean_count(count: Tensor) -> Tensor:
+    """Return the mean of a count over the processes, as if all together counted at least one."""
+    return mean_of_processes(count).clamp(min=1 / processes())
+
+
+def final_states(encoder: nn.Module, hidden: Tensor) -> Tensor:
     """Return the states that predictions are made from: those of the last layer, normalised where
     layers normalise their input (large)."""
     stable = getattr(encoder.config, "do_stable_layer_norm", False)
@@ -78,9 +83,9 @@ def final_states(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
 def add_auxiliary(
     losses: Batch,
     modules: nn.ModuleList,
-    layers: Sequence[torch.Tensor],
-    mask: torch.Tensor,
-    batch: Mapping[str, torch.Tensor],
+    layers: Sequence[Tensor],
+    mask: Tensor,
+    batch: Mapping[str, Tensor],
 ) -> Batch:
     """Add the losses of `auxiliary_losses` to a model's own, and their scalars to those that are
     logged."""
@@ -113,9 +118,7 @@ class HubertPretraining(nn.Module):
         scale_gradients(encoder.feature_extractor, convolutions.gradient_scale)
         self.auxiliary = nn.ModuleList(auxiliary)
 
-    def forward(
-        self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **batch: torch.Tensor
-    ) -> Batch:
+    def forward(self, samples: Tensor, labels: Tensor, mask: Tensor, **batch: Tensor) -> Batch:
         """Return the loss and scalars to be logged.
 
         samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int, below 0 where
@@ -127,7 +130,7 @@ class HubertPretraining(nn.Module):
         outputs["loss"] = outputs["loss"] + self.convolutions.feature_penalty * penalty
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
-    def predict(self, hidden: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> Batch:
+    def predict(self, hidden: Tensor, labels: Tensor, mask: Tensor) -> Batch:
         """Return cross-entropy and accuracy from the last layer (B, T, D). Visible frames of weight
         0 have an accuracy, but no gradient."""
         labelled = labels >= 0
@@ -142,8 +145,8 @@ class HubertPretraining(nn.Module):
         }
 
     def _cross_entropy(
-        self, hidden: torch.Tensor, labels: torch.Tensor, selected: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, hidden: Tensor, labels: Tensor, selected: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return mean loss and share of right predictions over the selected frames of all
         processes. selected: (B, T) bool."""
         targets = labels[selected]
@@ -151,7 +154,7 @@ class HubertPretraining(nn.Module):
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(hidden.device.type, enabled=False):
             logits = predicted @ functional.normalize(self.labels, dim=-1).T / 0.1
-        count = mean_of_processes(selected.sum()).clamp(min=1 / processes())
+        count = mean_count(selected.sum())
         loss = functional.cross_entropy(logits, targets, reduction="sum")
         right = (logits.argmax(-1) == targets).float().sum()
         return loss / count, right / count
@@ -166,9 +169,9 @@ def save_label_head(model: Any, folder: Path, codebook: str) -> None:
         save_file(weights, temporary, {"codebook": codebook})
 
 
-def restore_label_head(model: Any, start: str, codebook: str) -> bool:
+def restore_label_head(model: Any, start: str, codebook: str) -> None:
     """Load the label head beside the encoder `start` where it is for this codebook; else keep the
-    new one, and report it on stderr. Return whether it was loaded."""
+    new one, and report it on stderr."""
     folder = SHIPPED / start if (SHIPPED / start).is_dir() else Path(start)
     if (folder / LABEL_HEAD).is_file():
         with safe_open(folder / LABEL_HEAD, "pt") as file:
@@ -176,23 +179,22 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
         state = load_file(folder / LABEL_HEAD)
         if head_codebook == codebook and state["labels"].shape == model.labels.shape:
             model.load_state_dict(state, strict=False)
-            return True
+            return
     if is_main():
         tqdm.write(
             f"{start} has no label head for the codebook {codebook}; one for {len(model.labels)} "
             "clusters was made",
             file=sys.stderr,
         )
-    return False
 
 
 @dataclass(frozen=True)
 class Quantised:
     """A frame is quantised to one entry of each codebook."""
 
-    vectors: torch.Tensor  # (..., D)
-    codes: torch.Tensor  # (..., G) int, the entry of each codebook
-    probabilities: torch.Tensor  # (..., G, V), the softmax without noise
+    vectors: Tensor  # (..., D)
+    codes: Tensor  # (..., G) int, the entry of each codebook
+    probabilities: Tensor  # (..., G, V), the softmax without noise
 
 
 class GumbelQuantiser(nn.Module):
@@ -212,7 +214,7 @@ class GumbelQuantiser(nn.Module):
         nn.init.normal_(self.weight_proj.weight)
         nn.init.zeros_(self.weight_proj.bias)
 
-    def forward(self, features: torch.Tensor, temperature: torch.Tensor | float) -> Quantised:
+    def forward(self, features: Tensor, temperature: Tensor | float) -> Quantised:
         """Quantise features (..., C), always in float32, which a softmax of 320 entries needs."""
         logits = self.weight_proj(features).float().unflatten(-1, (self.codebooks, self.entries))
         with torch.autocast(features.device.type, enabled=False):
@@ -230,7 +232,7 @@ class GumbelQuantiser(nn.Module):
             return Quantised(vectors.flatten(-2), codes, logits.softmax(-1))
 
 
-def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
+def perplexity(probabilities: Tensor) -> Tensor:
     """Return how many entries of each codebook are used, (G,) from 1 to V: the perplexity of the
     mean distribution over all frames of the batch.
 
@@ -239,8 +241,8 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
     computes them in each process by itself.
     """
     frames = probabilities.flatten(0, -3)
-    count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device))
-    mean = frames.sum(0) / count.clamp(min=1 / processes())
+    count = mean_count(torch.tensor(float(len(frames)), device=frames.device))
+    mean = frames.sum(0) / count
     if processes() > 1:  # the value is that of all processes, the gradient this one's share
         mean = mean + (mean_of_processes(mean) - mean).detach()
     entropy = -(mean * torch.log(mean + 1e-7)).sum(-1)
@@ -275,12 +277,12 @@ class Wav2Vec2Pretraining(nn.Module):
 
     def forward(
         self,
-        samples: torch.Tensor,
-        mask: torch.Tensor,
-        negatives: torch.Tensor,
-        temperature: torch.Tensor | float,
-        clean_samples: torch.Tensor | None = None,
-        **batch: torch.Tensor,
+        samples: Tensor,
+        mask: Tensor,
+        negatives: Tensor,
+        temperature: Tensor | float,
+        clean_samples: Tensor | None = None,
+        **batch: Tensor,
     ) -> Batch:
         """Return the loss and scalars to be logged, from a batch of `ContrastiveBatches`.
 
@@ -324,18 +326,14 @@ class Wav2Vec2Pretraining(nn.Module):
         }
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
-    def quantise(
-        self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0
-    ) -> Quantised:
+    def quantise(self, features: Tensor, temperature: Tensor | float = 1.0) -> Quantised:
         """Quantise the output of the convolutions, (..., C), after its layer norm (the paper's Z),
         which is never masked."""
         normed = self.encoder.feature_projection.layer_norm(features)
         dropped = functional.dropout(normed, self.contrast.dropout, self.training)
         return self.quantizer(dropped, temperature)
 
-    def _logits(
-        self, predicted: torch.Tensor, quantised: Quantised, negatives: torch.Tensor
-    ) -> torch.Tensor:
+    def _logits(self, predicted: Tensor, quantised: Quantised, negatives: Tensor) -> Tensor:
         """Return cosines over kappa, (B, M, 1 + K), the right one first. A negative that has the
         same codes as the right one gets -inf, so that it does not count.
 
@@ -355,11 +353,10 @@ class Wav2Vec2Pretraining(nn.Module):
         return torch.cat([own, others], dim=-1)
 
 
-def _batch_mean(values: torch.Tensor) -> torch.Tensor:
+def _batch_mean(values: Tensor) -> Tensor:
     """Return this process's part of the mean over a batch that processes may share: the mean of
     these parts is the mean over the whole batch."""
-    count = mean_of_processes(torch.tensor(float(values.numel()), device=values.device))
-    return values.sum() / count.clamp(min=1 / processes())
+    return values.sum() / mean_count(torch.tensor(float(values.numel()), device=values.device))
 
 
 @dataclass(frozen=True)
@@ -511,12 +508,12 @@ class Reverse(torch.autograd.Function):
     """Return the values themselves, and multiply their gradient by -weight (a scalar tensor)."""
 
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(weight)
         return values.view_as(values)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return -ctx.saved_tensors[0] * gradients[0], None
 
 
@@ -536,9 +533,7 @@ class DomainAdversary(nn.Module):
             nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes)
         )
 
-    def forward(
-        self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
-    ) -> Batch:
+    def forward(self, layers: Sequence[Tensor], mask: Tensor, batch: Mapping[str, Tensor]) -> Batch:
         """Return the loss and scalars to be logged.
 
         layers: (B, T, D) each; batch: has `domains` (B,) int, 0 for clean, and the scalars
@@ -552,7 +547,7 @@ class DomainAdversary(nn.Module):
             # Ganin et al., section 5.2.2
             weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)
         features = layers[self.layer].mean(1).float()
-        sign: torch.Tensor | float = 1.0
+        sign: Tensor | float = 1.0
         if self.adversary.domain_adversary_mode == "reversal":
             logits = self.classifier(Reverse.apply(features, weight))
         elif int(batch["step"]) % 2 == 0:
@@ -585,9 +580,7 @@ class CleanTeacher(nn.Module):
         self.unregistered = [teacher.eval().requires_grad_(False)]
         self.weight = weight
 
-    def forward(
-        self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
-    ) -> Batch:
+    def forward(self, layers: Sequence[Tensor], mask: Tensor, batch: Mapping[str, Tensor]) -> Batch:
         """Return the loss and scalars to be logged.
 
         layers: (B, T, D) each; mask: (B, T) bool; batch: has `clean_samples`, (B, N).
@@ -595,8 +588,7 @@ class CleanTeacher(nn.Module):
         with torch.no_grad():
             teacher = self.unregistered[0].to(batch["clean_samples"].device)
             _, targets = training_states(teacher, batch["clean_samples"], last=len(layers) - 1)
-        # over the frames of all processes
-        count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
+        count = mean_count((~mask).sum())
         distances = []
         for layer, target in zip(layers, targets, strict=True):
             states = layer[~mask].float()

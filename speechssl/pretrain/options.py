@@ -43,10 +43,6 @@ from speechssl.units.options import BUDGET, STARTS
 CACHES = "decoded audio, targets and noise are cached beside it, also for other runs"
 Size = Literal["small", "base", "large"]
 SIZE = "size of the model; sets the defaults of the training options"
-DOMAINS = "the domain is clean or distorted, or (multi) the kind of distortion"
-Labels = Literal["binary", "multi"]
-Mode = Literal["reversal", "alternating"]
-Schedule = Literal["ganin", "constant"]
 OF_SIZE: Any = None
 
 
@@ -200,12 +196,16 @@ class Distillation:
 class Adversary:
     """The encoder learns to mislead a domain classifier with one hidden layer."""
 
-    domain_adversary: Labels | None = option(None, f"domain-adversarial training: {DOMAINS}")
+    domain_adversary: Literal["binary", "multi"] | None = option(
+        None,
+        "domain-adversarial training: the domain is clean or distorted, or (multi) the kind of "
+        "distortion",
+    )
     domain_adversary_weight: Weight = option(1.0, "largest lambda of the domain classifier")
-    domain_adversary_mode: Mode = option(
+    domain_adversary_mode: Literal["reversal", "alternating"] = option(
         "reversal", "gradient reversal, or alternating updates of classifier and encoder"
     )
-    domain_adversary_schedule: Schedule = option("ganin", "schedule of lambda")
+    domain_adversary_schedule: Literal["ganin", "constant"] = option("ganin", "schedule of lambda")
     domain_adversary_width: int = 256  # of the hidden layer
 
 
@@ -383,9 +383,6 @@ class Codes:
     iterations: Count = option(3, "iterations of Sinkhorn's algorithm")
 
 
-LabelLoss = Literal["cross-entropy", "ctc"]
-
-
 @dataclass(frozen=True)
 class PseudoLabels:
     """Pseudo-labels are clusters of the clean signal that both versions predict."""
@@ -399,7 +396,7 @@ class PseudoLabels:
         None, "codebook of the teacher, such as Spin's own, in the place of one that is fitted"
     )
     label_weight: Weight = option(5.0, "weight of their loss")
-    label_loss: LabelLoss = option(
+    label_loss: Literal["cross-entropy", "ctc"] = option(
         "cross-entropy",
         "cross-entropy: every frame has its label; ctc: after the updates of --warmup-steps only "
         "the order of the labels counts, not where each begins, which suits reference readings, "
@@ -442,12 +439,7 @@ class Spin:
     out: Path = argument(
         f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {CACHES}"
     )
-    start: str | None = option(None, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
-    size: Size | None = option(
-        None,
-        "in the place of --start, with --trained-layers 0: a HuBERT of this size with random "
-        "weights",
-    )
+    start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
     trained_layers: Whole = option(
         2, "layers that are trained, up to the one that is clustered; 0: the whole encoder"
     )
@@ -467,14 +459,8 @@ class Spin:
     )
 
     def __post_init__(self) -> None:
-        is_one_given = (self.start is None) != (self.size is None)
-        if not is_one_given or (self.size and self.trained_layers):
-            raise InputError(
-                "give --start, the HuBERT or wav2vec 2.0 to start from, or for random weights "
-                "--size and --trained-layers 0; one of the two"
-            )
         label_options = changed_options(self.labels)
-        refuse_ineffective(label_options, {"teacher": label_options.keys() - {"teacher"}})
+        refuse_ineffective(label_options, {"teacher": vars(self.labels)})
         if self.labels.codebook:
             refuse_given(("clusters", "teacher_layer"), label_options, "with a codebook")
         refuse_ineffective(changed_options(self), {"distort": ("noise", "noise_cache")})
@@ -507,11 +493,9 @@ class Phones:
         without=("snr_range_end",),
     )
     training: TrainingOptions = group(
-        TrainingOptions(1500, 5e-4, 100, bf16=False, save_every=100), "training"
+        TrainingOptions(1500, 5e-4, 100, bf16=False, save_every=100), "training", without=("bf16",)
     )
 
     def __post_init__(self) -> None:
         if self.distortion.distort is None:
             raise InputError("without a distortion there is nothing to learn; leave out --distort")
-        if self.training.bf16:
-            raise InputError("hama is trained in fp32 only; leave out --precision")

@@ -17,23 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from speechssl.encoders.hama import GRID, LAYERS, Conformer, load_hama, save_hama
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.pretrain.data import training_data
 from speechssl.pretrain.options import Phones
-from speechssl.pretrain.run import (
-    load_unlabelled,
-    make_cropper,
-    make_distortions,
-    pretraining_stage,
-    print_encoder,
-    save_pretrained,
-)
+from speechssl.pretrain.run import prepare_run, print_encoder
 from speechssl.pretrain.spin import label_loss
-from speechssl.training import Batch, check_share, fit
+from speechssl.training import Batch, fit, write_by_main
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 from speechssl.units.fit import phone_codebook
@@ -66,9 +58,7 @@ class NoisyStudent(nn.Module):
         proj.bias[blank] = NEVER
         return self.student
 
-    def forward(
-        self, samples: torch.Tensor, clean_samples: torch.Tensor, **_: torch.Tensor
-    ) -> Batch:
+    def forward(self, samples: Tensor, clean_samples: Tensor, **_: Tensor) -> Batch:
         """Return the loss and the share of frames with the teacher's symbol. samples: (B, N),
         distorted; clean_samples: (B, N)."""
         with torch.no_grad(), torch.autocast(samples.device.type, enabled=False):
@@ -86,25 +76,19 @@ def phones(o: Phones) -> None:
     Raises InputError for a start that is not hama or one of its students, and where OUT was made
     from other inputs.
     """
-    check_share(o.batches.crops)
-    seed = o.training.seed
-    distort = make_distortions(o.distortion, seed, o.out)
-    data = training_data(o.source, o.recordings, reference=False, seed=seed)
-    with pretraining_stage(o, data, distort) as step:
+    run = prepare_run(o)
+    with run.stage() as step:
         if not step.done:
             codebook = phone_codebook()  # before the training: it needs the package
-            audio = load_unlabelled(o, data, GRID)
-            torch.manual_seed(seed)
+            audio = run.load_unlabelled(GRID)
+            torch.manual_seed(o.training.seed)
             model = NoisyStudent(load_start(o.start))
-            batches = make_cropper(o, audio, GRID, False, distort, clean=True)
+            batches = run.make_cropper(audio, GRID, normalise=False, clean=True)
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
-
-            def save(folder: Path) -> None:
-                save_hama(model.finish(), folder)
-                save_units(model.head, codebook, o.out)
-
             facts = {"what": "recogniser of phones, its own noisy student", "training": metrics}
-            save_pretrained(o, data, distort, save, facts)
+            write_by_main(save_hama, model.finish(), run.folder)
+            write_by_main(save_units, model.head, codebook, o.out)
+            write_by_main(run.write_card, facts)
     print_encoder(o)
 
 

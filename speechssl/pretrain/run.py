@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -71,7 +71,7 @@ from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import Features, features_of, load_features
 from speechssl.units.spectral import spectral_stream
 
-Run = Hubert | Wav2Vec2 | Continue | Spin | Phones
+Options = Hubert | Wav2Vec2 | Continue | Spin | Phones
 Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
 STEPS = "options.training.steps"  # a finished run with fewer goes on
 CARD = "encoder/card.json"
@@ -106,54 +106,48 @@ def continue_pretraining(o: Continue) -> None:
 
 def _train_hubert(o: Hubert | Continue) -> None:
     """Make the targets, train and write OUT/encoder; all options have their values."""
-    check_share(o.batches.crops)
-    distort = make_distortions(o.distortion, o.training.seed, o.out)
-    data = training_data(o.source, o.recordings, o.targets.reference, o.training.seed)
-    with pretraining_stage(o, data, distort) as step:
+    run = prepare_run(o, o.targets.reference)
+    with run.stage() as step:
         if not step.done:
             torch.manual_seed(o.training.seed)
             encoder, normalise = _load_hubert(o)
-            auxiliary = auxiliary_losses(encoder, o, o.start, distort)
+            auxiliary = auxiliary_losses(encoder, o, o.start, run.distort)
             grid = frame_grid(encoder)
-            codebook, audio = make_targets(o, data, grid, str(o.teacher), o.targets)
+            codebook, audio = run.make_targets(grid, str(o.teacher), o.targets)
             model = HubertPretraining(
                 encoder, codebook.size, o.prediction, o.convolutions, auxiliary
             )
             if o.start:
                 restore_label_head(model, o.start, codebook.hash)
             distil = bool(o.distillation.distil)
-            batches = make_cropper(o, audio, grid, normalise, distort, clean=distil)
+            batches = run.make_cropper(audio, grid, normalise, clean=distil)
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
-
-            def save(folder: Path) -> None:
-                save_encoder(encoder, folder, normalise, o.targets.save_bf16)
-                save_label_head(model, folder, codebook.hash)
-
             facts = {"what": "HuBERT encoder", "targets": codebook.card, "training": metrics}
-            save_pretrained(o, data, distort, save, facts | batches.card)
+            write_by_main(save_encoder, encoder, run.folder, normalise, o.targets.save_bf16)
+            write_by_main(save_label_head, model, run.folder, codebook.hash)
+            write_by_main(run.write_card, facts | batches.card)
     print_encoder(o)
 
 
 def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
     """Train and write OUT/encoder; all options have their values."""
-    check_share(o.batches.crops)
-    distort = make_distortions(o.distortion, o.training.seed, o.out)
-    data = training_data(o.source, o.recordings, reference=False, seed=o.training.seed)
-    with pretraining_stage(o, data, distort) as step:
+    run = prepare_run(o)
+    with run.stage() as step:
         if not step.done:
             torch.manual_seed(o.training.seed)
             model = _load_wav2vec2(o)
-            model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, distort))
+            model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, run.distort))
             grid = frame_grid(model.encoder)
-            audio = load_unlabelled(o, data, grid)
-            cropper = make_cropper(o, audio, grid, model.normalise, distort, clean=bool(distort))
+            audio = run.load_unlabelled(grid)
+            is_distorted = run.distort is not None
+            cropper = run.make_cropper(audio, grid, model.normalise, clean=is_distorted)
             batches = ContrastiveBatches(
                 cropper, o.contrast, o.training.seed, o.training.accumulation
             )
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
             facts = {"what": "wav2vec 2.0 with its heads", "training": metrics}
-            save = partial(save_pretraining, model)
-            save_pretrained(o, data, distort, save, facts | cropper.card)
+            write_by_main(save_pretraining, model, run.folder)
+            write_by_main(run.write_card, facts | cropper.card)
     print_encoder(o)
 
 
@@ -261,12 +255,12 @@ def _start_values(o: Continue) -> dict[str, Any]:
     """Return the settings of the loss that the start was trained with; the targets of a HuBERT come
     from its last layer."""
     model: Any = load_checkpoint(o.start).model
+    given = changed_options(o)
     if isinstance(model, Wav2Vec2Model):
-        given = {"teacher": o.teacher} | changed_options(o.targets) | changed_options(o.prediction)
-        refuse_given(given, given, f"on {o.start}, a wav2vec 2.0")
+        of_hubert = ("teacher", *vars(o.targets), *vars(o.prediction))
+        refuse_given(of_hubert, given, f"on {o.start}, a wav2vec 2.0")
         return PRESETS["continue"]["wav2vec2"] | _head_settings(o.start)
-    given = changed_options(o.contrast)
-    refuse_given(given, given, f"on {o.start}, which is no wav2vec 2.0")
+    refuse_given(vars(o.contrast), given, f"on {o.start}, which is no wav2vec 2.0")
     width = model.config.hidden_size
     nearest = min(PRESETS["hubert"], key=lambda size: abs(hubert_config(size).hidden_size - width))
     projection = PRESETS["hubert"][nearest]["iterations"][0]["projection"]
@@ -317,107 +311,115 @@ def frame_grid(encoder: Any) -> FrameGrid:
     return FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
 
 
-def make_cropper(
-    o: Run,
-    audio: LabelledAudio,
-    grid: FrameGrid,
-    normalise: bool,
-    distort: TrainingDistortions | None,
-    *,
-    clean: bool = False,
-    second: TrainingDistortions | None = None,
-) -> Cropper:
-    """Make the batches of a run; see `Cropper`. Spin and phones mask nothing."""
-    no_masks = Masks(mask_probability=0.0, same_masks=False)
-    return Cropper(
-        audio,
-        grid,
-        no_masks if isinstance(o, Spin | Phones) else o.masks,
-        o.batches,
-        o.training.seed,
-        normalise,
-        distort,
-        clean=clean,
-        horizon=o.training.horizon or o.training.steps,
-        accumulation=o.training.accumulation,
-        silence=o.distortion.silence,
-        second=second,
-    )
+@dataclass(frozen=True)
+class PretrainingRun:
+    """A run of a method learns from these recordings, with these distortions."""
 
+    options: Options
+    data: TrainingData
+    distort: TrainingDistortions | None
+    # inputs that decide the result beside the options and the recordings
+    more: Mapping[str, Any]
 
-def pack_crops(o: Run, data: TrainingData, grid: FrameGrid) -> Path:
-    """Pack the audio, once. Raises InputError where no recording is as long as a crop."""
-    packed = pack_audio(data, o.out)
-    check_crops(packed, grid, o.batches.crop_seconds)
-    return packed
+    def stage(self) -> AbstractContextManager[Stage]:
+        """Begin or resume the run."""
+        options = decisive_options(self.options, self.distort, hash_model) | self.more
+        inputs = {"data": self.data.hash, "options": options}
+        return stage(self.options.out, inputs, grows=STEPS, card=CARD)
 
+    def make_cropper(
+        self,
+        audio: LabelledAudio,
+        grid: FrameGrid,
+        normalise: bool,
+        *,
+        clean: bool = False,
+        second: TrainingDistortions | None = None,
+    ) -> Cropper:
+        """Make the batches; see `Cropper`. Spin and phones mask nothing."""
+        o = self.options
+        no_masks = Masks(mask_probability=0.0, same_masks=False)
+        return Cropper(
+            audio,
+            grid,
+            no_masks if isinstance(o, Spin | Phones) else o.masks,
+            o.batches,
+            o.training.seed,
+            normalise,
+            self.distort,
+            clean=clean,
+            horizon=o.training.horizon or o.training.steps,
+            accumulation=o.training.accumulation,
+            silence=o.distortion.silence,
+            second=second,
+        )
 
-def load_unlabelled(o: Run, data: TrainingData, grid: FrameGrid) -> LabelledAudio:
-    """Pack the audio and read it, all labels 0."""
-    with main_first():
-        return LabelledAudio.load(pack_crops(o, data, grid), grid)
+    def pack_crops(self, grid: FrameGrid) -> Path:
+        """Pack the audio, once. Raises InputError where no recording is as long as a crop."""
+        packed = pack_audio(self.data, self.options.out)
+        check_crops(packed, grid, self.options.batches.crop_seconds)
+        return packed
 
+    def load_unlabelled(self, grid: FrameGrid) -> LabelledAudio:
+        """Pack the audio and read it, all labels 0."""
+        with main_first():
+            return LabelledAudio.load(self.pack_crops(grid), grid)
 
-def make_targets(
-    o: Run, data: TrainingData, grid: FrameGrid, teacher: str, targets: Targets
-) -> tuple[Codebook, LabelledAudio]:
-    """Pack the audio, load or fit the codebook, and label all frames of `grid` with it, as far as
-    this was not done before. teacher: an encoder or "mfcc"."""
-    with main_first():
-        packed = pack_crops(o, data, grid)
-        if targets.codebook:
-            codebook = load_codebook(targets.codebook)
-            features = features_of(codebook, teacher, targets.teacher_precision)
-        else:
-            if teacher == "mfcc":
-                features = Features("mfcc", grid, partial(spectral_stream, grid=grid, kind="mfcc"))
+    def make_targets(
+        self, grid: FrameGrid, teacher: str, targets: Targets
+    ) -> tuple[Codebook, LabelledAudio]:
+        """Pack the audio, load or fit the codebook, and label all frames of `grid` with it, as far
+        as this was not done before. teacher: an encoder or "mfcc"."""
+        out, data = self.options.out, self.data
+        with main_first():
+            packed = self.pack_crops(grid)
+            if targets.codebook:
+                codebook = load_codebook(targets.codebook)
+                features = features_of(codebook, teacher, targets.teacher_precision)
             else:
-                precision = targets.teacher_precision or "fp32"
-                features = load_features(teacher, targets.layer, targets.smooth, precision)
-            path = o.out / "targets.safetensors"
-            if not path.is_file():
-                fit_targets(data.recordings, features, targets, o.training.seed).save(path)
-            codebook = load_codebook(path)
-        labelled_by = [data.hash, codebook.hash, targets.reference, asdict(grid)]
-        # beside `out` as well, so that runs can share the targets
-        name = f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
-        folder = o.out.parent / name
-        made_from = {"corpus": data.hash, "reference": targets.reference}
-        write_targets(data.recordings, folder, grid, features, codebook, packed, made_from)
-        return codebook, LabelledAudio.load(packed, folder)
+                if teacher == "mfcc":
+                    stream = partial(spectral_stream, grid=grid, kind="mfcc")
+                    features = Features("mfcc", grid, stream)
+                else:
+                    precision = targets.teacher_precision or "fp32"
+                    features = load_features(teacher, targets.layer, targets.smooth, precision)
+                path = out / "targets.safetensors"
+                if not path.is_file():
+                    seed = self.options.training.seed
+                    fit_targets(data.recordings, features, targets, seed).save(path)
+                codebook = load_codebook(path)
+            labelled_by = [data.hash, codebook.hash, targets.reference, asdict(grid)]
+            # beside `out` as well, so that runs can share the targets
+            folder = out.parent / f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
+            made_from = {"corpus": data.hash, "reference": targets.reference}
+            write_targets(data.recordings, folder, grid, features, codebook, packed, made_from)
+            return codebook, LabelledAudio.load(packed, folder)
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the encoder."""
+        return self.options.out / "encoder"
+
+    def write_card(self, facts: Mapping[str, Any]) -> None:
+        """Write the card of the encoder, which marks the run as done, after all other files. facts:
+        its entries about the training."""
+        options = decisive_options(self.options, self.distort, name_model) | self.more
+        card = {"options": options, "corpus": self.data.card, "files": file_hashes(self.folder)}
+        write_json(self.folder / "card.json", card | facts)
 
 
-def pretraining_stage(
-    o: Run, data: TrainingData, distort: TrainingDistortions | None, **more: Any
-) -> AbstractContextManager[Stage]:
-    """Begin or resume a run. more: inputs that decide its result beside the options."""
-    inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model) | more}
-    return stage(o.out, inputs, grows=STEPS, card=CARD)
+def prepare_run(o: Options, reference: bool = False, **more: Any) -> PretrainingRun:
+    """Make the distortions and list the recordings of a run. more: see `PretrainingRun`.
+
+    reference: whether targets come from reference readings, where there are any.
+    """
+    check_share(o.batches.crops)
+    distort = make_distortions(o.distortion, o.training.seed, o.out)
+    data = training_data(o.source, o.recordings, reference, o.training.seed)
+    return PretrainingRun(o, data, distort, more)
 
 
-def save_pretrained(
-    o: Run,
-    data: TrainingData,
-    distort: TrainingDistortions | None,
-    save: Callable[[Path], None],
-    facts: Mapping[str, Any],
-    **more: Any,
-) -> None:
-    """Write OUT/encoder: the files that `save` writes into this folder, and last its card, which
-    marks the run as done. facts: the card's entries about the training; more: as in
-    `pretraining_stage`."""
-    folder = o.out / "encoder"
-
-    def write() -> None:
-        save(folder)
-        options = decisive_options(o, distort, name_model) | more
-        card = {"options": options, "corpus": data.card, "files": file_hashes(folder), **facts}
-        write_json(folder / "card.json", card)
-
-    write_by_main(write)
-
-
-def print_encoder(o: Run) -> None:
+def print_encoder(o: Options) -> None:
     """Print a line about the encoder that was made."""
     encoder = load_encoder(o.out / "encoder")
     print(
@@ -434,7 +436,7 @@ MODELS = ("start", "teacher", "codebook")  # options that name a model
 
 
 def decisive_options(
-    o: Run, distort: TrainingDistortions | None, identify: Callable[[str, str], str]
+    o: Options, distort: TrainingDistortions | None, identify: Callable[[str, str], str]
 ) -> dict[str, Any]:
     """Return the options that decide the result, as JSON holds them, with the distortions' card.
 

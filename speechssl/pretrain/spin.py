@@ -19,40 +19,27 @@ projection.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
-from transformers import HubertModel
 
 from speechssl.augment.training import parse_distortions
 from speechssl.encoders.hubert import check_known, training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
-from speechssl.pretrain.data import training_data
+from speechssl.pretrain.model import mean_count
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
-from speechssl.pretrain.run import (
-    PRESETS,
-    frame_grid,
-    hubert_config,
-    load_unlabelled,
-    make_cropper,
-    make_distortions,
-    make_targets,
-    pretraining_stage,
-    print_encoder,
-    save_pretrained,
-)
+from speechssl.pretrain.run import frame_grid, prepare_run, print_encoder
 from speechssl.processes import mean_of_processes, processes
-from speechssl.training import Batch, check_share, fit
+from speechssl.training import Batch, fit, write_by_main
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
 
 
-def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
+def sinkhorn(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
     """Balance soft codes: rows sum to 1, and in the batch of all processes all codes get the same
     sum (SwAV, arXiv 2006.09882).
 
@@ -67,7 +54,7 @@ def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Ten
     return codes
 
 
-def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def order_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Sum -log p(order of the labels) over the batch: CTC (Graves et al. 2006) without its blank.
 
     p adds up all ways to give every frame one of the row's labels, in order and each at least once.
@@ -93,9 +80,7 @@ def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     )
 
 
-def label_loss(
-    scores: torch.Tensor, labels: torch.Tensor, *, by_order: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def label_loss(scores: Tensor, labels: Tensor, *, by_order: bool) -> tuple[Tensor, Tensor]:
     """Return the loss of pseudo-labels and the share of frames that get theirs, both means over the
     labelled frames of all processes.
 
@@ -103,7 +88,7 @@ def label_loss(
     row's labels counts.
     """
     labelled = labels >= 0
-    count = mean_of_processes(labelled.sum()).clamp(min=1 / processes())
+    count = mean_count(labelled.sum())
     predicted, expected = scores[labelled], labels[labelled]
     right = (predicted.detach().argmax(-1) == expected).float().sum()
     if by_order:
@@ -139,11 +124,11 @@ class SpinPretraining(nn.Module):
 
     def forward(
         self,
-        samples: torch.Tensor,
-        second: torch.Tensor,
-        labels: torch.Tensor,
-        step: torch.Tensor,
-        **_: torch.Tensor,
+        samples: Tensor,
+        second: Tensor,
+        labels: Tensor,
+        step: Tensor,
+        **_: Tensor,
     ) -> Batch:
         """Return the loss and scalars to be logged: the share of frames whose versions have the
         same code, and how many codes are in use (perplexity).
@@ -178,7 +163,7 @@ class SpinPretraining(nn.Module):
                 loss = loss + self.o.labels.label_weight * pseudo_loss
         return {"loss": loss, **logged}
 
-    def _swapped_loss(self, cosines: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    def _swapped_loss(self, cosines: Tensor, other: Tensor) -> Tensor:
         """Return the cross-entropy with which one version predicts the balanced codes of the other,
         from (F, K) each."""
         learned = self.o.learned
@@ -203,37 +188,31 @@ def spin(o: Spin) -> None:
     Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where OUT was made from
     other inputs.
     """
-    check_share(o.batches.crops)
-    seed = o.training.seed
     labels = o.labels
-    distort = make_distortions(o.distortion, seed, o.out)
-    voices = parse_distortions("v", seed=seed, probability=(1.0, 1.0))
-    data = training_data(o.source, o.recordings, labels.reference, seed)
-    with pretraining_stage(o, data, distort, voices=voices.card) as step:
+    voices = parse_distortions("v", seed=o.training.seed, probability=(1.0, 1.0))
+    run = prepare_run(o, labels.reference, voices=voices.card)
+    with run.stage() as step:
         if not step.done:
             encoder, normalise = _load_start(o)
             grid = frame_grid(encoder)
             codebook = None
             if labels.teacher:
                 targets = _label_targets(labels)
-                codebook, audio = make_targets(o, data, grid, labels.teacher, targets)
+                codebook, audio = run.make_targets(grid, labels.teacher, targets)
             else:
-                audio = load_unlabelled(o, data, grid)
-            torch.manual_seed(seed)
+                audio = run.load_unlabelled(grid)
+            torch.manual_seed(o.training.seed)
             model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
-            batches = make_cropper(o, audio, grid, normalise, distort, second=voices)
+            batches = run.make_cropper(audio, grid, normalise, second=voices)
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
-
-            def save(folder: Path) -> None:
-                save_encoder(model.encoder, folder, normalise)
-                save_codebooks(model, o, codebook)
-
             facts = {
                 "what": "encoder trained by Spin",
                 "targets": codebook and codebook.card,
                 "training": metrics,
             }
-            save_pretrained(o, data, distort, save, facts | batches.card, voices=voices.card)
+            write_by_main(save_encoder, model.encoder, run.folder, normalise)
+            write_by_main(save_codebooks, model, o, codebook)
+            write_by_main(run.write_card, facts | batches.card)
     print_encoder(o)
 
 
@@ -257,19 +236,14 @@ def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -
 
 
 def _load_start(o: Spin) -> tuple[Any, bool]:
-    """Load or make the model to train, and return whether its input is normalised. Raises
-    InputError for a layer that it does not have."""
-    if o.size:
-        torch.manual_seed(o.training.seed)
-        encoder: Any = HubertModel(hubert_config(o.size))
-        normalise = PRESETS["hubert"][o.size]["normalise"]
-    else:
-        checkpoint = load_checkpoint(str(o.start))
-        check_known(checkpoint.model, str(o.start))
-        encoder, normalise = checkpoint.model, checkpoint.normalise
+    """Load the model to train, and return whether its input is normalised. Raises InputError for a
+    layer that it does not have."""
+    checkpoint = load_checkpoint(o.start)
+    encoder: Any = checkpoint.model
+    check_known(encoder, o.start)
     if (o.learned.layer or 0) > encoder.config.num_hidden_layers:
-        raise InputError(f"{o.start or o.size} has no layer {o.learned.layer}; change --layer")
-    return encoder, normalise
+        raise InputError(f"{o.start} has no layer {o.learned.layer}; change --layer")
+    return encoder, checkpoint.normalise
 
 
 def _label_targets(labels: PseudoLabels) -> Targets:

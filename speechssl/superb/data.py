@@ -202,7 +202,6 @@ def cache_states(
     recordings: Sequence[Recording],
     folder: Path,
     pooled: bool,
-    limit_gb: float = 50.0,
     workers: int = 2,
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings; errors are those of `store_features`.
@@ -232,7 +231,6 @@ def cache_states(
         made_from,
         "hidden states",
         workers,
-        limit_gb=limit_gb,
     )
 
 
@@ -317,7 +315,7 @@ class FeatureCache:
                 file=sys.stderr,
             )
             return None
-        return cache_states(self.encoder, recordings, folder, pooled, self.limit_gb, self.workers)
+        return cache_states(self.encoder, recordings, folder, pooled, self.workers)
 
     def folder(self, data: UtteranceSet, splits: Sequence[str], pooled: bool) -> Path:
         """Name a folder after the encoder, the recordings and whether states are pooled."""
@@ -370,10 +368,6 @@ class CachedLoader:
     def shape(self) -> tuple[int, int]:
         first = self.states[next(iter(self.states.places))]
         return first.shape[-2], first.shape[-1]
-
-    def __getstate__(self) -> dict[str, object]:
-        """Leave out open files and cached values: another process opens and reads them itself."""
-        return {name: self.__dict__[name] for name in ("data", "folder", "pooled", "wants_waves")}
 
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return [u for u in utterances if u.id in self.states]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from speechssl.data.options import CORES
-from speechssl.errors import InputError
 from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
@@ -23,11 +22,11 @@ from speechssl.options import (
     changed_options,
     group,
     option,
+    refuse_given,
     refuse_ineffective,
 )
 from speechssl.pretrain.options import Adversary
 
-SNRS = "SNRs in dB for conditions that name none"
 HEADS = "heads"  # title in the help
 # the learning rates that the rules of SUPERB's constrained track allow
 LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
@@ -45,7 +44,9 @@ class Noisy:
     unseen: tuple[str, ...] = option(
         (), "noise that was not used in training: held-out, dev, mynoise.wav, a NAME of --noise"
     )
-    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
+    snr: tuple[float, ...] = option(
+        (20.0, 10.0, 5.0, 0.0), "SNRs in dB for conditions that name none"
+    )
     snr_over: SnrOver = option("active", SNR_OVER)
     at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
     noise: tuple[str, ...] = option(
@@ -194,10 +195,10 @@ class Superb:
 
     def __post_init__(self) -> None:
         """Raise InputError for options of the training that need others."""
-        training = self.training
-        refuse_ineffective(changed_options(self), NEEDED)
-        if training.start and not (training.finetune or training.distort):
-            raise InputError("--start needs --finetune or --distort; give one of them as well")
+        given = changed_options(self)
+        refuse_ineffective(given, NEEDED)
+        if not (self.training.finetune or self.training.distort):
+            refuse_given(("start",), given, "without --finetune or --distort")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,8 +120,7 @@ def one_thread() -> Iterator[None]:
 
 
 def train_run(run: HeadRun) -> Attempt:
-    """Train a run to its end, or resume it; a run that has ended stays as it is. Raises InputError
-    where no recording of a split can be read."""
+    """Train a run to its end, or resume it; a run that has ended stays as it is."""
     with one_thread():
         return run.trainer().train()
 
@@ -143,11 +142,10 @@ class Trainer:
         torch.manual_seed(run.seed)
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
-        optimisers: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
         groups = []
         for name, rate in self.rates().items():
             groups.append({"params": list(self.models[name].parameters()), "lr": rate})
-        make_optimiser = optimisers[run.settings.optimiser]
+        make_optimiser = getattr(torch.optim, run.settings.optimiser)
         self.optimiser = make_optimiser(groups, run.settings.learning_rate, fused=True)
         self.best: dict[str, Tensor] = {}
         self.attempt = Attempt(run.settings.learning_rate)
@@ -189,8 +187,9 @@ class Trainer:
         settings = self.run.settings
         if self.attempt.ended or self.attempt.steps == settings.steps:
             return self.attempt
-        dev = self._usable("dev")
-        batches = enumerate(self._batches(self._usable("train")), 1)
+        splits, usable = self.run.task.data.splits, self.run.loader.usable
+        dev = usable(splits["dev"])
+        batches = enumerate(self._batches(usable(splits["train"])), 1)
         last_saved = time.perf_counter()
         if not self.best:
             self._evaluate(dev, 0)
@@ -225,17 +224,6 @@ class Trainer:
             return False
         self.optimiser.step()
         return True
-
-    def _usable(self, split: str) -> list[Utterance]:
-        """List the utterances that can be read. Raises InputError where there is none."""
-        data = self.run.task.data
-        usable = self.run.loader.usable(data.splits[split])
-        if not usable:
-            raise InputError(
-                f"no recording of {data.root / split}.jsonl could be read; fix them or prepare "
-                "the set again"
-            )
-        return usable
 
     def _batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
         run, settings = self.run, self.run.settings
@@ -407,8 +395,7 @@ def train_heads(
 
     All rates begin with the same weights and batches. A single rate in `rates` is taken, even where
     the task's own rate is better. encoder: the card of the encoder that the states come from.
-    Raises InputError where a folder was made from other inputs, or no recording of a split can be
-    read.
+    Raises InputError where a folder was made from other inputs.
     """
     with ExitStack() as stages:
         unfinished = []
@@ -470,11 +457,9 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
             if which == "tuned" or attempt is not best:
                 run.tuning.save(models, run.folder / upstreams[which], one_run)
     sweep = []
-    for attempt in attempts:
-        value = None if math.isnan(attempt.value) else attempt.value
-        sweep.append(
-            {"learning_rate": attempt.learning_rate, "value": value, "steps": attempt.steps}
-        )
+    for a in attempts:
+        value = None if math.isnan(a.value) else a.value
+        sweep.append({"learning_rate": a.learning_rate, "value": value, "steps": a.steps})
     states, width = run.loader.shape
     return {
         "states": states,

@@ -144,14 +144,6 @@ class Waves(NamedTuple):
     utterances: Sequence[Utterance]
     futures: list[Future[tuple[Tensor, int]]]
 
-    @property
-    def samples(self) -> list[Tensor]:
-        return [future.result()[0] for future in self.futures]
-
-    @property
-    def domains(self) -> list[int]:
-        return [future.result()[1] for future in self.futures]
-
 
 class TuningTrainer(Trainer):
     """Train a head on distorted speech or with its upstream. run.loader: an `OnlineLoader`, whose
@@ -210,7 +202,7 @@ class TuningTrainer(Trainer):
         loss = self.run.task.loss(self.head, batch)
         if "adversary" not in self.models:
             return loss
-        domains = torch.tensor(waves.domains, device=self.run.device)
+        domains = torch.tensor([f.result()[1] for f in waves.futures], device=self.run.device)
         progress = torch.tensor((step - 1) / self.run.settings.steps)
         facts = {"domains": domains, "progress": progress, "step": torch.tensor(step - 1)}
         features = self.head.featurizer(means)[:, None]
@@ -221,9 +213,10 @@ class TuningTrainer(Trainer):
         """Encode by the upstream as it is now. Return the head's batch, and the mean over time of
         every hidden state, (B, S, D)."""
         utterances = tuple(waves.utterances)
-        samples = torch.tensor([len(wave) for wave in waves.samples], device=self.run.device)
+        waves_of_batch = [future.result()[0] for future in waves.futures]
+        samples = torch.tensor([len(wave) for wave in waves_of_batch], device=self.run.device)
         # few different lengths: oneDNN keeps a program for every length, which takes gigabytes
-        padded = pad_sequence(waves.samples, batch_first=True)
+        padded = pad_sequence(waves_of_batch, batch_first=True)
         padded = pad(padded, (0, -padded.shape[1] % PADDING_STEP)).to(self.run.device)
         with torch.autocast(padded.device.type, torch.bfloat16, enabled=self.tuning.bf16):
             _, layers = training_states(self.upstream, padded, lengths=samples)

@@ -2,6 +2,7 @@
 recordings as of one array."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,14 +84,16 @@ def test_a_killed_run_loses_one_shard(tmp_path):
     assert tried == ["c", "d"]
 
 
-def test_nothing_is_left_where_nothing_can_be_used_or_there_is_no_room(tmp_path, capsys):
+def test_nothing_is_left_where_nothing_can_be_used_or_there_is_no_room(
+    tmp_path, capsys, monkeypatch
+):
     def failing(name):
         raise ValueError("no sound")
 
     wanted = r"no recording of 4 can be used for tests \(the first, a: no sound\); mend"
     refused(wanted, stored, tmp_path / "f", failing)
-    # nothing is begun
-    wanted = "4 recordings in .* need 4e-09 GB and the limit is 1e-09 GB"
-    refused(wanted, stored, tmp_path / "f", pytest.fail, limit_gb=1e-9)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=3))
+    wanted = "4 recordings in .* need 4e-09 GB and 3e-09 GB are free"
+    refused(wanted, stored, tmp_path / "f", pytest.fail)  # nothing is begun
     assert "tests of 4 recordings: 4e-09 GB in" in capsys.readouterr().err
     assert not (tmp_path / "f").exists()

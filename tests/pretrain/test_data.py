@@ -1,7 +1,6 @@
 """What pre-training learns from: recordings and targets; and crops of all lengths, with labels of
 the clean signal."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -153,9 +152,6 @@ def test_schedules_run_over_the_updates_reach_their_end_and_stay_there(accumulat
     assert all(batch[name].ndim == 0 for batch in made for name in ("progress", "step"))
 
 
-# ---- silence before and after
-
-
 def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
     shares = []
     for step in range(10):
@@ -174,7 +170,7 @@ def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
     assert max(shares) > 0.9
 
 
-# ---- some shorter
+# ---- recordings that are shorter than a crop
 
 COUNTS = st.lists(st.integers(0, 900), min_size=1, max_size=80)
 
@@ -262,15 +258,12 @@ def of(function):
     return Features("toy", GRID, lambda samples: iter([function(samples)]))
 
 
-def targets(root, out, function=features, book=BOOK):
+def targets(root, out, function=features):
     """Everything packed and labelled beside `out`."""
     data, found = training_data(root), out.parent / "targets"
     packed, about = pack_audio(data, out), {"corpus": data.hash}
-    write_targets(data.recordings, found, GRID, of(function), book, packed, about)
+    write_targets(data.recordings, found, GRID, of(function), BOOK, packed, about)
     return LabelledAudio.load(packed, found)
-
-
-# ---- anchors
 
 
 @given(
@@ -298,9 +291,6 @@ def test_a_frame_is_read_in_the_same_phone(durations, count):
         assert anchors[phone, 1] - half <= read <= anchors[phone + 1, 1] + half
 
 
-# ---- teachers of a corpus
-
-
 def with_reference(root):
     """A second reading of p1, a quarter slower, and what it says."""
     samples = np.random.default_rng(5).uniform(-0.5, 0.5, 30_154)
@@ -308,9 +298,6 @@ def with_reference(root):
     anchors = [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]]
     row = {"id": "p1", "audio": "train/reference/p1.flac", "anchors": anchors}
     write_lines(root / "train/reference.jsonl", [row])
-
-
-# ---- files
 
 
 def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
@@ -339,9 +326,6 @@ def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_pa
     targets(root, out)
     with untouched(out.parent):
         targets(root, out, lambda *_: pytest.fail("this was computed before"))
-    other = Codebook(BOOK.centroids * 1.1, BOOK.card)
-    targets(root, out, book=other)
-    assert json.loads((out.parent / "targets/card.json").read_text())["codebook"] == other.hash
 
 
 @pytest.mark.parametrize(

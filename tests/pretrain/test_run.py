@@ -83,9 +83,6 @@ def same_weights(a, b, *names):
         assert all(torch.equal(value, right[key]) for key, value in left.items()), name
 
 
-# ---- recordings of many lengths
-
-
 @pytest.mark.slow
 def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     hubert, mini_corpus, tmp_path, monkeypatch, capsys
@@ -115,8 +112,6 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     assert list(rows) == [1, 2, 3, 4, 5]
     assert all(row["loss"] > 0 and "distillation" in row for row in rows.values())
 
-
-# ---- killed, in each kind of training
 
 KINDS = {
     "hubert": ("hubert", CLEAN | {"teacher": "mfcc", "targets": Targets(clusters=6)}, 3),
@@ -149,9 +144,6 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(
     for row in curve(whole).values():
         assert ("distillation" in row) == ("distillation" in changes)
         assert ("domain_accuracy" in row) == ("adversary" in changes)
-
-
-# ---- HuBERT
 
 
 @pytest.mark.slow
@@ -196,9 +188,6 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_gets_a_new_one(
     assert len(list(tmp_path.glob("targets-*"))) == len(list(tmp_path.glob("packed-*"))) == 1
     pretrain(replace(made, out=tmp_path / "three", targets=replace(LAYER_1, clusters=8)))
     assert load_file(tmp_path / "three/encoder" / LABEL_HEAD)["labels"].shape == (8, 8)
-
-
-# ---- from nothing
 
 
 def test_a_first_iteration_learns_clusters_of_mfccs_and_is_made_once(mini_corpus, tmp_path):

@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
-from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Codes, Distortion, PseudoLabels, Spin
 from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
@@ -33,8 +32,7 @@ LEARNED = Codes(codes=12, projection=8)
 
 def options(start, source=Path("s"), out=Path("o"), **changes):
     common = {"training": TRAINING, "learned": LEARNED, "batches": Batches(4, 0.4)}
-    start = None if start is None else str(start)
-    return Spin(source=source, out=out, start=start, **common | changes)
+    return Spin(source=source, out=out, start=str(start), **common | changes)
 
 
 def trained(o):
@@ -176,14 +174,3 @@ def test_the_defaults_are_the_authors():
     t = o.training
     found = (t.steps, t.learning_rate, t.warmup_steps, t.weight_decay)
     assert found == (5000, 1e-4, 2500, 1e-6)
-
-
-def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_path):
-    for start in (None, "x"):
-        with pytest.raises(InputError, match="--size and --trained-layers 0; one of the two"):
-            options(start, size="small")
-    labels = PseudoLabels(teacher="mfcc", clusters=8)
-    scratch = {"size": "small", "trained_layers": 0, "labels": labels}
-    spin(options(None, mini_corpus(), tmp_path / "out", **scratch))
-    assert load_encoder(tmp_path / "out/encoder").layers == 5
-    assert load_codebook(tmp_path / "out/labels.safetensors").size == 8

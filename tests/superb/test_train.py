@@ -161,17 +161,6 @@ def test_batches_go_through_all_utterances(count, size, by_length, seed):
     assert all(len(batch) == size for batch in epoch)
 
 
-def test_drawn_batches_balance_the_classes():
-    utterances = [Utterance(str(i), "x", 1.0) for i in range(100)]
-    weights = torch.tensor([1 / 90] * 90 + [1 / 10] * 10)  # two classes
-    stream = train.weighted_batches(utterances, 50, 0, weights)
-    drawn = [int(u.id) for _ in range(40) for u in next(stream)]
-    assert 0.45 < sum(i >= 90 for i in drawn) / len(drawn) < 0.55
-
-
-# ---- side by side
-
-
 @pytest.mark.slow
 def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())

@@ -32,6 +32,7 @@ from torch.nn.functional import pad, softplus
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
+from speechssl.encoders.hubert import before_end
 from speechssl.superb.data import (
     Batch,
     Featurizer,
@@ -75,7 +76,7 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
     """
     outputs = logits.shape[2]
     lengths = lengths.to(logits.device)
-    real = torch.arange(logits.shape[1], device=logits.device)[:, None] < lengths[:, None, None]
+    real = before_end(lengths, logits.shape[1])[..., None]
     logits, truth = logits.masked_fill(~real, 0), truth.masked_fill(~real, 0)
     truth = pad(truth, (0, max(0, outputs - truth.shape[2])))
     # The cross-entropy of logit x and target y is softplus(x) - x y.
@@ -145,7 +146,10 @@ class Diarisation(Task):
 
     def turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
         """Return the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
-        active = median_filter(probabilities > self.threshold, self.median)
+        # nobody speaks before the first frame and after the last
+        active = ndimage.median_filter(
+            probabilities > self.threshold, (self.median, 1), mode="constant"
+        )
         turns = []
         for number, frames in enumerate(active.T, 1):
             for start, end in active_intervals(frames, self.grid, utterance.seconds):
@@ -171,12 +175,6 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
         first, last = np.searchsorted(middles, [grid.sample(turn.start), grid.sample(turn.end)])
         active[first:last, names.index(turn.speaker)] = 1
     return torch.from_numpy(active)
-
-
-def median_filter(active: np.ndarray, median: int) -> np.ndarray:
-    """Replace each frame of (T, K) bool by the median of `median` frames around it; nobody speaks
-    before the first frame and after the last."""
-    return np.asarray(ndimage.median_filter(active, (median, 1), mode="constant"))
 
 
 def active_intervals(

@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError
 from speechssl.stats import BootstrapUnits, Interval, draw_counts, interval_ends, mean_interval
 from speechssl.superb.data import HeadEvaluation, Measure
@@ -192,7 +193,7 @@ def side_by_side(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     with zeros after the end of a document. Return them with (B, T) bool, true after the end."""
     frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
     lengths = torch.tensor([len(x) for x in documents])
-    return frames, torch.arange(frames.shape[1]) >= lengths[:, None]
+    return frames, ~before_end(lengths, frames.shape[1])
 
 
 def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:

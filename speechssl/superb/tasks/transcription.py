@@ -121,11 +121,8 @@ class TranscriptionHead(nn.Module):
 
 @torch.inference_mode()
 def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
-    """Return the log-probabilities of every recording's real frames, (T, V), without dropout and
-    SpecAugment."""
-    was_training = head.training
-    outputs = head.eval()(batch.states, batch.lengths).cpu()
-    head.train(was_training)
+    """Return the log-probabilities of every recording's real frames, (T, V)."""
+    outputs = head(batch.states, batch.lengths).cpu()
     return [log_probs[:n] for log_probs, n in zip(outputs, batch.lengths.tolist(), strict=True)]
 
 

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, relu
 
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
+from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError
 from speechssl.stats import Interval, draw_weights, interval_ends
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, random_crops
@@ -108,7 +109,7 @@ def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor
 def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
     """Pool (B, E, T) to (B, 2E): means and standard deviations (over T - 1) of the real frames.
     lengths: (B,), at least 2."""
-    real = (torch.arange(frames.shape[2], device=frames.device) < lengths[:, None])[:, None]
+    real = before_end(lengths, frames.shape[2])[:, None]
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
     squares = (frames - mean[..., None]).square().masked_fill(~real, 0).sum(2)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyannote.core import Annotation, Segment, Timeline
 from pyannote.metrics.diarization import DiarizationErrorRate
-from scipy.signal import medfilt
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
 from speechssl.superb.data import Batch
@@ -20,7 +19,6 @@ from speechssl.superb.tasks.diarisation import (
     active_frames,
     active_intervals,
     diarisation_errors,
-    median_filter,
     permutation_free_loss,
 )
 from speechssl.timing import FrameGrid
@@ -59,14 +57,6 @@ def test_frames_to_seconds_and_back(grid, frames, seed):
     again = active_frames([Turn("a", *interval) for interval in found], grid, frames)
     assert again.shape == (frames, int(active.any()))
     assert not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
-
-
-@pytest.mark.filterwarnings("ignore:kernel_size exceeds")
-@given(st.integers(1, 60), st.integers(1, 3), st.sampled_from([1, 3, 11, 51]), st.integers(0, 99))
-def test_the_filter_is_scipys(frames, speakers, median, seed):
-    active = np.random.default_rng(seed).random((frames, speakers)) < 0.5
-    expected = medfilt(active.astype(float), (median, 1)) > 0.5
-    assert np.array_equal(median_filter(active, median), expected)
 
 
 def test_a_prediction_is_the_recordings_own():
