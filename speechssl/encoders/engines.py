@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,10 +58,8 @@ class OpenVinoEngine:
         self.precision = {"fp32": "f32", "bf16": "bf16"}[precision]
         self.first = model.feature_extractor.conv_layers[0]
         if not graph.is_file():
-            started = time.perf_counter()
             convert_to_openvino(model, graph)
-            seconds = time.perf_counter() - started
-            tqdm.write(f"converted for OpenVINO in {seconds:.1f} s ({graph})", file=sys.stderr)
+            tqdm.write(f"converted for OpenVINO ({graph})", file=sys.stderr)
         self.graph = openvino.Core().read_model(graph)
         self.threads = torch.get_num_threads()  # of the thread that loads it, not of a pool's
         self.compiled: dict[tuple[int, ...], Any] = {}
@@ -88,7 +85,6 @@ class OpenVinoEngine:
 
         with self.lock:
             if layers not in self.compiled:
-                started = time.perf_counter()
                 outputs = [self.graph.outputs[layer] for layer in layers]
                 part = openvino.Model(outputs, self.graph.get_parameters())
                 settings = {
@@ -97,8 +93,6 @@ class OpenVinoEngine:
                     "NUM_STREAMS": 1,
                 }
                 self.compiled[layers] = openvino.compile_model(part, "CPU", settings)
-                seconds = time.perf_counter() - started
-                tqdm.write(f"compiled by OpenVINO in {seconds:.1f} s", file=sys.stderr)
             return self.compiled[layers]
 
 

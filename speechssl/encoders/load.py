@@ -241,8 +241,7 @@ def load_checkpoint(
     states all settings.
     """
     name = models_encoder(name)
-    shipped = (SHIPPED / str(name) / "config.json").is_file()
-    if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
+    if str(name).startswith(BUNDLE) or Path(name).is_file():
         weights = read_weights(name)
         model, normalise, guesses = translate(weights, overrides)
         loaded = Checkpoint(
@@ -260,8 +259,7 @@ def load_checkpoint(
             "norms; leave these options out"
         )
     else:
-        local = SHIPPED / str(name) if shipped else Path(name)
-        loaded = _load_huggingface(local, str(name), weights_alone)
+        loaded = _load_huggingface(name, weights_alone)
     if loaded.left_out:
         names = list_first(loaded.left_out)
         note = f"{len(loaded.left_out)} weights beside the encoder's are not needed ({names})"
@@ -284,15 +282,14 @@ def models_encoder(name: str | Path) -> str | Path:
         is_encoder = (models / "config.json").is_file()
         if not is_encoder and (models / "encoder" / "config.json").is_file():
             return models / "encoder"
-    shipped = SHIPPED / str(name)
-    return shipped if (shipped / "config.json").is_file() else name
+    is_shipped = (SHIPPED / str(name) / "config.json").is_file()
+    return SHIPPED / str(name) if is_shipped else name
 
 
-def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
-    """Load a model of Hugging Face. local: its folder, if there is one; name: its name
-    otherwise."""
-    folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
-    title = folder.name if local.is_dir() else name
+def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
+    """Load a model of Hugging Face. name: its folder, or its name on the hub."""
+    folder = checkpoint_folder(name, "speech encoder", OTHERWISE)
+    title = folder.name if Path(name).is_dir() else str(name)
     card = _read_card(folder)
     if weights_alone:
         checkpoint = _read_weights_alone(folder, title, card)

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import difflib
 import inspect
 import random
 import runpy
@@ -183,8 +182,7 @@ def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
     path: its checkpoint, or "". Raises InputError where they do not fit or cannot be loaded."""
     entries = upstreams()
     if entry not in entries:
-        near = difflib.get_close_matches(entry, entries, 3) or sorted(entries)[:3]
-        raise InputError(f"s3prl has no upstream {entry!r}; did you mean {', '.join(near)}?")
+        raise InputError(f"s3prl has no upstream {entry!r}; s3prl.hub.options() lists them")
     signature = inspect.signature(entries[entry]).parameters
     parameters = [p for p in ("ckpt", "model_config") if p in signature]
     # the suffixes are a convention of s3prl

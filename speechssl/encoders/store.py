@@ -217,17 +217,13 @@ def _write_shard(
     pool: ThreadPoolExecutor,
     bar: tqdm,
 ) -> None:
-    """Encode the recordings that are not in the shard yet, and write all of them."""
-    stored = FeatureStore.of_shards([path] if path.is_file() else [])
+    """Encode the recordings of a shard and write it."""
 
     def compute(name: str) -> tuple[Tensor, Any, str | None]:
         """Return the rows of a recording, the further value, and the reason if there are no
         rows."""
         try:
-            if name in stored:
-                rows, fact = stored[name], stored.facts.get(name)
-            else:
-                rows, fact = encode(recordings[name])
+            rows, fact = encode(recordings[name])
             if not len(rows):
                 raise ValueError("it is too short")
             if not torch.isfinite(rows).all():

@@ -371,22 +371,23 @@ def _check_folder(
 
 
 def _measure(recordings: Sequence[Recording]) -> list[Recording]:
-    """Return the recordings with their seconds, from the header where the manifest does not state
-    them; 0 for a damaged file."""
-
-    def measure(recording: Recording) -> Recording:
-        if recording.seconds is not None:
-            return recording
-        try:
-            return replace(recording, seconds=header_duration(recording.path))
-        except InputError:
-            return replace(recording, seconds=0.0)
-
+    """Return the recordings with their seconds."""
     measured: list[Recording] = []
     with ThreadPoolExecutor(HEADER_THREADS) as pool:
         for first in range(0, len(recordings), HEADER_BATCH):
-            measured += pool.map(measure, recordings[first : first + HEADER_BATCH])
+            measured += pool.map(_measure_one, recordings[first : first + HEADER_BATCH])
     return measured
+
+
+def _measure_one(recording: Recording) -> Recording:
+    """Return a recording with its seconds, from the header where the manifest does not state them;
+    0 for a damaged file."""
+    if recording.seconds is not None:
+        return recording
+    try:
+        return replace(recording, seconds=header_duration(recording.path))
+    except InputError:
+        return replace(recording, seconds=0.0)
 
 
 def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
