@@ -28,8 +28,8 @@ SUFFIX = ".safetensors"
 PADDING = "none"
 BLOCK_SCORES = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
 BLOCK_NUMBERS = 1 << 20  # numbers that are converted to float64 at a time
-# Relative error of rounding the factors of a float32 product, by the precision that torch is allowed
-# to compute it in.
+# Relative error of rounding the factors of a float32 product, by the precision that torch is
+# allowed to compute it in.
 ROUNDING = {"highest": 0.0, "high": 2.0**-11, "medium": 2.0**-8}
 Candidates = tuple[np.ndarray, np.ndarray]  # frames, in order, and units: (C,) each
 

@@ -95,9 +95,7 @@ def decode(content: bytes) -> Part:
         # Read in this thread. An Arrow worker thread that frees a Python object at interpreter exit
         # aborts the program; read_table starts one even with use_threads=False.
         buffer = pa.BufferReader(content)
-        with pq.ParquetFile(
-            buffer, page_checksum_verification=True, pre_buffer=False
-        ) as file:
+        with pq.ParquetFile(buffer, page_checksum_verification=True, pre_buffer=False) as file:
             table = file.read(use_threads=False)
         card = json.loads((table.schema.metadata or {})[CARD_KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
