@@ -207,8 +207,6 @@ class WhisperEngine:
         from transformers import WhisperFeatureExtractor
 
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
-        # torch's layers are thread-safe; the buffers of the extractor may not be
-        self.lock = threading.Lock()
 
     def statistics(self, wave: torch.Tensor) -> None:
         """Return None: the log-mel is scaled by its largest value in the window, and not in the
@@ -221,9 +219,8 @@ class WhisperEngine:
         """Return these layers, (T, D) each. piece: (N,) float32, at most 30 s."""
         frames = WHISPER_GRID.frames(len(piece))
         weight = self.model.conv1.weight
-        with self.lock:
-            extracted = self.mel(piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt")
-        mel = extracted.input_features
+        samples = piece.numpy()
+        mel = self.mel(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
         x = F.gelu(self.model.conv1(mel.to(weight.device, weight.dtype)))
         x = F.gelu(self.model.conv2(x)).transpose(1, 2)
         x = x + self.model.embed_positions.weight[: x.shape[1]]
