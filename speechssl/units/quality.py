@@ -168,7 +168,7 @@ def _list_recordings(
         recordings = [Recording(p.id, corpus.path(p)) for p in corpus.passages.values()]
     if not recordings:
         raise InputError(f"{o.source} has no recording in its split; give another --split")
-    return recordings[: o.first]
+    return recordings
 
 
 def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Evaluate) -> Phones:
@@ -255,7 +255,7 @@ def parse_distortion(text: str, o: Evaluate) -> Distortion:
     condition = parse_condition(text)
     if any(step.kind == "babble" for step in condition.steps or [condition]):
         raise InputError(f"{text} needs the speech of other people; give another noise")
-    distorter = Distorter(o.seed, snr_over=o.snr_over)
+    distorter = Distorter(o.seed)
     distorter.check(condition)
     card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.card(condition)
     del card["seed"]
