@@ -335,8 +335,7 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
         compression_level=compression,
         bitrate_mode=mode,
     ) as file:
-        for first in range(0, len(samples), BLOCK_FRAMES):
-            file.write(samples[first : first + BLOCK_FRAMES])
+        _write_blocks(file, samples)
     buffer.seek(0)
     return np.asarray(soundfile.read(buffer, dtype="float32")[0])
 
@@ -365,16 +364,21 @@ def to_int16(samples: np.ndarray) -> np.ndarray:
 
 
 def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: str) -> None:
-    """Write samples in blocks: libsndfile overruns its stack when it is given minutes of Vorbis at
-    once."""
+    """Write samples as a file of one channel, whole or not at all."""
     with (
         replacing(path) as temporary,
         soundfile.SoundFile(
             temporary, "w", samplerate=sample_rate, channels=1, format=container
         ) as file,
     ):
-        for first in range(0, len(samples), BLOCK_FRAMES):
-            file.write(samples[first : first + BLOCK_FRAMES])
+        _write_blocks(file, samples)
+
+
+def _write_blocks(file: soundfile.SoundFile, samples: np.ndarray) -> None:
+    """Write samples in blocks: libsndfile overruns its stack when it is given minutes of Vorbis at
+    once."""
+    for first in range(0, len(samples), BLOCK_FRAMES):
+        file.write(samples[first : first + BLOCK_FRAMES])
 
 
 class _ForwardFile(soundfile.SoundFile):

@@ -110,9 +110,12 @@ def load_encoder(
     if str(name).startswith("s3prl:"):
         from speechssl.encoders.s3prl import load_s3prl
 
-        if device not in ("auto", "cpu"):
-            raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
-        return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
+        if device not in ("auto", "cpu") or precision not in ("auto", "fp32"):
+            raise InputError(
+                f"{name} runs s3prl's own code, in fp32 on the CPU; leave out --device and "
+                "--precision"
+            )
+        return load_s3prl(str(name))
     folder = models_encoder(name)
     if is_hama(folder):
         device, _ = _find_device(device)
@@ -361,8 +364,6 @@ def _read_config(folder: Path) -> Any:
 def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
     """Return whether the input is normalised, and what was assumed, in words. The feature extractor
     states it; without one, it is assumed to be as in the published checkpoints."""
-    from transformers import AutoFeatureExtractor
-
     if config.model_type == "whisper":
         return False, []  # its log-mel has its own scale
     # transformers 5 writes the second file for a processor
@@ -372,16 +373,14 @@ def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
         # data2vec has layer norms, and no such setting
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         return normalise, [f"input {'' if normalise else 'not '}normalised"]
-    try:
-        extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read {files[0]} ({first_line(error)}); correct it") from error
-    if extractor.sampling_rate != SAMPLE_RATE:
+    content = read_json(files[0])
+    extractor = content.get("feature_extractor", content)
+    rate = extractor.get("sampling_rate", SAMPLE_RATE)
+    if rate != SAMPLE_RATE:
         raise InputError(
-            f"{folder} expects audio at {extractor.sampling_rate} Hz; give an "
-            f"encoder for {SAMPLE_RATE} Hz"
+            f"{folder} expects audio at {rate} Hz; give an encoder for {SAMPLE_RATE} Hz"
         )
-    return bool(getattr(extractor, "do_normalize", True)), []
+    return bool(extractor.get("do_normalize", True)), []
 
 
 def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], bool]:

@@ -292,9 +292,15 @@ class UnitEngine:
 
 def unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
     """Make an encoder with one layer, (T, K): the units that an extractor gives."""
-    size, name = extractor.codebook.size, f"units of {extractor.codebook.name}"
-    hash = hash_json(extractor.card)
-    return SpeechEncoder(name, UnitEngine(extractor), extractor.grid, 0, size, False, hash=hash)
+    return SpeechEncoder(
+        name=f"units of {extractor.codebook.name}",
+        engine=UnitEngine(extractor),
+        grid=extractor.grid,
+        layers=0,
+        width=extractor.codebook.size,
+        normalise=False,
+        hash=hash_json(extractor.card),
+    )
 
 
 def load_extractor(
