@@ -218,6 +218,15 @@ def _tensor(samples: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
 
 
+@dataclass
+class Memory:
+    """A memory holds what a `SharedEncoder` has computed of the samples that it encoded last."""
+
+    samples: np.ndarray
+    all_layers: torch.Tensor | None = None  # (L + 1, T, D)
+    pieces: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # by layer
+
+
 class SharedEncoder:
     """Systems share one encoder: every thread remembers the last array that it encoded, so that the
     array is encoded once. All other attributes are those of the encoder."""
@@ -233,10 +242,10 @@ class SharedEncoder:
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """Return all layers, (L + 1, T, D), of samples (N,) float32 at 16 kHz."""
-        states = self._states(samples)
-        if None not in states:
-            states[None] = self.inner.hidden_states(samples)
-        return states[None]
+        memory = self._remember(samples)
+        if memory.all_layers is None:
+            memory.all_layers = self.inner.hidden_states(samples)
+        return memory.all_layers
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """Return one layer, (T, D), of samples (N,) float32 at 16 kHz."""
@@ -249,23 +258,23 @@ class SharedEncoder:
         much as all of them, if they fit REMEMBERED_BYTES.
         """
         inner = self.inner
-        states = self._states(samples)
+        memory = self._remember(samples)
         size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
-        if None in states or (layer == inner.layers and size <= REMEMBERED_BYTES):
+        is_cheap = layer == inner.layers and size <= REMEMBERED_BYTES
+        if is_cheap or memory.all_layers is not None:
             yield self.hidden_states(samples)[layer]
             return
-        if layer not in states:
-            states[layer] = list(inner.stream(samples, layer))
-        yield from states[layer]
+        if layer not in memory.pieces:
+            memory.pieces[layer] = list(inner.stream(samples, layer))
+        yield from memory.pieces[layer]
 
-    def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
-        """Return what this thread remembers about the samples: a layer -> its pieces, None -> all
-        layers."""
-        if getattr(self.last, "samples", None) is not samples:
-            self.last.states = {}
-            self.last.samples = samples
-        states: dict[int | None, Any] = self.last.states
-        return states
+    def _remember(self, samples: np.ndarray) -> Memory:
+        """Return what this thread knows of the samples."""
+        memory: Memory | None = getattr(self.last, "memory", None)
+        if memory is None or memory.samples is not samples:
+            memory = Memory(samples)
+            self.last.memory = memory
+        return memory
 
 
 def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:

@@ -267,15 +267,14 @@ class LocalEngine:
         """Make the shards. Each is begun before the one before it is finished, so that no thread
         waits."""
         with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
-            previous: tuple[Shard, list[Future[Extracted]]] | None = None
+            begun: tuple[Shard, list[Future[Extracted]]] | None = None
             for shard in shards:
                 results = maker.begin(shard, pool)
-                finished, previous = previous, (shard, results)
-                if finished is not None:
-                    yield maker.finish(*finished)
-                del finished  # its samples may lie on a GPU
-            if previous is not None:
-                yield maker.finish(*previous)
+                if begun is not None:
+                    yield maker.finish(*begun)
+                begun = shard, results
+            if begun is not None:
+                yield maker.finish(*begun)
 
 
 # ---- a corpus

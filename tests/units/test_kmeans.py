@@ -22,14 +22,6 @@ CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 # ---- smoothing
 
 
-@given(st.integers(1, 15), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
-def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed):
-    features, half = normal(seed, frames, 3), width // 2
-    expected = np.stack([features[max(t - half, 0) : t + half + 1].mean(0) for t in range(frames)])
-    found = smooth(torch.from_numpy(features), width).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
 def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
     whole = torch.from_numpy(normal(seed, sum(sizes), 3))
@@ -163,17 +155,6 @@ def test_it_is_the_argmin_of_float64(seed, offset, scale, clusters):
     assert np.array_equal(found, truth(features, centroids))
 
 
-def test_what_float32_cannot_decide_is_decided_in_float64():
-    """Frames half-way between two centroids, moved by less than a float32 product resolves."""
-    centroids = 100 + normal(0, 30, 64)
-    pairs = np.random.default_rng(1).integers(0, 30, (400, 2))
-    middles = centroids[pairs].mean(1).astype(np.float32)
-    found, expected = Nearest(centroids)(torch.from_numpy(middles)), truth(middles, centroids)
-    assert np.array_equal(found, expected)
-    plain = (middles @ centroids.T - np.square(centroids).sum(1) / 2).argmax(1)
-    assert (plain != expected).mean() > 0.1  # what one float32 product makes of it
-
-
 def test_neither_blocks_nor_threads_change_it(monkeypatch, set_threads):
     centroids = normal(0, 40, 32)
     # all of them close calls
@@ -182,6 +163,8 @@ def test_neither_blocks_nor_threads_change_it(monkeypatch, set_threads):
     )
     expected = truth(features, centroids)
     assert np.array_equal(Nearest(centroids)(features), expected)
+    plain = (features.numpy() @ centroids.T - np.square(centroids).sum(1) / 2).argmax(1)
+    assert (plain != expected).mean() > 0.05  # what one float32 product makes of it
     set_threads(2)
     assert np.array_equal(Nearest(centroids)(features), expected)
     set_threads(1)
