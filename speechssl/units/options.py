@@ -286,7 +286,10 @@ class Evaluate:
     )
     conditions: tuple[str, ...] = option(
         (
-            *(f"pink@{snr}" for snr in (20, 10, 5, 0)),
+            "pink@20",
+            "pink@10",
+            "pink@5",
+            "pink@0",
             "reverb@0.5",
             "pitch@2",
             "stretch@1.2",

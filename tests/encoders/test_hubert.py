@@ -9,7 +9,6 @@ import torch
 import transformers
 
 from speechssl.encoders import hubert
-from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.engines import OpenVinoEngine, TransformersEngine
 from speechssl.encoders.hubert import (
     TorchEngine,
@@ -169,18 +168,6 @@ def test_a_batch_gives_what_transformers_gives_for_each_alone(shape, monkeypatch
     together = rounded.features(waves, 3, grid_of(model))
     for wave, features in zip(waves, together, strict=True):
         assert torch.equal(rounded.features([wave], 3, grid_of(model))[0], features)
-
-
-def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces(monkeypatch):
-    model = network()
-    engine, grid = TorchEngine(model), grid_of(model)
-    encoder = SpeechEncoder("x", engine, grid, 3, 48, True, "hash")
-    recordings = [noise(n, n) for n in (16_000, 700_000, 9_000)]
-    one_by_one = encoder.features_of(recordings, 2)
-    monkeypatch.setattr(SpeechEncoder, "batches", True)
-    batched = encoder.features_of(recordings, 2)
-    assert worst(batched, one_by_one) < 5e-6
-    assert [len(x) for x in batched] == [grid.frames(len(x)) for x in recordings]
 
 
 @pytest.mark.parametrize(("size", "frames"), [(16, 40), (15, 33), (128, 7)])
