@@ -142,19 +142,24 @@ def _decode(
     power (1 + C,) of the mean and of every channel, which is 0 where no mean was made."""
     with _open_whole(path) as file:
         power = np.zeros(file.channels + 1)
-
-        def mono_blocks() -> Iterator[np.ndarray]:
-            for block in _read_blocks(file, path):
-                if channel is not None or file.channels == 1:
-                    yield block[:, channel or 0]
-                    continue
-                mean = block.mean(axis=1)
-                power[:] += [np.vdot(x, x) for x in (mean, *block.T)]
-                yield mean
-
+        blocks = _read_blocks(file, path)
+        mono: Iterator[np.ndarray]
+        if channel is not None or file.channels == 1:
+            mono = (block[:, channel or 0] for block in blocks)
+        else:
+            mono = _average_channels(blocks, power)
         rate = sample_rate or int(file.samplerate)
-        samples = collect(_resample_blocks(mono_blocks(), file.samplerate, rate))
+        samples = collect(_resample_blocks(mono, file.samplerate, rate))
     return samples, rate, power
+
+
+def _average_channels(blocks: Iterable[np.ndarray], power: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the mean (n,) of the channels of blocks (n, C), and add the power of the mean and of
+    every channel to `power`, (1 + C,)."""
+    for block in blocks:
+        mean = block.mean(axis=1)
+        power += [np.vdot(x, x) for x in (mean, *block.T)]
+        yield mean
 
 
 def _channels_cancel(power: np.ndarray) -> bool:

@@ -164,13 +164,10 @@ class SpeechEncoder:
             return _tensor(samples)
         # as transformers' feature extractor does it
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
-
-        def normalise(block: np.ndarray) -> np.ndarray:
-            return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
-
         if len(samples) <= LONG:
-            return _tensor(normalise(samples))
-        return _tensor(collect(map(normalise, in_blocks(samples))))  # which lies in a file
+            return _tensor(_normalise(samples, mean, scale))
+        blocks = (_normalise(block, mean, scale) for block in in_blocks(samples))
+        return _tensor(collect(blocks))  # which lies in a file
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, layers: Sequence[int]) -> Iterator[list[torch.Tensor]]:
@@ -208,6 +205,11 @@ def _moments(samples: np.ndarray) -> tuple[float, float]:
         squares += float(np.square(block, out=block).sum())
     count = max(len(samples), 1)  # some upstreams of s3prl have a frame without samples
     return total / count, squares / count
+
+
+def _normalise(samples: np.ndarray, mean: float, scale: float) -> np.ndarray:
+    """Subtract the mean from samples (N,) and multiply them by the scale, in float32."""
+    return torch.from_numpy(samples.astype(np.float32)).sub_(mean).mul_(scale).numpy()
 
 
 def _tensor(samples: np.ndarray) -> torch.Tensor:
