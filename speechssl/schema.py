@@ -8,6 +8,8 @@ raises ValueError for fields that do not fit each other.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,17 +37,22 @@ def convert(
     kind: type[T],
     place: Path | str,
     remedy: str = "correct the record",
+    only: bool = False,
     strict: bool = True,
 ) -> T:
     """Convert what a JSON or YAML reader returned into a `kind`.
 
     kind: a schema, or any other type that msgspec knows, such as list[str]. place: the file, or
-    the file and its line ("FILE:12"). strict: of types, only an integer is converted to another, a
-    float; False: a text is converted to the number in it, as in cells of a CSV. Names that `kind`
-    does not have are ignored.
+    the file and its line ("FILE:12"). only: refuse names that `kind` does not have, which are
+    ignored otherwise. strict: of types, only an integer is converted to another, a float; False:
+    a text is converted to the number in it, as in cells of a CSV.
     Raises InputError, which names the place and the field: "FILE:12: `answers[0].start` is a
     string, a number or null is expected; correct the record".
     """
+    if only and isinstance(value, Mapping):
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        for name in value.keys() - set(names):
+            raise InputError(f"{place}: there is no `{name}`; the fields are {', '.join(names)}")
     try:
         return msgspec.convert(value, type=kind, strict=strict)
     except msgspec.ValidationError as error:
