@@ -118,6 +118,7 @@ def load_encoder(
         return load_s3prl(str(name))
     folder = models_encoder(name)
     if is_hama(folder):
+        _read_card(Path(folder))
         device, _ = _find_device(device)
         return load_hama(folder, "fp32" if precision == "auto" else precision, device)
     return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
@@ -312,9 +313,18 @@ def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
-    """Read the card of a folder, {} without one."""
-    card = folder / "card.json"
-    return dict(read_json(card)) if card.is_file() else {}
+    """Read the card of a folder, {} without one. Raises InputError where a file differs from the
+    hash in the card; cards of other programs have no hashes."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    stated = dict(card.get("files", {}))
+    hashes = file_hashes(folder) if stated else {}
+    for file, stated_hash in stated.items():
+        if hashes.get(file) != stated_hash:
+            raise InputError(
+                f"{folder / file} is not the file that its card describes; fetch or make the "
+                "encoder again"
+            )
+    return dict(card)
 
 
 def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkpoint | None:

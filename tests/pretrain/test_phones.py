@@ -1,5 +1,6 @@
 """A recogniser of phones goes on, on noisy speech, from its own phones of clean speech."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from speechssl.audio import write_flac
-from speechssl.encoders.hama import GRID, load_hama
+from speechssl.encoders.hama import GRID, load_hama, save_hama
 from speechssl.encoders.load import load_encoder
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Distortion, Phones
@@ -124,6 +125,12 @@ def test_damaged_weights_are_named(trained, tmp_path):
     (folder / "config.json").write_text('{"model_type": "hama"}')
     (folder / "model.safetensors").write_bytes(b"damaged")
     refused(str(folder), load_encoder, folder)
+
+
+def test_weights_that_are_not_those_of_the_card_are_refused(trained, tmp_path):
+    folder = shutil.copytree(trained / "encoder", tmp_path / "encoder")
+    save_hama(load_start("hama"), folder)
+    refused("is not the file that its card describes", load_encoder, folder)
 
 
 @pytest.mark.parametrize(
