@@ -142,19 +142,24 @@ def _decode(
     power (1 + C,) of the mean and of every channel, which is 0 where no mean was made."""
     with _open_whole(path) as file:
         power = np.zeros(file.channels + 1)
-
-        def mono_blocks() -> Iterator[np.ndarray]:
-            for block in _read_blocks(file, path):
-                if channel is not None or file.channels == 1:
-                    yield block[:, channel or 0]
-                    continue
-                mean = block.mean(axis=1)
-                power[:] += [np.vdot(x, x) for x in (mean, *block.T)]
-                yield mean
-
+        blocks = _read_blocks(file, path)
+        mono: Iterator[np.ndarray]
+        if channel is not None or file.channels == 1:
+            mono = (block[:, channel or 0] for block in blocks)
+        else:
+            mono = _average_channels(blocks, power)
         rate = sample_rate or int(file.samplerate)
-        samples = collect(_resample_blocks(mono_blocks(), file.samplerate, rate))
+        samples = collect(_resample_blocks(mono, file.samplerate, rate))
     return samples, rate, power
+
+
+def _average_channels(blocks: Iterable[np.ndarray], power: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the mean (n,) of the channels of blocks (n, C), and add the power of the mean and of
+    every channel to `power`, (1 + C,)."""
+    for block in blocks:
+        mean = block.mean(axis=1)
+        power += [np.vdot(x, x) for x in (mean, *block.T)]
+        yield mean
 
 
 def _channels_cancel(power: np.ndarray) -> bool:
@@ -335,8 +340,7 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
         compression_level=compression,
         bitrate_mode=mode,
     ) as file:
-        for first in range(0, len(samples), BLOCK_FRAMES):
-            file.write(samples[first : first + BLOCK_FRAMES])
+        _write_blocks(file, samples)
     buffer.seek(0)
     return np.asarray(soundfile.read(buffer, dtype="float32")[0])
 
@@ -365,16 +369,21 @@ def to_int16(samples: np.ndarray) -> np.ndarray:
 
 
 def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: str) -> None:
-    """Write samples in blocks: libsndfile overruns its stack when it is given minutes of Vorbis at
-    once."""
+    """Write samples as a file of one channel, whole or not at all."""
     with (
         replacing(path) as temporary,
         soundfile.SoundFile(
             temporary, "w", samplerate=sample_rate, channels=1, format=container
         ) as file,
     ):
-        for first in range(0, len(samples), BLOCK_FRAMES):
-            file.write(samples[first : first + BLOCK_FRAMES])
+        _write_blocks(file, samples)
+
+
+def _write_blocks(file: soundfile.SoundFile, samples: np.ndarray) -> None:
+    """Write samples in blocks: libsndfile overruns its stack when it is given minutes of Vorbis at
+    once."""
+    for first in range(0, len(samples), BLOCK_FRAMES):
+        file.write(samples[first : first + BLOCK_FRAMES])
 
 
 class _ForwardFile(soundfile.SoundFile):

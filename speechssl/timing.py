@@ -157,15 +157,14 @@ def units_of_interval(
     first = runs.unit_at(grid.frame_at(start_sample, runs.frames))
     last = runs.unit_at(grid.frame_at(end_sample - 1, runs.frames))
     borders = unit_samples(grid, runs)
-
-    def f1(span: tuple[int, int]) -> float:
-        left, right = int(borders[span[0]]), int(borders[span[1] + 1])
-        overlap = max(min(right, end_sample) - max(left, start_sample), 0)
-        return 2 * overlap / (right - left + end_sample - start_sample)
-
     # the containing span comes first, and max takes the first of equals
     spans = [(i, j) for i in (first, first + 1) for j in (last, last - 1) if i <= j]
-    return max(spans, key=f1)
+    scores = {}
+    for i, j in spans:
+        left, right = int(borders[i]), int(borders[j + 1])
+        overlap = max(min(right, end_sample) - max(left, start_sample), 0)
+        scores[i, j] = 2 * overlap / (right - left + end_sample - start_sample)
+    return max(scores, key=lambda span: scores[span])
 
 
 def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:

@@ -20,10 +20,8 @@ def read_lines(path):
 
 def write_lines(path, records):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
-        encoding="utf-8",
-    )
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def write_corpus(root, split, **kinds):
@@ -33,18 +31,12 @@ def write_corpus(root, split, **kinds):
     for kind, records in kinds.items():
         lines = []
         for record in records:
-            line = {
-                "audio": "",
-                "seconds": 0.0,
-                "text": "",
-                "speaker": "s",
-                "language": "en",
-            } | record
+            line = {"audio": "", "seconds": 0.0, "text": "", "speaker": "s", "language": "en"}
+            line |= record
             if line["seconds"]:
                 line["audio"] = f"{split}/audio/{line['id']}.flac"
-                write_flac(
-                    root / line["audio"], rng.uniform(-0.5, 0.5, round(line["seconds"] * 16_000))
-                )
+                samples = rng.uniform(-0.5, 0.5, round(line["seconds"] * 16_000))
+                write_flac(root / line["audio"], samples)
             lines.append(line)
         write_lines(root / split / f"{kind}.jsonl", lines)
     (root / "card.json").write_text("{}")
@@ -66,10 +58,8 @@ def wav(samples, rate=16_000):
 
 def change_lines(path, change):
     """change: fields that every record gets, or a function record -> record."""
-    write_lines(
-        path,
-        [change(record) if callable(change) else record | change for record in read_lines(path)],
-    )
+    records = read_lines(path)
+    write_lines(path, [change(r) if callable(change) else r | change for r in records])
 
 
 def change_json(path, **fields):
@@ -79,7 +69,7 @@ def change_json(path, **fields):
 def same_files(one, other, *names):
     """Whether the files of two folders have the same bytes. names: which, none for all of the
     first."""
-    names = names or [path.relative_to(one) for path in one.rglob("*") if path.is_file()]
+    names = names or list(contents(one))
     return bool(names) and all(
         (one / name).read_bytes() == (other / name).read_bytes() for name in names
     )
@@ -87,11 +77,8 @@ def same_files(one, other, *names):
 
 def contents(folder):
     """Path -> bytes of every file below a folder."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def remarks(facts):

@@ -34,7 +34,6 @@ def similarity(a, b):
         ("missing.wav", None),
         ("empty.wav", b""),
         ("text.mp3", b"this is not audio, it is a sentence. " * 200),
-        ("zeros.flac", bytes(5000)),
         ("header.wav", b"RIFF\0\0\0\0WAVE"),
         ("talk.M4A", b"ftypM4A " * 9),
     ],
@@ -90,7 +89,7 @@ def test_arrays_that_are_no_samples_are_refused(samples):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("rate", [8000, 16000, 44100])
+@pytest.mark.parametrize("rate", [8000, 44100])
 def test_every_container_at_every_rate(tmp_path, suffix, rate):
     path = tmp_path / f"tone{suffix}"
     audio.write_clip(path, tone(1.0, rate), 0.0, 1.0, rate)
@@ -115,19 +114,16 @@ def test_stereo_is_averaged(tmp_path, suffix):
 
 @pytest.mark.parametrize("n", [0, 1, 7, 30_000])
 @pytest.mark.parametrize("source", [8000, 11025, 44100])
-@pytest.mark.parametrize("target", [8000, 16000, 22050])
-def test_resample_length_is_exact(n, source, target):
-    assert audio.resample(np.zeros(n, np.float32), source, target).shape == (
-        -(-n * target // source),
-    )
+def test_resample_length_is_exact(n, source):
+    found = audio.resample(np.zeros(n, np.float32), source, 16_000)
+    assert len(found) == -(-n * 16_000 // source)
 
 
 def test_resample_removes_what_would_alias_and_keeps_the_rest():
-
-    assert np.abs(audio.resample(tone(1.0, 48000, 12_000.0), 48000, 16000)[800:-800]).max() < 1e-3
-    np.testing.assert_allclose(
-        audio.resample(tone(1.0, 44100), 44100, 16000)[800:-800], tone()[800:-800], atol=1e-3
-    )
+    aliased = audio.resample(tone(1.0, 48000, 12_000.0), 48000, 16000)
+    assert np.abs(aliased[800:-800]).max() < 1e-3
+    kept = audio.resample(tone(1.0, 44100), 44100, 16000)
+    np.testing.assert_allclose(kept[800:-800], tone()[800:-800], atol=1e-3)
 
 
 def test_flac_keeps_int16_to_the_bit(tmp_path):
@@ -148,19 +144,6 @@ def test_streamed_wav_states_no_length(tmp_path, stated):
     path.write_bytes(content)
     np.testing.assert_allclose(audio.read_audio(path), tone(), atol=2**-15)
     assert audio.header_duration(path) == 1.0
-
-
-def test_hours_lie_in_a_file_and_are_the_same(tmp_path, monkeypatch):
-    audio.write_flac(tmp_path / "a.flac", noise(700_000), 44_100)
-    inside = audio.read_audio(tmp_path / "a.flac")
-    monkeypatch.setattr("speechssl.audio.LONG", 100_000)
-    mapped = audio.read_audio(tmp_path / "a.flac")
-    assert isinstance(mapped, np.memmap) and not isinstance(inside, np.memmap)
-    assert np.array_equal(mapped, inside)
-    assert np.array_equal(np.concatenate(list(audio.in_blocks(mapped))), inside)
-    # what is forgotten is read again from the file
-    with pytest.raises(ValueError, match="read-only"):
-        mapped[0] = 1.0
 
 
 # ---- files that hold more than their headers say, or say nothing

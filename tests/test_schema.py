@@ -45,8 +45,6 @@ def test_a_record_is_converted_and_names_that_it_does_not_have_are_ignored():
     [
         ({"id": 3}, "`id` is a whole number, a string is expected"),
         ({"seconds": math.nan}, "`seconds` is not >= 0.0"),
-        ({"seconds": math.inf}, "`seconds` is not <= 1000000000.0"),
-        ({"seconds": True}, "`seconds` is true or false, a number is expected"),
         ({"answers": [{}]}, "`answers[0]` has no `text`"),
         (
             {"answers": [{"text": "a", "start": "1"}]},

@@ -149,20 +149,11 @@ class Architecture:
 def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
     """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`. Raises
     InputError for an activation other than gelu."""
-
-    def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-        part = settings.get(name)
-        return part if isinstance(part, dict) else settings
-
-    def value_of(section: dict[str, Any], name: str, kind: type) -> Any:
-        value = section.get(name)
-        return value if type(value) is kind else None  # it may be a reference: "${task.normalize}"
-
     settings = settings if isinstance(settings, dict) else {}
-    model, task = section(settings, "model"), section(settings, "task")
+    model, task = _section(settings, "model"), _section(settings, "task")
     pretraining = model.get("w2v_args")  # in the settings of a fine-tuned model
     if isinstance(pretraining, dict):
-        model = section(pretraining, "model")
+        model = _section(pretraining, "model")
     if model.get("activation_fn", "gelu") != "gelu":
         raise InputError(
             f"{where} has the activation {model['activation_fn']}, and only gelu is supported; "
@@ -175,13 +166,28 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
         numbers = re.findall(r"\(\s*\d+\s*,\s*\d+\s*,\s*(\d+)\s*\)", layers)
         strides += [int(stride) for stride in numbers] * int(times or 1)
     name = str(model.get("_name") or model.get("arch") or "")
+    model_type = None
+    if name:
+        model_type = "hubert" if "hubert" in name else "wav2vec2"
     return Architecture(
         strides=tuple(strides) or None,
-        heads=value_of(model, "encoder_attention_heads", int),
-        pre_norm=value_of(model, "layer_norm_first", bool),
-        normalise=value_of(task, "normalize", bool),
-        model_type="hubert" if "hubert" in name else "wav2vec2" if name else None,
+        heads=_value_of(model, "encoder_attention_heads", int),
+        pre_norm=_value_of(model, "layer_norm_first", bool),
+        normalise=_value_of(task, "normalize", bool),
+        model_type=model_type,
     )
+
+
+def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a section of the settings; the settings themselves where they are flat."""
+    section = settings.get(name)
+    return section if isinstance(section, dict) else settings
+
+
+def _value_of(section: dict[str, Any], name: str, kind: type) -> Any:
+    """Return a value, None for one of another type: it may be a reference, "${task.normalize}"."""
+    value = section.get(name)
+    return value if type(value) is kind else None
 
 
 @dataclass(frozen=True)

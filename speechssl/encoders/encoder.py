@@ -164,13 +164,10 @@ class SpeechEncoder:
             return _tensor(samples)
         # as transformers' feature extractor does it
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
-
-        def normalise(block: np.ndarray) -> np.ndarray:
-            return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
-
         if len(samples) <= LONG:
-            return _tensor(normalise(samples))
-        return _tensor(collect(map(normalise, in_blocks(samples))))  # which lies in a file
+            return _tensor(_normalise(samples, mean, scale))
+        blocks = (_normalise(block, mean, scale) for block in in_blocks(samples))
+        return _tensor(collect(blocks))  # which lies in a file
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, layers: Sequence[int]) -> Iterator[list[torch.Tensor]]:
@@ -210,12 +207,26 @@ def _moments(samples: np.ndarray) -> tuple[float, float]:
     return total / count, squares / count
 
 
+def _normalise(samples: np.ndarray, mean: float, scale: float) -> np.ndarray:
+    """Subtract the mean from samples (N,) and multiply them by the scale, in float32."""
+    return torch.from_numpy(samples.astype(np.float32)).sub_(mean).mul_(scale).numpy()
+
+
 def _tensor(samples: np.ndarray) -> torch.Tensor:
     """View an array as a tensor in the same memory, or of the same file."""
     if isinstance(samples, np.memmap):
         samples = samples.view(np.ndarray)
         samples.flags.writeable = True  # torch warns otherwise; nothing is written
     return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
+
+
+@dataclass
+class Memory:
+    """A memory holds what a `SharedEncoder` has computed of the samples that it encoded last."""
+
+    samples: np.ndarray
+    all_layers: torch.Tensor | None = None  # (L + 1, T, D)
+    pieces: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # by layer
 
 
 class SharedEncoder:
@@ -233,10 +244,10 @@ class SharedEncoder:
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """Return all layers, (L + 1, T, D), of samples (N,) float32 at 16 kHz."""
-        states = self._states(samples)
-        if None not in states:
-            states[None] = self.inner.hidden_states(samples)
-        return states[None]
+        memory = self._remember(samples)
+        if memory.all_layers is None:
+            memory.all_layers = self.inner.hidden_states(samples)
+        return memory.all_layers
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """Return one layer, (T, D), of samples (N,) float32 at 16 kHz."""
@@ -249,23 +260,23 @@ class SharedEncoder:
         much as all of them, if they fit REMEMBERED_BYTES.
         """
         inner = self.inner
-        states = self._states(samples)
+        memory = self._remember(samples)
         size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
-        if None in states or (layer == inner.layers and size <= REMEMBERED_BYTES):
+        is_cheap = layer == inner.layers and size <= REMEMBERED_BYTES
+        if is_cheap or memory.all_layers is not None:
             yield self.hidden_states(samples)[layer]
             return
-        if layer not in states:
-            states[layer] = list(inner.stream(samples, layer))
-        yield from states[layer]
+        if layer not in memory.pieces:
+            memory.pieces[layer] = list(inner.stream(samples, layer))
+        yield from memory.pieces[layer]
 
-    def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
-        """Return what this thread remembers about the samples: a layer -> its pieces, None -> all
-        layers."""
-        if getattr(self.last, "samples", None) is not samples:
-            self.last.states = {}
-            self.last.samples = samples
-        states: dict[int | None, Any] = self.last.states
-        return states
+    def _remember(self, samples: np.ndarray) -> Memory:
+        """Return what this thread knows of the samples."""
+        memory: Memory | None = getattr(self.last, "memory", None)
+        if memory is None or memory.samples is not samples:
+            memory = Memory(samples)
+            self.last.memory = memory
+        return memory
 
 
 def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:

@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,10 +58,8 @@ class OpenVinoEngine:
         self.precision = {"fp32": "f32", "bf16": "bf16"}[precision]
         self.first = model.feature_extractor.conv_layers[0]
         if not graph.is_file():
-            started = time.perf_counter()
             convert_to_openvino(model, graph)
-            seconds = time.perf_counter() - started
-            tqdm.write(f"converted for OpenVINO in {seconds:.1f} s ({graph})", file=sys.stderr)
+            tqdm.write(f"converted for OpenVINO ({graph})", file=sys.stderr)
         self.graph = openvino.Core().read_model(graph)
         self.threads = torch.get_num_threads()  # of the thread that loads it, not of a pool's
         self.compiled: dict[tuple[int, ...], Any] = {}
@@ -88,7 +85,6 @@ class OpenVinoEngine:
 
         with self.lock:
             if layers not in self.compiled:
-                started = time.perf_counter()
                 outputs = [self.graph.outputs[layer] for layer in layers]
                 part = openvino.Model(outputs, self.graph.get_parameters())
                 settings = {
@@ -97,8 +93,6 @@ class OpenVinoEngine:
                     "NUM_STREAMS": 1,
                 }
                 self.compiled[layers] = openvino.compile_model(part, "CPU", settings)
-                seconds = time.perf_counter() - started
-                tqdm.write(f"compiled by OpenVINO in {seconds:.1f} s", file=sys.stderr)
             return self.compiled[layers]
 
 
@@ -213,8 +207,6 @@ class WhisperEngine:
         from transformers import WhisperFeatureExtractor
 
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
-        # torch's layers are thread-safe; the buffers of the extractor may not be
-        self.lock = threading.Lock()
 
     def statistics(self, wave: torch.Tensor) -> None:
         """Return None: the log-mel is scaled by its largest value in the window, and not in the
@@ -227,9 +219,8 @@ class WhisperEngine:
         """Return these layers, (T, D) each. piece: (N,) float32, at most 30 s."""
         frames = WHISPER_GRID.frames(len(piece))
         weight = self.model.conv1.weight
-        with self.lock:
-            extracted = self.mel(piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt")
-        mel = extracted.input_features
+        samples = piece.numpy()
+        mel = self.mel(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
         x = F.gelu(self.model.conv1(mel.to(weight.device, weight.dtype)))
         x = F.gelu(self.model.conv2(x)).transpose(1, 2)
         x = x + self.model.embed_positions.weight[: x.shape[1]]

@@ -42,7 +42,7 @@ from speechssl.finetuning import added_modules
 TOLERANCE = 1e-5  # of the relative error of a layer
 SECONDS = 2  # of noise, for which layers are compared
 # Entries of the card that are equal for two files of the same encoder.
-IDENTIFYING = ("what", "model_type", "normalise", "norm", "settings")
+IDENTIFYING = ("what", "normalise", "settings")
 # Settings in transformers' config that do not describe the encoder.
 IRRELEVANT = ("_name_or_path", "transformers_version", "dtype", "architectures")
 Layers = list[torch.Tensor]  # 0 to L, (T, D) each
@@ -135,14 +135,13 @@ def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
 
 
 def _read_existing(out: Path, kind: str, card: dict[str, Any]) -> dict[str, Any]:
-    """Return the card of the existing `out`. Raises InputError where its card or its weights show
-    that it is another encoder than that of `card`."""
+    """Return the card of the existing `out`. Raises InputError where that is another encoder than
+    that of `card`."""
     card_file = _card_file(out, kind)
     stored = read_json(card_file) if out.exists() and card_file.is_file() else {}
-    weights = card["made_from"]["hash"]
-    same_weights = stored.get("made_from", {}).get("hash") == weights
+    same_weights = stored.get("made_from", {}).get("hash") == card["made_from"]["hash"]
     same_card = all(stored.get(key) == card[key] for key in IDENTIFYING)
-    if not (same_weights and same_card) or hash_weights(load_checkpoint(out).model) != weights:
+    if not (same_weights and same_card):
         raise InputError(
             f"{out} already exists and is something else; choose another place or delete it"
         )

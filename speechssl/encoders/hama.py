@@ -17,6 +17,7 @@ import struct
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -116,31 +117,29 @@ def package_file(name: str) -> Path:
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a file of hama's engine: a table of names, types, shapes and offsets, then the numbers,
     which are converted to float32."""
+    with path.open("rb") as file:
+        file.seek(8)  # after the magic word, the version and the kind
+        (count,) = _unpack(file, "I")
+        table = []
+        for _ in range(count):
+            (length,) = _unpack(file, "H")
+            name = file.read(length).decode()
+            kind, rank = _unpack(file, "BB")
+            shape = _unpack(file, f"{rank}I")
+            offset, _ = _unpack(file, "QQ")
+            table.append((name, np.float16 if kind else np.float32, shape, offset))
+        start = -(-file.tell() // 16) * 16  # aligned
     content = path.read_bytes()
-    position = 8  # after the magic word, the version and the kind
-
-    def read_next(form: str) -> tuple[int, ...]:
-        nonlocal position
-        values = struct.unpack_from("<" + form, content, position)
-        position += struct.calcsize("<" + form)
-        return values
-
-    (count,) = read_next("I")
-    table = []
-    for _ in range(count):
-        (length,) = read_next("H")
-        name = content[position : position + length].decode()
-        position += length
-        kind, rank = read_next("BB")
-        shape = read_next(f"{rank}I")
-        offset, _ = read_next("QQ")
-        table.append((name, np.float16 if kind else np.float32, shape, offset))
-    start = -(-position // 16) * 16  # aligned
     tensors = {}
     for name, dtype, shape, offset in table:
         values = np.frombuffer(content, dtype, math.prod(shape), start + offset)
         tensors[name] = torch.from_numpy(values.reshape(shape).astype(np.float32))
     return tensors
+
+
+def _unpack(file: BinaryIO, form: str) -> tuple[int, ...]:
+    """Read the next numbers of a file, which `struct` describes by `form`."""
+    return struct.unpack("<" + form, file.read(struct.calcsize("<" + form)))
 
 
 class FeedForward(nn.Module):

@@ -312,61 +312,64 @@ def modules_of(config: Any) -> nn.Module:
     """Make the modules of transformers' HubertModel or Wav2Vec2Model for inference, under the same
     names and with weights to be loaded. This avoids the import of transformers, which takes
     seconds. config: of an architecture that `is_known`."""
-
-    def tree(**children: Any) -> nn.Module:
-        module = nn.Module()
-        for name, child in children.items():
-            setattr(module, name, child)
-        return module
-
-    def convolution(n: int) -> nn.Module:
-        inputs = config.conv_dim[n - 1] if n else 1
-        width, kernel, stride = config.conv_dim[n], config.conv_kernel[n], config.conv_stride[n]
-        layer = tree(conv=nn.Conv1d(inputs, width, kernel, stride, bias=config.conv_bias))
-        if config.feat_extract_norm == "layer":
-            layer.layer_norm = nn.LayerNorm(width)
-        elif n == 0:
-            layer.layer_norm = nn.GroupNorm(width, width)
-        return layer
-
-    def norm(width: int) -> nn.LayerNorm:
-        return nn.LayerNorm(width, config.layer_norm_eps)
-
-    def layer() -> nn.Module:
-        width, inside = config.hidden_size, config.intermediate_size
-        projections = {f"{x}_proj": Unset(width, width) for x in ("k", "v", "q", "out")}
-        return tree(
-            attention=tree(num_heads=config.num_attention_heads, **projections),
-            dropout=nn.Identity(),
-            feed_forward=tree(
-                intermediate_dense=Unset(width, inside),
-                intermediate_dropout=nn.Identity(),
-                output_dense=Unset(inside, width),
-                output_dropout=nn.Identity(),
-            ),
-            layer_norm=norm(width),
-            final_layer_norm=norm(width),
-        )
-
     width, size = config.hidden_size, config.num_conv_pos_embeddings
     groups = config.num_conv_pos_embedding_groups
     positions = nn.Conv1d(width, width, size, padding=size // 2, groups=groups)
-    projection = tree(projection=Unset(config.conv_dim[-1], width), dropout=nn.Identity())
+    projection = _make_module(projection=Unset(config.conv_dim[-1], width), dropout=nn.Identity())
     if getattr(config, "feat_proj_layer_norm", True):
-        projection.layer_norm = norm(config.conv_dim[-1])
-    return tree(
+        projection.layer_norm = nn.LayerNorm(config.conv_dim[-1], config.layer_norm_eps)
+    convolutions = [_make_convolution(config, n) for n in range(len(config.conv_dim))]
+    layers = [_make_layer(config) for _ in range(config.num_hidden_layers)]
+    return _make_module(
         config=config,
         masked_spec_embed=nn.Parameter(torch.empty(width)),
-        feature_extractor=tree(
-            conv_layers=nn.ModuleList(convolution(n) for n in range(len(config.conv_dim)))
-        ),
+        feature_extractor=_make_module(conv_layers=nn.ModuleList(convolutions)),
         feature_projection=projection,
-        encoder=tree(
-            pos_conv_embed=tree(conv=nn.utils.parametrizations.weight_norm(positions, dim=2)),
-            layer_norm=norm(width),
+        encoder=_make_module(
+            pos_conv_embed=_make_module(
+                conv=nn.utils.parametrizations.weight_norm(positions, dim=2)
+            ),
+            layer_norm=nn.LayerNorm(width, config.layer_norm_eps),
             dropout=nn.Identity(),
-            layers=nn.ModuleList(layer() for _ in range(config.num_hidden_layers)),
+            layers=nn.ModuleList(layers),
         ),
+    )
+
+
+def _make_module(**children: Any) -> nn.Module:
+    """Make a module that has these attributes."""
+    module = nn.Module()
+    for name, child in children.items():
+        setattr(module, name, child)
+    return module
+
+
+def _make_convolution(config: Any, n: int) -> nn.Module:
+    """Make the n-th convolution of the front end, and the norm after it."""
+    inputs = config.conv_dim[n - 1] if n else 1
+    width, kernel, stride = config.conv_dim[n], config.conv_kernel[n], config.conv_stride[n]
+    layer = _make_module(conv=nn.Conv1d(inputs, width, kernel, stride, bias=config.conv_bias))
+    if config.feat_extract_norm == "layer":
+        layer.layer_norm = nn.LayerNorm(width)
+    elif n == 0:
+        layer.layer_norm = nn.GroupNorm(width, width)
+    return layer
+
+
+def _make_layer(config: Any) -> nn.Module:
+    width, inside = config.hidden_size, config.intermediate_size
+    projections = {f"{x}_proj": Unset(width, width) for x in ("k", "v", "q", "out")}
+    return _make_module(
+        attention=_make_module(num_heads=config.num_attention_heads, **projections),
+        dropout=nn.Identity(),
+        feed_forward=_make_module(
+            intermediate_dense=Unset(width, inside),
+            intermediate_dropout=nn.Identity(),
+            output_dense=Unset(inside, width),
+            output_dropout=nn.Identity(),
+        ),
+        layer_norm=nn.LayerNorm(width, config.layer_norm_eps),
+        final_layer_norm=nn.LayerNorm(width, config.layer_norm_eps),
     )
 
 

@@ -110,9 +110,12 @@ def load_encoder(
     if str(name).startswith("s3prl:"):
         from speechssl.encoders.s3prl import load_s3prl
 
-        if device not in ("auto", "cpu"):
-            raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
-        return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
+        if device not in ("auto", "cpu") or precision not in ("auto", "fp32"):
+            raise InputError(
+                f"{name} runs s3prl's own code, in fp32 on the CPU; leave out --device and "
+                "--precision"
+            )
+        return load_s3prl(str(name))
     folder = models_encoder(name)
     if is_hama(folder):
         _read_card(Path(folder))
@@ -241,8 +244,7 @@ def load_checkpoint(
     states all settings.
     """
     name = models_encoder(name)
-    shipped = (SHIPPED / str(name) / "config.json").is_file()
-    if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
+    if str(name).startswith(BUNDLE) or Path(name).is_file():
         weights = read_weights(name)
         model, normalise, guesses = translate(weights, overrides)
         loaded = Checkpoint(
@@ -260,8 +262,7 @@ def load_checkpoint(
             "norms; leave these options out"
         )
     else:
-        local = SHIPPED / str(name) if shipped else Path(name)
-        loaded = _load_huggingface(local, str(name), weights_alone)
+        loaded = _load_huggingface(name, weights_alone)
     if loaded.left_out:
         names = list_first(loaded.left_out)
         note = f"{len(loaded.left_out)} weights beside the encoder's are not needed ({names})"
@@ -284,15 +285,14 @@ def models_encoder(name: str | Path) -> str | Path:
         is_encoder = (models / "config.json").is_file()
         if not is_encoder and (models / "encoder" / "config.json").is_file():
             return models / "encoder"
-    shipped = SHIPPED / str(name)
-    return shipped if (shipped / "config.json").is_file() else name
+    is_shipped = (SHIPPED / str(name) / "config.json").is_file()
+    return SHIPPED / str(name) if is_shipped else name
 
 
-def _load_huggingface(local: Path, name: str, weights_alone: bool) -> Checkpoint:
-    """Load a model of Hugging Face. local: its folder, if there is one; name: its name
-    otherwise."""
-    folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
-    title = folder.name if local.is_dir() else name
+def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
+    """Load a model of Hugging Face. name: its folder, or its name on the hub."""
+    folder = checkpoint_folder(name, "speech encoder", OTHERWISE)
+    title = folder.name if Path(name).is_dir() else str(name)
     card = _read_card(folder)
     if weights_alone:
         checkpoint = _read_weights_alone(folder, title, card)
@@ -374,8 +374,6 @@ def _read_config(folder: Path) -> Any:
 def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
     """Return whether the input is normalised, and what was assumed, in words. The feature extractor
     states it; without one, it is assumed to be as in the published checkpoints."""
-    from transformers import AutoFeatureExtractor
-
     if config.model_type == "whisper":
         return False, []  # its log-mel has its own scale
     # transformers 5 writes the second file for a processor
@@ -385,16 +383,14 @@ def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
         # data2vec has layer norms, and no such setting
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         return normalise, [f"input {'' if normalise else 'not '}normalised"]
-    try:
-        extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read {files[0]} ({first_line(error)}); correct it") from error
-    if extractor.sampling_rate != SAMPLE_RATE:
+    content = read_json(files[0])
+    extractor = content.get("feature_extractor", content)
+    rate = extractor.get("sampling_rate", SAMPLE_RATE)
+    if rate != SAMPLE_RATE:
         raise InputError(
-            f"{folder} expects audio at {extractor.sampling_rate} Hz; give an "
-            f"encoder for {SAMPLE_RATE} Hz"
+            f"{folder} expects audio at {rate} Hz; give an encoder for {SAMPLE_RATE} Hz"
         )
-    return bool(getattr(extractor, "do_normalize", True)), []
+    return bool(extractor.get("do_normalize", True)), []
 
 
 def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], bool]:

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -214,28 +215,11 @@ def _write_shard(
     pool: ThreadPoolExecutor,
     bar: tqdm,
 ) -> None:
-    """Encode the recordings that are not in the shard yet, and write all of them."""
-    stored = FeatureStore.of_shards([path] if path.is_file() else [])
-
-    def compute(name: str) -> tuple[Tensor, Any, str | None]:
-        """Return the rows of a recording, the further value, and the reason if there are no
-        rows."""
-        try:
-            if name in stored:
-                rows, fact = stored[name], stored.facts.get(name)
-            else:
-                rows, fact = encode(recordings[name])
-            if not len(rows):
-                raise ValueError("it is too short")
-            if not torch.isfinite(rows).all():
-                raise ValueError("the encoder gives features that are not finite")
-        except (InputError, ValueError) as error:
-            return torch.zeros(0), None, str(error)
-        return rows.contiguous(), fact, None
-
+    """Encode the recordings of a shard and write it."""
     index: dict[str, Any] = {"rows": [], "failed": {}}
     parts: list[Tensor] = []
-    for name, (rows, fact, reason) in zip(recordings, pool.map(compute, recordings), strict=True):
+    results = pool.map(partial(_encode_checked, encode), recordings.values())
+    for name, (rows, fact, reason) in zip(recordings, results, strict=True):
         index["rows"].append((name, len(rows)))
         if len(rows):
             parts.append(rows)
@@ -248,3 +232,18 @@ def _write_shard(
         # a single entry of metadata, because safetensors writes several in a random order
         tensors = {"states": torch.cat(parts) if parts else torch.zeros(0, 1, 1)}
         temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))
+
+
+def _encode_checked(
+    encode: Callable[[T], tuple[Tensor, Any]], recording: T
+) -> tuple[Tensor, Any, str | None]:
+    """Return the rows of a recording, the further value, and the reason if there are no rows."""
+    try:
+        rows, fact = encode(recording)
+        if not len(rows):
+            raise ValueError("it is too short")
+        if not torch.isfinite(rows).all():
+            raise ValueError("the encoder gives features that are not finite")
+    except (InputError, ValueError) as error:
+        return torch.zeros(0), None, str(error)
+    return rows.contiguous(), fact, None

@@ -22,16 +22,15 @@ from safetensors.numpy import load_file, save_file
 from speechssl.artifacts import hash_bytes, read_json, replacing, say_what_differs, write_json
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
 from speechssl.errors import InputError
-from speechssl.processes import cpu_capabilities
 
 SUFFIX = ".safetensors"
 # Cards state that utterances are not padded, so that none depends on the others in its batch.
 PADDING = "none"
 BLOCK_SCORES = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
 BLOCK_NUMBERS = 1 << 20  # numbers that are converted to float64 at a time
-BF16_ERROR = 2.0**-8  # relative error of rounding to bf16
-# Relative error of rounding the factors of a float32 product, by what torch is allowed to use.
-ALLOWED_ERRORS = {"tf32": 2.0**-11, "bf16": BF16_ERROR}
+# Relative error of rounding the factors of a float32 product, by the precision that torch is
+# allowed to compute it in.
+ROUNDING = {"highest": 0.0, "high": 2.0**-11, "medium": 2.0**-8}
 Candidates = tuple[np.ndarray, np.ndarray]  # frames, in order, and units: (C,) each
 
 
@@ -209,19 +208,22 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("speechssl", "torch", "scikit-learn", "numpy")}
 
 
-# ---- the nearest centroid of every frame, exactly, by matrix products
+# ---- the nearest centroid of every frame, exactly, by a matrix product
 #
 # |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest: a product and a bias. The error
 # of a rounded score has a known bound, which tells the units that may be the nearest of a frame:
-# its candidates. A product in bf16, where the processor has it, leaves nine in ten frames of speech
-# one candidate; a product in float32 decides most of the others; distances in float64 decide the
-# rest. So the answer is the argmin of the distances, for any number of frames in a call, any number
-# of threads and any machine.
+# its candidates. Nearly all frames have one; distances in float64 decide the rest. So the answer is
+# the argmin of the distances, for any number of frames in a call, any number of threads and any
+# machine.
 
 
 class Nearest:
     """A finder is prepared once for the centroids (K, D) on one device, and called to find the
-    nearest. With offsets (K,) that is the centroid of the largest score x.c + offset."""
+    nearest. With offsets (K,) that is the centroid of the largest score x.c + offset.
+
+    The mean of the centroids is subtracted from them first. That adds the same to all scores of a
+    frame, and smaller numbers have smaller rounding errors.
+    """
 
     def __init__(
         self,
@@ -232,10 +234,21 @@ class Nearest:
         self.device = torch.device(device)
         self.centroids = np.ascontiguousarray(centroids, np.float32)
         self.offsets = offsets
-        self.products = [CentroidScores(self.centroids, self.device, torch.float32, offsets)]
-        if self.device.type == "cpu" and cpu_capabilities().get("avx512_bf16"):
-            half = CentroidScores(self.centroids, self.device, torch.bfloat16, offsets)
-            self.products.insert(0, half)
+        exact = self.centroids.astype(np.float64)
+        mean = exact.mean(0)
+        centred = exact - mean
+        # with c' = c - m: (x - m).c' - |c'|^2 / 2 = x.c' - (|c'|^2 / 2 + m.c')
+        biases = -np.square(centred).sum(1) / 2 - centred @ mean
+        if offsets is not None:
+            biases = offsets.astype(np.float64)
+        self.block = 1 << 15  # frames
+        if self.device.type == "cpu":
+            self.block = int(np.clip(BLOCK_SCORES // len(centred), 64, 1024))
+        self.weight = torch.from_numpy(centred).to(self.device, torch.float32)
+        self.bias = torch.from_numpy(biases).to(self.device, torch.float32)
+        self.largest_norm = float(np.linalg.norm(centred, axis=1).max())
+        # bound of the error of a rounded bias
+        self.bias_error = float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
@@ -244,23 +257,42 @@ class Nearest:
         norms = torch.linalg.vector_norm(features, dim=1)
         if not bool(norms.isfinite().all()):
             raise ValueError("the features hold numbers that are not finite (NaN or infinity)")
+        frames, units = self._find_candidates(features, norms)
         nearest = np.zeros(len(features), np.int64)
-        undecided = np.arange(len(features))  # frames, with the features and norms of these:
-        rest, rest_norms = features, norms
-        for product in self.products:
-            places, units = product.find_candidates(rest, rest_norms)
-            frames = undecided[places]
-            nearest[frames] = units  # right for frames with one candidate
-            counts = np.bincount(frames, minlength=len(features))
-            undecided = np.flatnonzero(counts > 1)
-            if not len(undecided):
-                return nearest
-            rows = torch.from_numpy(undecided).to(self.device)
-            rest, rest_norms = features[rows], norms[rows]
+        nearest[frames] = units  # right for frames with one candidate
+        counts = np.bincount(frames, minlength=len(features))
         among_several = counts[frames] > 1
-        frames, units = frames[among_several], units[among_several]
-        nearest[undecided] = self._decide(features, frames, units)
+        if among_several.any():
+            decided = self._decide(features, frames[among_several], units[among_several])
+            nearest[counts > 1] = decided
         return nearest
+
+    def _find_candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Candidates:
+        """Pair every frame with every unit that may be its nearest. features: (T, D); norms: (T,),
+        their lengths."""
+        errors = self._relative_error() * self.largest_norm * norms + self.bias_error
+        blocks = zip(features.split(self.block), errors.split(self.block), strict=True)
+        frames: list[np.ndarray] = []
+        units: list[np.ndarray] = []
+        for number, (rows, row_errors) in enumerate(blocks):
+            scores = torch.addmm(self.bias, rows, self.weight.T)
+            # the best score and a candidate's may both be off; 0.1 is for rounding in this line
+            least = scores.amax(1) - 2.1 * row_errors
+            if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
+                places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
+                block_rows, block_units = np.divmod(places, scores.shape[1])
+            else:
+                pairs = (scores >= least[:, None]).nonzero().cpu().numpy()
+                block_rows, block_units = pairs.T
+            frames.append(number * self.block + block_rows)
+            units.append(block_units)
+        return np.concatenate(frames), np.concatenate(units)
+
+    def _relative_error(self) -> float:
+        """Return a bound of the error of x.c where |x| |c| = 1: from rounding x and c, where torch
+        may round them, and from summing in float32."""
+        rounding = ROUNDING[torch.get_float32_matmul_precision()]
+        return 2 * rounding + 3 * rounding**2 + self.centroids.shape[1] * 2.0**-23
 
     def _decide(self, features: torch.Tensor, frames: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Choose among the candidates of each frame the nearest in float64, the first of equals.
@@ -282,78 +314,3 @@ class Nearest:
         nearest_first = np.lexsort((distances, frames))  # by frame, then by distance; it is stable
         _, firsts = np.unique(frames[nearest_first], return_index=True)
         return units[nearest_first[firsts]]
-
-
-class CentroidScores:
-    """Scores of features against centroids are computed by a product in one type, with a bound of
-    their errors.
-
-    The mean of the centroids is subtracted from them first. That adds the same to all scores of a
-    frame, and smaller numbers have smaller rounding errors.
-    """
-
-    def __init__(
-        self,
-        centroids: np.ndarray,
-        device: torch.device,
-        dtype: torch.dtype,
-        offsets: np.ndarray | None = None,
-    ) -> None:
-        exact = centroids.astype(np.float64)
-        mean = exact.mean(0)
-        centred = exact - mean
-        # with c' = c - m: (x - m).c' - |c'|^2 / 2 = x.c' - (|c'|^2 / 2 + m.c')
-        biases = np.square(centred).sum(1) / 2 + centred @ mean
-        if offsets is not None:
-            biases = -offsets.astype(np.float64)
-        on_cpu = device.type == "cpu"
-        self.dtype = dtype
-        self.block = int(np.clip(BLOCK_SCORES // len(centred), 64, 1024)) if on_cpu else 1 << 15
-        self.weight = torch.from_numpy(centred).to(device, dtype)
-        self.bias = torch.from_numpy(-biases).to(device, torch.float32)
-        self.largest_norm = float(torch.from_numpy(centred).norm(dim=1).max())
-        # bound of the error of a rounded bias
-        self.bias_error = float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
-
-    def find_candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Candidates:
-        """Pair every frame with every unit that may be its nearest. features: (T, D); norms: (T,),
-        their lengths."""
-        relative_error = self._relative_error(features.shape[1])
-        errors = relative_error * self.largest_norm * norms + self.bias_error
-        blocks = zip(features.split(self.block), errors.split(self.block), strict=True)
-        frames: list[np.ndarray] = []
-        units: list[np.ndarray] = []
-        for number, (rows, row_errors) in enumerate(blocks):
-            scores = self._score(rows)
-            # the best score and a candidate's may both be off; 0.1 is for rounding in this line
-            least = scores.amax(1) - 2.1 * row_errors
-            if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
-                places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
-                block_rows, block_units = np.divmod(places, scores.shape[1])
-            else:
-                pairs = (scores >= least[:, None]).nonzero().cpu().numpy()
-                block_rows, block_units = pairs.T
-            frames.append(number * self.block + block_rows)
-            units.append(block_units)
-        return np.concatenate(frames), np.concatenate(units)
-
-    def _score(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the scores (T, K) of features (T, D)."""
-        if self.dtype == torch.bfloat16:
-            return self.bias + (features.to(self.dtype) @ self.weight.T).float()
-        return torch.addmm(self.bias, features, self.weight.T)
-
-    def _relative_error(self, dimensions: int) -> float:
-        """Return a bound of the error of x.c where |x| |c| = 1: from rounding x and c (in bf16 the
-        product too), and from summing in float32."""
-        summing = dimensions * 2.0**-23
-        if self.dtype == torch.bfloat16:
-            return 3 * BF16_ERROR + 3 * BF16_ERROR**2 + summing
-        setting = torch.backends.mkldnn if self.bias.device.type == "cpu" else torch.backends.cuda
-        # torch before 2.9 has one setting for all devices
-        allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)
-        if not allowed:
-            precision = torch.get_float32_matmul_precision()
-            allowed = {"high": "tf32", "medium": "bf16"}.get(precision, "")
-        rounding = ALLOWED_ERRORS.get(allowed, 0.0)
-        return 2 * rounding + 3 * rounding**2 + summing

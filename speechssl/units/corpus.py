@@ -267,15 +267,14 @@ class LocalEngine:
         """Make the shards. Each is begun before the one before it is finished, so that no thread
         waits."""
         with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
-            previous: tuple[Shard, list[Future[Extracted]]] | None = None
+            begun: tuple[Shard, list[Future[Extracted]]] | None = None
             for shard in shards:
                 results = maker.begin(shard, pool)
-                finished, previous = previous, (shard, results)
-                if finished is not None:
-                    yield maker.finish(*finished)
-                del finished  # its samples may lie on a GPU
-            if previous is not None:
-                yield maker.finish(*previous)
+                if begun is not None:
+                    yield maker.finish(*begun)
+                begun = shard, results
+            if begun is not None:
+                yield maker.finish(*begun)
 
 
 # ---- a corpus
@@ -371,22 +370,23 @@ def _check_folder(
 
 
 def _measure(recordings: Sequence[Recording]) -> list[Recording]:
-    """Return the recordings with their seconds, from the header where the manifest does not state
-    them; 0 for a damaged file."""
-
-    def measure(recording: Recording) -> Recording:
-        if recording.seconds is not None:
-            return recording
-        try:
-            return replace(recording, seconds=header_duration(recording.path))
-        except InputError:
-            return replace(recording, seconds=0.0)
-
+    """Return the recordings with their seconds."""
     measured: list[Recording] = []
     with ThreadPoolExecutor(HEADER_THREADS) as pool:
         for first in range(0, len(recordings), HEADER_BATCH):
-            measured += pool.map(measure, recordings[first : first + HEADER_BATCH])
+            measured += pool.map(_measure_one, recordings[first : first + HEADER_BATCH])
     return measured
+
+
+def _measure_one(recording: Recording) -> Recording:
+    """Return a recording with its seconds, from the header where the manifest does not state them;
+    0 for a damaged file."""
+    if recording.seconds is not None:
+        return recording
+    try:
+        return replace(recording, seconds=header_duration(recording.path))
+    except InputError:
+        return replace(recording, seconds=0.0)
 
 
 def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:

@@ -292,9 +292,15 @@ class UnitEngine:
 
 def unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
     """Make an encoder with one layer, (T, K): the units that an extractor gives."""
-    size, name = extractor.codebook.size, f"units of {extractor.codebook.name}"
-    hash = hash_json(extractor.card)
-    return SpeechEncoder(name, UnitEngine(extractor), extractor.grid, 0, size, False, hash=hash)
+    return SpeechEncoder(
+        name=f"units of {extractor.codebook.name}",
+        engine=UnitEngine(extractor),
+        grid=extractor.grid,
+        layers=0,
+        width=extractor.codebook.size,
+        normalise=False,
+        hash=hash_json(extractor.card),
+    )
 
 
 def load_extractor(
@@ -331,21 +337,12 @@ def stream_frames(
     longer ones are encoded here, piece by piece. Raises InputError where none can be used.
     """
     what = "features for k-means"
-
-    def encode(recording: Recording) -> Iterator[np.ndarray]:
-        for piece in features.stream(read_audio(recording.path)):
-            yield check_finite(piece).numpy()
-
-    def encode_short(recording: Recording) -> list[np.ndarray] | None:
-        """Return all features; None for a long recording."""
-        return None if header_duration(recording.path) > LONG else list(encode(recording))
-
     failed: dict[str, str] = {}
-    jobs = submit_in_order(pool, encode_short, recordings, queue_size)
+    jobs = submit_in_order(pool, partial(_encode_short, features), recordings, queue_size)
     for recording, future in tqdm(jobs, what, total=len(recordings), unit="file"):
         try:
             pieces = future.result()
-            yield from (encode(recording) if pieces is None else pieces)
+            yield from (_encode_pieces(features, recording) if pieces is None else pieces)
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
     report_set_aside(failed, what)
@@ -354,6 +351,19 @@ def stream_frames(
             f"none of {len(failed)} recordings can be used "
             f"({next(iter(failed.values()))}); give others"
         )
+
+
+def _encode_pieces(features: Features, recording: Recording) -> Iterator[np.ndarray]:
+    """Yield the features (T_i, D) of a recording."""
+    for piece in features.stream(read_audio(recording.path)):
+        yield check_finite(piece).numpy()
+
+
+def _encode_short(features: Features, recording: Recording) -> list[np.ndarray] | None:
+    """Return all features of a recording; None for a long one."""
+    if header_duration(recording.path) > LONG:
+        return None
+    return list(_encode_pieces(features, recording))
 
 
 def submit_in_order(

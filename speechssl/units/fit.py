@@ -20,7 +20,6 @@ from speechssl.units.codebook import Codebook, check_out, load_existing, version
 from speechssl.units.features import encoder_features, load_features, stream_frames
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.options import Fit, Import
-from speechssl.units.spectral import SPECTRAL
 
 
 def fit_units(o: Fit) -> None:
@@ -82,11 +81,6 @@ def import_codebook(o: Import) -> None:
     another width than the layer, and where OUT cannot be written or is another codebook.
     """
     check_out(o.out)
-    if o.encoder in SPECTRAL:
-        raise InputError(
-            f"{o.joblib} does not fit {o.encoder}, as fairseq scales its features "
-            "differently; use `speechssl units fit`"
-        )
     centroids, origin = read_centroids(o.joblib)
     model = load_encoder(o.encoder)
     card = encoder_features(model, o.layer, 1).card | {"imported": origin}

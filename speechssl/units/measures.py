@@ -101,12 +101,6 @@ def same_text(
     left, right = np.triu_indices(len(units), 1)
     differ = speaker_of[left] != speaker_of[right]
     left, right = left[differ], right[differ]
-
-    def sample_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the distances of at most PAIRS of the pairs (a[i], b[i])."""
-        places = rng.choice(len(a), min(len(a), PAIRS), replace=False)
-        return np.array([normalised_distance(units[a[k]], units[b[k]]) for k in places])
-
     rows = []
     for first, second in combinations_with_replacement(sorted(set(group_of)), 2):
         forward = (group_of[left] == first) & (group_of[right] == second)
@@ -115,8 +109,8 @@ def same_text(
         is_same = text_of[a] == text_of[b]
         if is_same.all() or not is_same.any():
             continue
-        same = sample_distances(a[is_same], b[is_same])
-        other = sample_distances(a[~is_same], b[~is_same])
+        same = _sample_distances(units, a[is_same], b[is_same], rng)
+        other = _sample_distances(units, a[~is_same], b[~is_same], rng)
         farther = mannwhitneyu(other, same).statistic  # pairs of distances; ties count half
         rows.append(
             {
@@ -131,6 +125,14 @@ def same_text(
     if not rows:
         raise ValueError("no text is spoken by two speakers, who say another text as well")
     return rows
+
+
+def _sample_distances(
+    units: Sequence[np.ndarray], a: np.ndarray, b: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the distances of at most PAIRS of the pairs of recordings (a[i], b[i])."""
+    places = rng.choice(len(a), min(len(a), PAIRS), replace=False)
+    return np.array([normalised_distance(units[a[k]], units[b[k]]) for k in places])
 
 
 def abx(

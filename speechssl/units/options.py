@@ -12,12 +12,10 @@ from speechssl.options import (
     DEVICE,
     DRAWN,
     ENCODERS,
-    SNR_OVER,
     SOURCE,
     Count,
     Portion,
     PrecisionOrAuto,
-    SnrOver,
     Weight,
     Whole,
     argument,
@@ -281,7 +279,6 @@ class Evaluate:
     codebook: Path = argument(CODEBOOK)
     out: Path | None = option(None, "write the measurements to this JSON file")
     split: str | None = option(None, "split of a prepared corpus (default: test)")
-    first: Count | None = option(None, "only the first N recordings")
     alignment: Path | None = option(
         None,
         'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a '
@@ -289,7 +286,10 @@ class Evaluate:
     )
     conditions: tuple[str, ...] = option(
         (
-            *(f"pink@{snr}" for snr in (20, 10, 5, 0)),
+            "pink@20",
+            "pink@10",
+            "pink@5",
+            "pink@0",
             "reverb@0.5",
             "pitch@2",
             "stretch@1.2",
@@ -312,7 +312,6 @@ class Evaluate:
     )
     price: Weight = option(0.0, PRICE)
     device: str = option("auto", DEVICE)
-    snr_over: SnrOver = option("active", SNR_OVER, under=STABILITY)
 
     def __post_init__(self) -> None:
         _check_spectral(self)

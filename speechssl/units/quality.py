@@ -168,7 +168,7 @@ def _list_recordings(
         recordings = [Recording(p.id, corpus.path(p)) for p in corpus.passages.values()]
     if not recordings:
         raise InputError(f"{o.source} has no recording in its split; give another --split")
-    return recordings[: o.first]
+    return recordings
 
 
 def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Evaluate) -> Phones:
@@ -255,7 +255,7 @@ def parse_distortion(text: str, o: Evaluate) -> Distortion:
     condition = parse_condition(text)
     if any(step.kind == "babble" for step in condition.steps or [condition]):
         raise InputError(f"{text} needs the speech of other people; give another noise")
-    distorter = Distorter(o.seed, snr_over=o.snr_over)
+    distorter = Distorter(o.seed)
     distorter.check(condition)
     card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.card(condition)
     del card["seed"]
@@ -283,13 +283,9 @@ def _measure_stability(
     """
     count = min(max_recordings, len(recordings))
     places = np.unique(np.linspace(0, len(recordings) - 1, count).round().astype(int))
-
-    def encode_distorted(recording: Recording) -> list[RunLength]:
-        clean = read_audio(recording.path)
-        return [extractor.units(d.apply(clean, recording.id)) for d in distortions]
-
     what = f"units of distorted speech, {len(distortions)} times"
-    encoded = _encode_all(pool, encode_distorted, [recordings[i] for i in places], what)
+    encode = partial(_encode_distorted, extractor, distortions)
+    encoded = _encode_all(pool, encode, [recordings[i] for i in places], what)
     clean_units = [units[name] for name in encoded]
     rows = []
     for number, distortion in enumerate(distortions):
@@ -298,6 +294,14 @@ def _measure_stability(
         row = {"recordings": len(clean_units), "unit_edit_distance": distance}
         rows.append(row | distortion.card)
     return rows
+
+
+def _encode_distorted(
+    extractor: UnitExtractor, distortions: Sequence[Distortion], recording: Recording
+) -> list[RunLength]:
+    """Return the units of a recording after each of the distortions."""
+    clean = read_audio(recording.path)
+    return [extractor.units(d.apply(clean, recording.id)) for d in distortions]
 
 
 # ---- the same text by several people

@@ -64,7 +64,7 @@ def mfcc(samples: np.ndarray) -> torch.Tensor:
     import torchaudio.compliance.kaldi as kaldi  # takes half a second, and encoders do not need it
     from torchaudio.functional import compute_deltas
 
-    wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
+    wave = _scale_to_int16(samples)
     static = kaldi.mfcc(wave, sample_frequency=SAMPLE_RATE, use_energy=False, dither=0.0).T
     first = compute_deltas(static)
     return torch.cat([static, first, compute_deltas(first)]).T
@@ -74,8 +74,13 @@ def log_mel(samples: np.ndarray) -> torch.Tensor:
     """Compute log filterbank energies, (R, 80), every 10 ms. samples: (N,) float32 at 16 kHz."""
     import torchaudio.compliance.kaldi as kaldi  # as above
 
-    wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
+    wave = _scale_to_int16(samples)
     return kaldi.fbank(wave, num_mel_bins=MELS, sample_frequency=SAMPLE_RATE, dither=0.0)
+
+
+def _scale_to_int16(samples: np.ndarray) -> torch.Tensor:
+    """Return samples (N,) as Kaldi has them, (1, N) on the scale of 16-bit integers."""
+    return torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
 
 
 # name -> function of samples, and its number of dimensions D

@@ -25,7 +25,6 @@ from speechssl.errors import InputError, first_line
 from speechssl.timing import RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"
-READ_OPTIONS: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 INT_LISTS = pa.list_(pa.int32())
 SCHEMA = pa.schema(
     {
@@ -95,7 +94,8 @@ def decode(content: bytes) -> Part:
     try:
         # Read in this thread. An Arrow worker thread that frees a Python object at interpreter exit
         # aborts the program; read_table starts one even with use_threads=False.
-        with pq.ParquetFile(pa.BufferReader(content), **READ_OPTIONS) as file:
+        buffer = pa.BufferReader(content)
+        with pq.ParquetFile(buffer, page_checksum_verification=True, pre_buffer=False) as file:
             table = file.read(use_threads=False)
         card = json.loads((table.schema.metadata or {})[CARD_KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
@@ -139,8 +139,7 @@ def units_card(folder: Path) -> dict[str, Any]:
         if others:
             remedy = f"{folder.parent} has those of {', '.join(others)}: give --split, or {remedy}"
         raise InputError(f"{folder} has no finished units (no {CARD}); {remedy}")
-    card: dict[str, Any] = read_json(path)
-    return card
+    return dict(read_json(path))
 
 
 def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,13 +61,8 @@ def transfer_codebook(o: Transfer) -> None:
         with single_threaded(workers) as pool:
             encoded = encode_recordings(pair, recordings, pool, workers)
             fitted, compared = fit_codebook(encoded, o, card)
-
-            def keeps_unit(clean: Encoded) -> np.ndarray:
-                """Return whether both codebooks give a frame the same unit: (T,) bool."""
-                features = pair.after_features(read_audio(clean.recording.path))
-                return np.asarray(clean.units == fitted.assign(features))
-
-            agreement = float(np.concatenate(list(pool.map(keeps_unit, compared))).mean())
+            is_kept = list(pool.map(partial(pair.keeps_unit, fitted), compared))
+            agreement = float(np.concatenate(is_kept).mean())
         book = replace(fitted, card=card | {"agreement": round(agreement, 4)})
         book.save(o.out)
     print(
@@ -103,6 +99,11 @@ class Pair:
             distorted, _ = self.distort.apply(clean, recording.id)
             features.append(self.after_features(distorted).numpy())
         return Encoded(recording, units, features)
+
+    def keeps_unit(self, new: Codebook, clean: Encoded) -> np.ndarray:
+        """Return whether both codebooks give a frame of a recording the same unit: (T,) bool."""
+        features = self.after_features(read_audio(clean.recording.path))
+        return np.asarray(clean.units == new.assign(features))
 
     def after_features(self, samples: np.ndarray) -> torch.Tensor:
         """Return the features (T, D) of samples (N,) by the new encoder."""

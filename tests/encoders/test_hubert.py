@@ -9,13 +9,11 @@ import torch
 import transformers
 
 from speechssl.encoders import hubert
-from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.engines import OpenVinoEngine, TransformersEngine
 from speechssl.encoders.hubert import (
     TorchEngine,
     convolve_blockwise,
     frames_of_samples,
-    is_known,
     training_states,
 )
 from speechssl.encoders.load import load_encoder
@@ -101,7 +99,6 @@ def expected(model, wave):
 def test_every_layer_is_that_of_transformers(kind, shape):
     model, wave = network(kind, **SHAPES[shape]), speech(30_011)
     exact = expected(model, wave)
-    assert is_known(model.config)
     found = layers(TorchEngine(copy.deepcopy(model)), wave)
     assert [x.shape for x in found] == [x.shape for x in exact]
     assert worst(found, exact) < 5e-6
@@ -112,19 +109,17 @@ def test_every_layer_is_that_of_transformers(kind, shape):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["base", "large"])
-def test_openvino_computes_the_same_layers(shape, tmp_path, capsys):
+def test_openvino_computes_the_same_layers(shape, tmp_path):
     pytest.importorskip("openvino")
     model, wave = network(**SHAPES[shape]), speech(30_011)
     exact = expected(model, wave)
     graph = tmp_path / "cache/x.xml"
     engine = OpenVinoEngine(copy.deepcopy(model), "fp32", graph)
     assert worst(layers(engine, wave), exact) < 1e-5
-    assert "converted for OpenVINO" in capsys.readouterr().err
-    again = OpenVinoEngine(model, "fp32", graph)
+    again = OpenVinoEngine(model, "fp32", graph)  # the graph is there
     short = speech(5_000)
     found = again.states(short, again.statistics(short), [1, 3])
     assert worst(found, expected(model, short)[1::2]) < 1e-5
-    assert "converted" not in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -135,18 +130,6 @@ def test_openvino_is_taken_where_it_is_asked_for(hubert_folder, monkeypatch, tmp
     plain, other = (load_encoder(folder, engine=engine) for engine in ("torch", "openvino"))
     assert (plain.engine.backend, other.engine.backend) == ("cpu", "openvino")
     assert worst(other.hidden_states(samples), plain.hidden_states(samples)) < 1e-5
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda _: other.features(samples, 2), range(8)))
-    assert all(torch.equal(x, together[0]) for x in together)
-
-
-def test_layers_above_are_not_computed():
-    model, wave = network(), speech(16_000)
-    exact = expected(model, wave)
-    for engine in (TransformersEngine(copy.deepcopy(model)), TorchEngine(model)):
-        engine.model.encoder.layers[2].forward = None
-        engine.model.encoder.layers[2].attention = None
-        assert worst(layers(engine, wave, 2), exact[:3]) < 5e-6
 
 
 @pytest.mark.parametrize("kind", ["WavLM", "Data2VecAudio"])
@@ -185,18 +168,6 @@ def test_a_batch_gives_what_transformers_gives_for_each_alone(shape, monkeypatch
     together = rounded.features(waves, 3, grid_of(model))
     for wave, features in zip(waves, together, strict=True):
         assert torch.equal(rounded.features([wave], 3, grid_of(model))[0], features)
-
-
-def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces(monkeypatch):
-    model = network()
-    engine, grid = TorchEngine(model), grid_of(model)
-    encoder = SpeechEncoder("x", engine, grid, 3, 48, True, "hash")
-    recordings = [noise(n, n) for n in (16_000, 700_000, 9_000)]
-    one_by_one = encoder.features_of(recordings, 2)
-    monkeypatch.setattr(SpeechEncoder, "batches", True)
-    batched = encoder.features_of(recordings, 2)
-    assert worst(batched, one_by_one) < 5e-6
-    assert [len(x) for x in batched] == [grid.frames(len(x)) for x in recordings]
 
 
 @pytest.mark.parametrize(("size", "frames"), [(16, 40), (15, 33), (128, 7)])

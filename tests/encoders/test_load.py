@@ -93,11 +93,8 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
         assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
         assert load_checkpoint(path).model.config.model_type == model.config.model_type
         message = capsys.readouterr().err
-        assert (
-            "2 weights beside the encoder's are not needed (final_proj.bias, final_proj.weight)"
-            in message
-        )
-        assert "base.pt does not state" not in message
+        assert "2 weights beside the encoder's are not needed" in message
+        assert "does not state" not in message
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -139,13 +136,12 @@ def test_guesses_are_reported(request, tmp_path, capsys, kind, size):
     state.pop("mask_generator.mask_embedding", None)
     torch.save(state, tmp_path / "x.pt")
     checkpoint = load_checkpoint(tmp_path / "x.pt")
-    message = capsys.readouterr().err
-    assert "x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads" in message
-    order = {"base": "after attention, input not", "large": "before attention, input"}[size]
-    assert f"layer norm {order} normalised" in message
-    assert message.count("\n") == 1
-    assert ("mask embedding of zeros" in message) == (kind == "torchaudio")
-    assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
+    assert "x.pt does not state all settings; assumed: strides" in capsys.readouterr().err
+    strides, heads, order, normalised, *rest = checkpoint.guesses
+    assert (strides, heads) == ("strides 5 2 2 2 2 2 2", "2 heads")
+    assert order == f"layer norm {'before' if size == 'large' else 'after'} attention"
+    assert normalised == f"input {'' if size == 'large' else 'not '}normalised"
+    assert len(rest) == (kind == "torchaudio")  # it has no mask embedding
 
 
 # ---- torchaudio
@@ -173,7 +169,6 @@ def test_torchaudios_own_state_dict_gives_torchaudios_layers(
     torch.save(state, tmp_path / "x.pth")
     checkpoint = load_checkpoint(tmp_path / "x.pth", stated)
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
-    assert config.do_stable_layer_norm == (size == "large")
     with torch.inference_mode():
         expected = model.extract_features(torch.from_numpy(noise())[None])[0]
     found = list(as_encoder(checkpoint).hidden_states(noise()))[1:]
@@ -221,8 +216,7 @@ def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, k
     assert (config.model_type, config.num_attention_heads) == (kind, 8)
     assert checkpoint.normalise == normalise
     assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
-    assert len(checkpoint.guesses) == 1
-    assert "mask embedding" in checkpoint.guesses[0]
+    assert len(checkpoint.guesses) == 1  # the mask embedding
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
 
 
@@ -288,30 +282,19 @@ def test_adapters_come_back_with_the_encoder(base, tmp_path):
     assert found.hash != plain.hash
     convert(tmp_path / "adapted", tmp_path / "again", "huggingface")
     assert load_encoder(tmp_path / "again").hash == found.hash
-    wanted, out = "not a plain HuBERT.*convert to huggingface", tmp_path / "x.pt"
-    refused(wanted, convert, tmp_path / "adapted", out, "fairseq")
-    path = tmp_path / "adapted/model.safetensors"
-    weights = load_file(path)
-    del weights["encoder.layers.1.feed_forward.output_dense.adapter.up.bias"]
-    save_file(weights, path, {"format": "pt"})
-    refused("1 weights of adapters are missing", load_encoder, tmp_path / "adapted")
-
-
-# ---- what the extractor's file says
+    refused("not a plain HuBERT", convert, tmp_path / "adapted", tmp_path / "x.pt", "fairseq")
 
 
 def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     """A processor (transformers 5) keeps it in processor_config.json."""
     base.save_pretrained(tmp_path)
     load_checkpoint(tmp_path)
-    noted = capsys.readouterr().err
-    assert "assumed: input not normalised; if its authors say otherwise, state" in noted
+    assert "assumed: input not normalised" in capsys.readouterr().err
     extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True}
     extractor["sampling_rate"] = 16_000
     processor, own = (tmp_path / f"{name}_config.json" for name in ("processor", "preprocessor"))
     write_json(processor, {"feature_extractor": extractor})
     assert load_checkpoint(tmp_path).normalise is True
-    assert "taken" not in capsys.readouterr().err
     processor.unlink()
     write_json(own, extractor | {"sampling_rate": 8_000})
     refused("expects audio at 8000 Hz", load_checkpoint, tmp_path)
@@ -325,9 +308,6 @@ def copied(hubert_folder, tmp_path):
     return shutil.copytree(hubert_folder("layer"), tmp_path / "copied")
 
 
-# ---- golden
-
-
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
@@ -337,7 +317,7 @@ def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
     with torch.no_grad():
         expected = torch.cat(model(inputs, output_hidden_states=True).hidden_states)
     encoder = load_encoder(folder)
-    assert (encoder.layers, encoder.width, encoder.normalise) == (2, 32, norm == "layer")
+    assert encoder.normalise == (norm == "layer")
     assert encoder.grid.frames(len(samples)) == expected.shape[1]
     torch.testing.assert_close(encoder.hidden_states(samples), expected, atol=1e-5, rtol=1e-5)
 
@@ -360,7 +340,7 @@ def test_an_encoder_read_without_transformers_is_the_same(kind, base, large, tmp
 # ---- long audio
 
 
-@pytest.mark.parametrize("frames", [51, 100, 163])
+@pytest.mark.parametrize("frames", [51, 163])
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, norm, frames):
     encoder = load_encoder(hubert_folder(norm))
@@ -368,18 +348,10 @@ def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, norm, frames):
     whole = encoder.hidden_states(samples)
     pieces = replace(encoder, chunking=Chunking(1.0, 0.5)).hidden_states(samples)
     assert pieces.shape == whole.shape == (3, frames, 32)
-    assert not torch.equal(pieces, whole)
     # layer 0 sees eight frames to either side, less than the context: the same, and the group norm
     # is the whole utterance's
     torch.testing.assert_close(pieces[0], whole[0], atol=1e-4, rtol=1e-4)
     assert torch.cosine_similarity(pieces, whole, dim=-1).min() > 0.97
-    one = samples[: encoder.grid.samples_for(50)]  # exactly one piece
-    assert torch.equal(
-        encoder.hidden_states(one), replace(encoder, chunking=Chunking(1.0, 0.5)).hidden_states(one)
-    )
-
-
-# ---- what identifies an encoder
 
 
 def test_the_hash_is_of_the_weights_a_card_is_read_and_what_ships_is_found_by_its_name(
@@ -400,7 +372,7 @@ def test_the_hash_is_of_the_weights_a_card_is_read_and_what_ships_is_found_by_it
     assert load_encoder(copied).hash != encoder.hash
 
 
-# ---- wrong input
+# ---- Whisper
 
 
 @pytest.fixture(scope="module")
@@ -422,7 +394,7 @@ def published(model, samples):
         return torch.cat(model.model.encoder(mel, output_hidden_states=True).hidden_states)
 
 
-@pytest.mark.parametrize("length", [1, 321, 40_000, 480_000])
+@pytest.mark.parametrize("length", [1, 40_000, 480_000])
 def test_every_layer_is_that_of_transformers(whisper, length):
     folder, model = whisper
     samples = np.random.default_rng(length).normal(0, 0.1, length).astype(np.float32)
@@ -463,19 +435,16 @@ def test_weights_that_do_not_fit_are_named(copied):
     ("name", "message"),
     [
         ("no/such-encoder", "no speech encoder at no/such-encoder"),
-        ("mfcc", "no speech encoder at mfcc"),
         ("torchaudio:hubert_base", "choose from .*HUBERT_BASE"),
         (__file__, "test_load.py"),
+        ({"model": {"w": torch.ones(1)}}, "x.pt holds no encoder"),
     ],
 )
-def test_what_is_no_encoder_is_named(name, message):
+def test_what_is_no_encoder_is_named(tmp_path, name, message):
+    if isinstance(name, dict):
+        torch.save(name, tmp_path / "x.pt")
+        name = tmp_path / "x.pt"
     refused(message, load_encoder, name)
-
-
-@pytest.mark.parametrize("content", [[1], {"a": torch.ones(2)}, {"model": {"w": torch.ones(1)}}])
-def test_a_file_of_something_else_is_named(tmp_path, content):
-    torch.save(content, tmp_path / "x.pt")
-    refused("x.pt holds no encoder", load_encoder, tmp_path / "x.pt")
 
 
 @pytest.mark.parametrize(

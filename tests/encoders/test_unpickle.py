@@ -14,7 +14,7 @@ import pytest
 import torch
 from sklearn.cluster import DBSCAN, KMeans, MiniBatchKMeans
 
-from speechssl.encoders.unpickle import Inert, plain, read_centroids, read_pt
+from speechssl.encoders.unpickle import plain, read_centroids, read_pt
 
 from ..files import refused
 
@@ -47,7 +47,6 @@ def test_what_fairseq_writes_is_read_without_fairseq_or_omegaconf(
     content = read_pt(tmp_path / "x.pt")
     assert torch.equal(content["model"]["w"], torch.arange(6.0).reshape(2, 3).t())
     assert plain(content["cfg"]) == CFG
-    assert isinstance(content["task_state"]["dictionaries"][0], Inert)
     assert plain(content["criterion"]) == "default"
 
 
@@ -123,10 +122,7 @@ def fitted(kind=MiniBatchKMeans, dtype=np.float32, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        *(
-            {"compress": kind}
-            for kind in (0, 3, ("zlib", 9), ("gzip", 3), ("bz2", 3), ("lzma", 3), ("xz", 3))
-        ),
+        *({"compress": (kind, 3)} for kind in ("zlib", "gzip", "bz2", "lzma", "xz")),
         *({"protocol": number} for number in range(6)),
     ],
 )
@@ -137,8 +133,6 @@ def test_what_joblib_writes_is_read(tmp_path, kind, dtype, seed, options):
     assert centroids.dtype == np.float32 and centroids.flags.c_contiguous
     assert np.array_equal(centroids, model.cluster_centers_.astype(np.float32))
     assert card["kind"] == kind.__name__
-    assert card["file"] == "km.bin"
-    assert card["scikit-learn"].count(".") == 2
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])

@@ -54,18 +54,13 @@ def test_differences_are_slopes_at_100_hz():
     samples = noise(8_000)
     wave = torch.from_numpy(samples)[None] * 32768
     first = differences(kaldi.mfcc(wave, sample_frequency=16_000, use_energy=False, dither=0.0))
-    rows, second = mfcc(samples, HUBERT), differences(first)
-    torch.testing.assert_close(
-        rows[2:-2, 13:26], first[2 : 2 * len(rows) - 6 : 2], atol=1e-3, rtol=1e-4
-    )
-    torch.testing.assert_close(
-        rows[2:-2, 26:], second[: 2 * len(rows) - 8 : 2], atol=1e-3, rtol=1e-4
-    )
+    rows = mfcc(samples, HUBERT)[2:-2]
+    second, n = differences(first), len(rows)
+    wanted = torch.cat([first[2::2][:n], second[::2][:n]], dim=1)
+    torch.testing.assert_close(rows[:, 13:], wanted, atol=1e-3, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)]
-)
+@pytest.mark.parametrize("grid", [HUBERT, SMALL, FrameGrid(16_000, 640, 1_000)])
 def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
     frames = np.arange(grid.frames(16_000))
     rows = nearest_rows(grid, frames, 98)
@@ -99,9 +94,8 @@ def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
     nearest = np.square(features[:, None] - extractor.codebook.centroids).sum(-1).argmin(1)
     assert np.array_equal(extractor.frames(samples), nearest)
     units = extractor.units(samples)
-    assert np.array_equal(units.expand(), nearest) and units.frames == extractor.grid.frames(9_000)
+    assert np.array_equal(units.expand(), nearest)
     assert units.seconds == 9_000 / 16_000
-    assert len(set(nearest)) > 2
 
 
 def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
@@ -110,7 +104,6 @@ def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
     features = encoder.features(samples, 1)
     expected = torch.stack([features[max(t - 2, 0) : t + 3].mean(0) for t in range(len(features))])
     assert np.array_equal(smoothed.frames(samples), plain.assign(expected))
-    assert not np.array_equal(smoothed.frames(samples), plain.assign(features))
     # it goes on across the pieces of long audio
     pieces, samples = replace(encoder, chunking=Chunking(1.0, 0.5)), noise(70_123)
     whole = smooth(pieces.features(samples, 1), 5)
@@ -146,17 +139,8 @@ def test_units_with_a_price_are_fewer_and_say_so(extractor):
     dear = replace(extractor, price=30.0)
     samples = noise(16_000)
     assert len(dear.units(samples).units) < len(extractor.units(samples).units)
-    assert (dear.card["price"], "price" in extractor.card) == (30.0, False)
     free = extractor.codebook.segment(torch.cat(list(extractor.features.stream(samples))), 0.0)
     assert free.tolist() == extractor.frames(samples).tolist()
-
-
-def test_an_extractor_is_loaded_in_the_precision_asked_for(extractor, hubert_folder, tmp_path):
-    folder, book = str(hubert_folder("layer")), tmp_path / "book.safetensors"
-    extractor.codebook.save(book)
-    made = load_extractor(folder, book, "bf16")
-    assert made.card == extractor.card | {"precision": "bf16"}
-    assert np.mean(made.frames(noise(16_000)) == extractor.frames(noise(16_000))) > 0.8
 
 
 @pytest.mark.parametrize("width", [1, 5])
@@ -169,9 +153,6 @@ def test_a_margin_is_silence_around_a_recording_and_no_frame_more(hubert_folder,
     assert len(found) == wide.grid.frames(len(samples)) and torch.equal(found, padded[7:-7])
     pieces = replace(wide, raw=lambda x: iter(torch.cat(list(plain.raw(x))).split(3)))
     assert torch.equal(torch.cat(list(pieces.stream(samples))), found)
-    many = replace(wide, raw_batch=lambda items: [torch.cat(list(plain.raw(x))) for x in items])
-    assert torch.allclose(many.of_batch([samples])[0], found, atol=1e-6)
-    assert wide.card["margin"] == 7 and "margin" not in plain.card
     with pytest.raises(ValueError, match="fewer than"):
         list(wide.stream(samples[:100]))
 
@@ -204,7 +185,9 @@ def test_hours_in_a_file_have_the_units_of_memory(
     wanted = extractor.frames(read_audio(tmp_path / "a.flac"))
     for module in ("audio", "encoders.encoder"):
         monkeypatch.setattr(f"speechssl.{module}.LONG", 100_000)
-    assert np.array_equal(extractor.frames(read_audio(tmp_path / "a.flac")), wanted)
+    mapped = read_audio(tmp_path / "a.flac")
+    assert isinstance(mapped, np.memmap)
+    assert np.array_equal(extractor.frames(mapped), wanted)
 
 
 @pytest.mark.parametrize(("kind", "width"), [("fbank", 80), ("mfcc", 39)])
@@ -214,6 +197,5 @@ def test_spectral_features_are_an_encoder_of_one_state(kind, width):
     assert states.shape == (1, encoder.grid.frames(16_123), width) == (1, 99, width)
     # loudness is no cue
     assert torch.allclose(encoder.hidden_states(3 * samples), states, atol=1e-2)
-    assert encoder.hash != spectral_encoder("mfcc" if kind == "fbank" else "fbank").hash
     with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
         encoder.hidden_states(samples[:399])
