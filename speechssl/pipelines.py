@@ -286,7 +286,8 @@ class QA:
                 f"{names} can only listen; record the question, or add a cascade "
                 "that reads it (cascade-ctc)"
             )
-        passages = self._encode(samples, "the passage")
+        what = "the passage" if isinstance(passage, np.ndarray) else str(passage)
+        passages = self._encode(samples, what)
         return [self._answer_one(query, passages) for query in queries]
 
     def _answer_one(self, query: np.ndarray | str, passages: dict[str, Any]) -> dict[str, Detail]:
@@ -311,7 +312,9 @@ class QA:
         # them, and DUAL needs one
         order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
         # disable=None: the bar is shown on a terminal only
-        for system in tqdm(order, f"encoding {what}", unit="system", leave=False, disable=None):
+        for system in tqdm(
+            order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None
+        ):
             encoded[system.name] = encode_samples(partial(system.encode, None), samples, what)
         return encoded
 

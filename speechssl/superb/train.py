@@ -120,7 +120,8 @@ def one_thread() -> Iterator[None]:
 
 
 def train_run(run: HeadRun) -> Attempt:
-    """Train a run to its end, or resume it; a run that has ended stays as it is."""
+    """Train a run to its end, or resume it; a run that has ended stays as it is. Raises InputError
+    where no recording of a split can be read."""
     with one_thread():
         return run.trainer().train()
 
@@ -187,9 +188,8 @@ class Trainer:
         settings = self.run.settings
         if self.attempt.ended or self.attempt.steps == settings.steps:
             return self.attempt
-        splits, usable = self.run.task.data.splits, self.run.loader.usable
-        dev = usable(splits["dev"])
-        batches = enumerate(self._batches(usable(splits["train"])), 1)
+        dev = self._usable("dev")
+        batches = enumerate(self._batches(self._usable("train")), 1)
         last_saved = time.perf_counter()
         if not self.best:
             self._evaluate(dev, 0)
@@ -224,6 +224,17 @@ class Trainer:
             return False
         self.optimiser.step()
         return True
+
+    def _usable(self, split: str) -> list[Utterance]:
+        """List the utterances that can be read. Raises InputError where there is none."""
+        data = self.run.task.data
+        usable = self.run.loader.usable(data.splits[split])
+        if not usable:
+            raise InputError(
+                f"no recording of {data.root / split}.jsonl could be read; fix them or prepare "
+                "the set again"
+            )
+        return usable
 
     def _batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
         run, settings = self.run, self.run.settings
@@ -395,7 +406,8 @@ def train_heads(
 
     All rates begin with the same weights and batches. A single rate in `rates` is taken, even where
     the task's own rate is better. encoder: the card of the encoder that the states come from.
-    Raises InputError where a folder was made from other inputs.
+    Raises InputError where a folder was made from other inputs, or no recording of a split can be
+    read.
     """
     with ExitStack() as stages:
         unfinished = []
