@@ -90,9 +90,10 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     for folder in {folder.resolve(): folder for folder in folders}.values():
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
+            below = sorted({str(p.parents[2]) for p in folder.glob("**/scores/*/*.parquet")})
             raise InputError(
                 f"{folder} has no scores of questions; give a folder that `speechssl evaluate` "
-                "wrote to"
+                f"wrote to{': ' if below else ''}{' '.join(below)}"
             )
         scores += map(_read_scores, paths)
     known = list(dict.fromkeys(s.system for s in scores))
@@ -350,7 +351,11 @@ def paired_tests(
     all_tests = [t for tests in by_corpus for t in tests]
     for pair in pairs:
         if pair not in {(t.first, t.second) for t in all_tests}:
-            raise InputError(f"{' and '.join(pair)} were not scored in one condition of a corpus")
+            systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
+            raise InputError(
+                f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "
+                f"are {systems}"
+            )
     adjusted = iter(holm([t.difference.p_value for t in all_tests]))  # in the order of the tests
     family = len(all_tests)
     return [
