@@ -35,7 +35,9 @@ from speechssl.report.listening import (
 )
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
+from speechssl.units.features import UnitExtractor
 from speechssl.units.picture import unit_blocks
+from speechssl.units.pieces import Pieces
 
 CLEAN = "clean"
 HOUR = 3600  # seconds, after which Gradio removes uploads
@@ -138,10 +140,13 @@ def describe_recording(
             regions.append((name, colours[name], region(start, end, seconds)))
         encoded: Any = getattr(detail, part)  # the units or the words of the recording
         if isinstance(encoded, RunLength):
+            extractor: UnitExtractor = system.extractor  # type: ignore[attr-defined]
             blocks = []
-            for unit, a, b, colour in unit_blocks(encoded, system.extractor.grid):  # type: ignore[attr-defined]
+            for unit, a, b, colour in unit_blocks(encoded, extractor.grid):
                 x, width = round(a * WIDTH / seconds, 2), round((b - a) * WIDTH / seconds, 2)
-                blocks.append((x, width, colour, f"unit {unit}, {a:.2f} to {b:.2f} s"))
+                blocks.append(
+                    (x, width, colour, f"{name_unit(unit, extractor.pieces)}, {a:.2f} to {b:.2f} s")
+                )
             units.append((name, f"{len(encoded)}, {len(encoded) / seconds:.1f} a second", blocks))
         elif isinstance(encoded, Transcript):
             words = [(w.text, start <= w.start and w.end <= end) for w in encoded.words]
@@ -154,6 +159,13 @@ def describe_recording(
         "units": units,
         "transcripts": transcripts,
     }
+
+
+def name_unit(unit: int, pieces: Pieces | None) -> str:
+    """Name a unit, or a piece by the units that it joins."""
+    if pieces is None:
+        return f"unit {unit}"
+    return f"piece of units {' '.join(map(str, pieces.spell(unit)))}"
 
 
 # ---- the page

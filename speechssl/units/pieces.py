@@ -63,6 +63,10 @@ class Pieces:
         borders = runs.borders[[*firsts, len(runs)]]
         return RunLength(ids, np.diff(borders), runs.seconds)
 
+    def spell(self, piece: int) -> list[int]:
+        """Return the units of which a piece consists."""
+        return [ord(letter) - FIRST_CODE for letter in self.tokenizer.id_to_token(int(piece))]
+
 
 def units_as_text(units: Iterable[int]) -> str:
     """Write units as characters, which a tokeniser reads."""

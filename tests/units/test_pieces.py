@@ -34,8 +34,7 @@ def fitted(tmp_path, save_units):
 
 def read(pieces, ids):
     """The units that pieces stand for."""
-    texts = [pieces.tokenizer.id_to_token(int(i)) for i in ids]
-    return [[ord(letter) - ord(pieces.tokenizer.id_to_token(0)) for letter in t] for t in texts]
+    return [pieces.spell(i) for i in ids]
 
 
 def test_pieces_have_the_units_and_frames_that_they_were_joined_from(fitted):
