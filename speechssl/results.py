@@ -261,15 +261,19 @@ def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
 
 
 def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
-    """Say which units the intervals of a table draw; "" where there are no intervals.
+    """Say which units the intervals of a table draw, or why there are none; "" where nothing is
+    known of their units.
 
     intervals: name of the value (or ""), of its units, and their number. "95 % intervals draw 8
     voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings (sid)."
     """
     names: dict[str, dict[str, None]] = {}  # units -> values, without duplicates
     sizes: dict[str, set[int]] = {}  # units -> their numbers
+    few = ""
     for name, units, groups in intervals:
-        if units and groups >= FEWEST:
+        if units and groups < FEWEST:
+            few = f"No intervals: {describe_range([groups], units)}, fewer than {FEWEST}."
+        elif units:
             names.setdefault(units, {})[name] = None
             sizes.setdefault(units, set()).add(groups)
     phrases = []
@@ -277,7 +281,7 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
         values = ", ".join(filter(None, names[units]))
         phrase = describe_range(sizes[units], units)
         phrases.append(f"{phrase} ({values})" if len(names) > 1 and values else phrase)
-    return f"95 % intervals draw {' and '.join(phrases)}." if phrases else ""
+    return f"95 % intervals draw {' and '.join(phrases)}." if phrases else few
 
 
 def rows_sentence(rows: Iterable[Row]) -> str:

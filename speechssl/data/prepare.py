@@ -635,7 +635,8 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     kinds = [f"{sum(of):,} of {len(of):,} {kind}" for kind, of in spoken.items() if any(of)]
     notes = []
     if invented:
-        recorded = any(record.audio and not record.synthetic for record in (*passages, *questions))
+        records: list[Passage | Question] = [*passages, *questions]
+        recorded = any(record.audio and not record.synthetic for record in records)
         notes.append(INVENTED + (", its recordings spoken by espeak-ng" if recorded else ""))
     if kinds:
         *others, last = kinds

@@ -319,7 +319,7 @@ class PretrainingRun:
     data: TrainingData
     distort: TrainingDistortions | None
     # inputs that decide the result beside the options and the recordings
-    more: Mapping[str, Any]
+    more: dict[str, Any]
 
     def stage(self) -> AbstractContextManager[Stage]:
         """Begin or resume the run."""
@@ -400,7 +400,7 @@ class PretrainingRun:
         """Return the folder of the encoder."""
         return self.options.out / "encoder"
 
-    def write_card(self, facts: Mapping[str, Any]) -> None:
+    def write_card(self, facts: dict[str, Any]) -> None:
         """Write the card of the encoder, which marks the run as done, after all other files. facts:
         its entries about the training."""
         options = decisive_options(self.options, self.distort, name_model) | self.more

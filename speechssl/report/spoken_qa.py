@@ -75,7 +75,8 @@ def write_opening(
     questions = describe_range([len(asked)], "question")
     passages = describe_range([len({line["passage"] for line in asked.values()})], "passage")
     sentence = (
-        f"{questions} about {passages} ({about}) were asked. Right answers: {'; '.join(clauses)}."
+        f"Asked {questions} about {passages} ({about}), the systems were right this often: "
+        f"{'; '.join(clauses)}."
     )
     spans = any(line.get("error") for score, _ in judged for line in score.lines.values())
     return f"{sentence} {RIGHT}" if spans else sentence

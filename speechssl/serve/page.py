@@ -145,7 +145,12 @@ def describe_recording(
             for unit, a, b, colour in unit_blocks(encoded, extractor.grid):
                 x, width = round(a * WIDTH / seconds, 2), round((b - a) * WIDTH / seconds, 2)
                 blocks.append(
-                    (x, width, colour, f"{name_unit(unit, extractor.pieces)}, {a:.2f} to {b:.2f} s")
+                    (
+                        x,
+                        width,
+                        colour,
+                        f"{name_unit(int(unit), extractor.pieces)}, {a:.2f} to {b:.2f} s",
+                    )
                 )
             units.append((name, f"{len(encoded)}, {len(encoded) / seconds:.1f} a second", blocks))
         elif isinstance(encoded, Transcript):

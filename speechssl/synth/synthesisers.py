@@ -431,7 +431,6 @@ _SCHEME = """
 """
 
 
-@cache
 class _Festival:
     """Runs a process of festival with one voice. Its answers come by stderr, which is not
     buffered."""
@@ -470,15 +469,18 @@ class _Festival:
         raise ValueError("festival could not speak it")
 
 
+_festival_voice = cache(_Festival)
+
+
 def _festival(text: str, name: str) -> Spoken:
     import soundfile
 
     quoted = " ".join(text.replace("\\", " ").replace('"', " ").split())
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
         try:
-            lines = _Festival(name).ask(f'(speechssl "{quoted}" "{file.name}")')
+            lines = _festival_voice(name).ask(f'(speechssl "{quoted}" "{file.name}")')
         except ValueError:
-            _Festival.cache_clear()
+            _festival_voice.cache_clear()
             raise
         samples, rate = soundfile.read(file.name, dtype="int16")
     words = []

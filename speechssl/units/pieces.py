@@ -65,7 +65,7 @@ class Pieces:
 
     def spell(self, piece: int) -> list[int]:
         """Return the units of which a piece consists."""
-        return [ord(letter) - FIRST_CODE for letter in self.tokenizer.id_to_token(int(piece))]
+        return [ord(letter) - FIRST_CODE for letter in self.tokenizer.id_to_token(piece) or ""]
 
 
 def units_as_text(units: Iterable[int]) -> str:

@@ -34,7 +34,7 @@ def fitted(tmp_path, save_units):
 
 def read(pieces, ids):
     """The units that pieces stand for."""
-    return [pieces.spell(i) for i in ids]
+    return [pieces.spell(int(i)) for i in ids]
 
 
 def test_pieces_have_the_units_and_frames_that_they_were_joined_from(fitted):
