@@ -143,7 +143,7 @@ MINUTE = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)
         (np.full(16_000, np.nan), MINUTE[:16_000], "the array given"),
         (np.ones((16_000, 9)), MINUTE[:16_000], "the array given"),
         (np.zeros(0), MINUTE[:16_000], "the array given"),
-        (MINUTE[:100], MINUTE[:16_000], "the passage cannot be processed .*; give a longer"),
+        (MINUTE[:100], MINUTE[:16_000], "the array given is 0.006 s long"),
     ],
 )
 def test_recordings_that_cannot_be_used_are_refused(passage, question, message, dual):

@@ -129,13 +129,16 @@ def test_one_model_under_two_names_is_one_row_in_every_condition(path):
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        ([("a", "voice", 8), ("b", "passage", 9), ("c", "", 0)], "8 voices (a) and 9 passages (b)"),
-        ([("", "voice", 8), ("", "passage", 6)], "8 voices and 6 passages"),
-        ([("", "voice × asker", 8)], "8 voices × askers"),
-        ([("a", "passage", 4)], ""),  # fewer than five have no interval
+        (
+            [("a", "voice", 8), ("b", "passage", 9), ("c", "", 0)],
+            "95 % intervals draw 8 voices (a) and 9 passages (b).",
+        ),
+        ([("", "voice", 8), ("", "passage", 6)], "95 % intervals draw 8 voices and 6 passages."),
+        ([("", "voice × asker", 8)], "95 % intervals draw 8 voices × askers."),
+        ([("a", "passage", 4)], "No intervals: 4 passages, fewer than 5."),
     ],
 )
 def test_tables_say_what_is_drawn(found, sentence):
-    assert drawn_sentence(found) == (sentence and f"95 % intervals draw {sentence}.")
+    assert drawn_sentence(found) == sentence
     drawn = replace(ROW, drawn="voice", groups=8)
     assert results_table([drawn]).endswith("\n\n95 % intervals draw 8 voices.")

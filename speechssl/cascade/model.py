@@ -446,7 +446,10 @@ class CtcRecogniser:
             )
         head = CtcHead(HeadShape(**card["head"]))
         symbols, separator = card["vocabulary"]["symbols"], card["vocabulary"]["separator"]
-        head.load_state_dict(dequantise(load_file(Path(folder) / "head.safetensors")))
+        weights = Path(folder) / "head.safetensors"
+        if not weights.is_file():
+            raise InputError(f"{weights} is missing; copy or train the recogniser whole")
+        head.load_state_dict(dequantise(load_file(weights)))
         vocabulary = CtcVocabulary(tuple(symbols), separator)
         recogniser = cls(encoder, head, vocabulary, card["name"], card["layer"])
         recogniser.card = {"asr": card["weights"]}

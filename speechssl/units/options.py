@@ -279,6 +279,7 @@ class Evaluate:
     codebook: Path = argument(CODEBOOK)
     out: Path | None = option(None, "write the measurements to this JSON file")
     split: str | None = option(None, "split of a prepared corpus (default: test)")
+    first: Count | None = option(None, "only the first N recordings")
     alignment: Path | None = option(
         None,
         'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a '

@@ -168,7 +168,7 @@ def _list_recordings(
         recordings = [Recording(p.id, corpus.path(p)) for p in corpus.passages.values()]
     if not recordings:
         raise InputError(f"{o.source} has no recording in its split; give another --split")
-    return recordings
+    return recordings[: o.first]
 
 
 def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Evaluate) -> Phones:

@@ -151,5 +151,6 @@ def test_the_printed_config_is_the_call(verb, typed, required, tmp_path, capsys)
 
 
 def test_betas_that_adamw_cannot_have_are_refused():
+    call = ["pretrain", "hubert", "a", "b", "--adam-betas", "0.9", "1.0"]
     with pytest.raises(InputError, match="--adam-betas"):
-        options.TrainingOptions(1, 1.0, adam_betas=(0.9, 1.0))
+        parse_arguments(call)

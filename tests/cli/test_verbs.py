@@ -67,7 +67,7 @@ def test_overviews_name_every_verb(capsys):
         ("units fit c e o.safetensors --layr 3", "did you mean --layer?"),
         ("units extract a b c d --engine lokal", "invalid choice: 'lokal'"),
         ("answer lecture.mp3 -q question.wav", "required: --passage, --question"),
-        ("prepare odsqa . out", "has no file of this corpus"),
+        ("prepare odsqa . out", "has no files of odsqa"),
         ("prepare librispeech . out --tasks asr", "does not exist"),
         ("evaluate qa no-such-corpus out", "no-such-corpus"),
         ("evaluate qa c out --conditions pink", "pink"),

@@ -94,7 +94,7 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
         assert load_checkpoint(path).model.config.model_type == model.config.model_type
         message = capsys.readouterr().err
         assert "2 weights beside the encoder's are not needed" in message
-        assert "does not state" not in message
+        assert "base.pt does not state" not in message
 
 
 @pytest.mark.parametrize("flat", [False, True])
