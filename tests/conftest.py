@@ -128,11 +128,11 @@ def save_units(tmp_path):
     """A function (units of recordings, what made them) -> writes them to `units/train` as `units
     extract` does, 6 in number."""
     from speechssl.artifacts import hash_bytes, write_json
-    from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
+    from speechssl.units.storage import Part, UtteranceUnits, encode_part, part_name
 
     def make(units, made):
         (tmp_path / "units/train").mkdir(parents=True)
-        content = encode(
+        content = encode_part(
             Part([UtteranceUnits(name, 1.0, runs, "") for name, runs in units.items()], {})
         )
         (tmp_path / "units/train" / part_name(0)).write_bytes(content)

@@ -32,7 +32,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.codebook import Codebook
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan_shards
 from speechssl.units.features import Features, UnitExtractor
-from speechssl.units.storage import decode, iterate_units
+from speechssl.units.storage import decode_part, iterate_units
 
 SECONDS = 7.2  # of a recording, as the manifest says
 FILES = 16  # different audio files
@@ -130,7 +130,7 @@ def check_rows(out: Path, path: Path) -> None:
     """Check that every line of the manifest is there once: as a row, or in the list of failures."""
     names = []
     for part in sorted(out.glob("part-*")):
-        names += [utterance.id for utterance in decode(part.read_bytes()).utterances]
+        names += [utterance.id for utterance in decode_part(part.read_bytes()).utterances]
     failed = [json.loads(line)["id"] for line in (out / "_failed.jsonl").read_text().splitlines()]
     expected = [r.id for r in list_recordings(path)]
     if sorted(names + failed) != expected or not set(names).isdisjoint(failed):

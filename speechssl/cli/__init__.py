@@ -112,7 +112,7 @@ VERBS = {
     "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2", "pretrain.run:pretrain_wav2vec2"),
     "pretrain continue": Verb("pretrain.options:Continue", "pretrain.run:continue_pretraining"),
     "pretrain spin": Verb("pretrain.options:Spin", "pretrain.spin:spin"),
-    "pretrain phones": Verb("pretrain.options:Phones", "pretrain.phones:phones"),
+    "pretrain phones": Verb("pretrain.options:Phones", "pretrain.phones:train_phones"),
     "units fit": Verb("units.options:Fit", "units.fit:fit_units"),
     "units extract": Verb("units.options:Extract", "units.corpus:extract_units"),
     "units pieces": Verb("units.options:FitPieces", "units.pieces:fit_pieces"),

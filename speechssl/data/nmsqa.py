@@ -604,7 +604,9 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     for name, names in joinable.items():
         segments = [files.recordings[segment] for segment in names]
         jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
-    joined = prepare.run_parallel(_join, jobs, o.workers, f"joining {split}", "passage")
+    joined = prepare.run_parallel(
+        _try_join_segments, jobs, o.workers, f"joining {split}", "passage"
+    )
     passages: dict[str, Passage] = {}
     layouts: dict[str, PassageLayout] = {}
     for name, passage in found.items():
@@ -658,7 +660,7 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     return SplitRecords(list(passages.values()), questions)
 
 
-def _join(paths: Sequence[Path], out: Path) -> Joined | InputError:
+def _try_join_segments(paths: Sequence[Path], out: Path) -> Joined | InputError:
     """Join the segments of a passage into `out`; return where they lie, or why they cannot be
     joined."""
     try:

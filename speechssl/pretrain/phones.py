@@ -65,11 +65,12 @@ class NoisyStudent(nn.Module):
             labels = self.teacher.decode(self.teacher(clean_samples)[-1])
         with torch.autocast(samples.device.type, enabled=False):
             scores = self.head(self.student(samples)[-1])
+        # frame by frame, not CTC
         loss, accuracy = label_loss(scores, labels, by_order=False)
         return {"loss": loss, "label_accuracy": accuracy}
 
 
-def phones(o: Phones) -> None:
+def train_phones(o: Phones) -> None:
     """Train OUT/encoder, and OUT/units.safetensors, a codebook of phones. Finished work is not
     repeated.
 

@@ -71,7 +71,7 @@ class Codebook:
 
     @property
     def lineage(self) -> dict[str, Any]:
-        """Return the entries of the card of a codebook that is transferred from this one."""
+        """Return the card entries that name this codebook as the source of a transferred one."""
         card: dict[str, Any] = {"carried_from": self.hash}
         if self.equivalents[1:]:
             card["transferred_through"] = list(self.equivalents[1:])

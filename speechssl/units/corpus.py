@@ -51,8 +51,8 @@ from speechssl.units.storage import (
     FAILED,
     Part,
     UtteranceUnits,
-    decode,
-    encode,
+    decode_part,
+    encode_part,
     part_card,
     part_name,
 )
@@ -80,11 +80,11 @@ def extract_units(o: Extract) -> dict[str, Any]:
     Returns their folder, their card, and the recordings that were set aside. Raises InputError as
     `extract_corpus` does.
     """
-    share = None if o.shard is None else parse_shard(o.shard)
+    share = None if o.shard is None else parse_share(o.shard)
     out = o.out / (o.split or "")
     recordings = list_recordings(o.source, o.split, o.passages)
     source = source_card(o.source, o.split, o.passages)
-    # not cuda:N: --device has limited this process to one GPU, and a cluster's machines have others
+    # "auto", not "cuda:2": this process sees one GPU only, and the machines of a cluster see others
     device = "cpu" if o.device == "cpu" else "auto"
     load = partial(load_extractor, o.encoder, o.codebook, o.precision, device, o.price)
     engine: Engine = LocalEngine(o.workers)
@@ -96,7 +96,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     extraction = extract_corpus(maker, recordings, engine, source, share)
     card, failed = extraction.card, extraction.failed
     if not card:
-        print(f"{out}: the parts of shard {o.shard} are written; the last shard writes the card")
+        print(f"{out}: the parts of share {o.shard} are written; the last share writes the card")
         return {"out": str(out), "card": None, "failed": failed}
     report_set_aside(failed, f"{out / FAILED}")
     amount = count_noun(card["recordings"], "recording")
@@ -106,8 +106,9 @@ def extract_units(o: Extract) -> dict[str, Any]:
     return {"out": str(out), "card": card, "failed": failed}
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Read "2/8". Raises InputError for what is not I/N with I from 1 to N."""
+def parse_share(text: str) -> tuple[int, int]:
+    """Read "2/8", the second of eight shares of the shards. Raises InputError for what is not I/N
+    with I from 1 to N."""
     number, _, count = text.partition("/")
     are_numbers = number.isdecimal() and count.isdecimal()
     if not are_numbers or not 1 <= int(number) <= int(count):
@@ -138,8 +139,8 @@ class ShardResult:
     """A result describes the part that was made of a shard, and its recordings without units."""
 
     index: int
-    hash: str  # of the part
-    data: str  # of the ids and contents of its recordings
+    part_hash: str
+    data_hash: str  # of the ids and contents of its recordings
     recordings: int
     seconds: float
     failed: dict[str, str]  # id -> why
@@ -161,8 +162,11 @@ def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """A maker turns shards into parts in the folder `out`. size: most recordings of a shard, which
-    every part states."""
+    """A maker turns shards into parts in the folder `out`. `begin` lets threads read and encode;
+    `finish` encodes short recordings as one batch and writes.
+
+    size: most recordings of a shard, which every part states.
+    """
 
     extractor: UnitExtractor
     out: Path
@@ -193,7 +197,7 @@ class ShardMaker:
         """Read the utterances of an earlier run's part, by id; none where it is damaged or was made
         with other settings."""
         try:
-            part = decode(shard.path(self.out).read_bytes())
+            part = decode_part(shard.path(self.out).read_bytes())
         except (OSError, ValueError):
             return {}
         return {u.id: u for u in part.utterances} if part.card == self.card else {}
@@ -213,14 +217,14 @@ class ShardMaker:
             if isinstance(result, str):
                 failed[recording.id] = result
         path = shard.path(self.out)
-        content = encode(Part(utterances, self.card))
+        content = encode_part(Part(utterances, self.card))
         if not path.is_file() or path.read_bytes() != content:
             with replacing(path) as temporary:
                 temporary.write_bytes(content)
         return ShardResult(
             index=shard.index,
-            hash=hash_bytes(content),
-            data=hash_json([[u.id, u.audio_hash] for u in utterances]),
+            part_hash=hash_bytes(content),
+            data_hash=hash_json([[u.id, u.audio_hash] for u in utterances]),
             recordings=len(utterances),
             seconds=sum(u.seconds for u in utterances),
             failed=failed,
@@ -307,24 +311,52 @@ def extract_corpus(
     Raises InputError when no recording can be read, the folder holds units that were made in
     another way or of another source, or something else, or another run holds it.
     """
-    out = maker.out
     facts = dict(source or {})
     # before anything is removed: the folder may hold units of recordings that have been moved
     if not any(recording.path.is_file() for recording in recordings):
         raise InputError(f"there is no recording such as {recordings[0].path}; check the source")
-    if share is not None:
-        number, count = share
-        with lock_folder(out, wait=False, shared=True):
-            _check_folder(maker, recordings, facts)
-            shards = plan_shards(_measure(recordings), maker.size)
-            results = _make_shards(maker, shards[number - 1 :: count], engine)
-        if not all(shard.path(out).is_file() for shard in shards):
-            return Extraction({}, _failed(results))
-    with lock_folder(out, wait=share is not None):
-        _check_folder(maker, recordings, facts)
+    if share is None:
+        return _complete(maker, recordings, engine, facts, wait=False)
+    shards, results = _make_share(maker, recordings, engine, facts, share)
+    if not all(shard.path(maker.out).is_file() for shard in shards):
+        return Extraction({}, collect_failed(results))
+    # all parts are there: make them once more, which keeps every row whose file is unchanged, and
+    # so verifies them
+    return _complete(maker, recordings, engine, facts, wait=True)
+
+
+def _make_share(
+    maker: ShardMaker,
+    recordings: Sequence[Recording],
+    engine: Engine,
+    source: Mapping[str, Any],
+    share: tuple[int, int],
+) -> tuple[list[Shard], list[ShardResult]]:
+    """Make the parts of one share, while other processes may make those of other shares. Returns
+    the shards of all shares, and the results of this one."""
+    number, count = share
+    with lock_folder(maker.out, wait=False, shared=True):
+        _check_folder(maker, recordings, source)
+        shards = plan_shards(_measure(recordings), maker.size)
+        return shards, _make_shards(maker, shards[number - 1 :: count], engine)
+
+
+def _complete(
+    maker: ShardMaker,
+    recordings: Sequence[Recording],
+    engine: Engine,
+    source: Mapping[str, Any],
+    *,
+    wait: bool,
+) -> Extraction:
+    """Make all parts, remove those of other recordings, and write the card. wait: whether to wait
+    for other processes that use the folder; otherwise they are an InputError."""
+    out = maker.out
+    with lock_folder(out, wait=wait):
+        _check_folder(maker, recordings, source)
         shards = plan_shards(_measure(recordings), maker.size)
         results = _make_shards(maker, shards, engine)
-        failed = _failed(results)
+        failed = collect_failed(results)
         _write_failed(out / FAILED, recordings, failed)
         is_empty = len(failed) == len(recordings)
         parts = set() if is_empty else {shard.path(out) for shard in shards}
@@ -336,7 +368,7 @@ def extract_corpus(
                 f"no units could be extracted from {len(failed)} recordings; see the reasons in "
                 f"{out / FAILED}"
             )
-        card = _make_card(maker, results, facts, failed)
+        card = _make_card(maker, results, source, failed)
         write_json(out / CARD, card)
     return Extraction(card, failed)
 
@@ -362,7 +394,7 @@ def _check_folder(
     first = out / part_name(0)
     if first.is_file() and not fault:
         with suppress(ValueError):  # damaged: made again
-            ids = [u.id for u in decode(first.read_bytes()).utterances]
+            ids = [u.id for u in decode_part(first.read_bytes()).utterances]
             if ids and not {r.id for r in recordings}.intersection(ids):
                 fault = f"the units of other recordings ({ids[0]}, ...)"
     if fault:
@@ -400,7 +432,8 @@ def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> 
     return sorted(results, key=lambda result: result.index)
 
 
-def _failed(results: Sequence[ShardResult]) -> dict[str, str]:
+def collect_failed(results: Sequence[ShardResult]) -> dict[str, str]:
+    """Collect the recordings set aside in all shards."""
     failed: dict[str, str] = {}
     for result in results:
         failed |= result.failed
@@ -430,7 +463,7 @@ def _make_card(
     extractor = maker.extractor
     parts = []
     for result in results:
-        part = {"file": part_name(result.index), "hash": result.hash}
+        part = {"file": part_name(result.index), "hash": result.part_hash}
         parts.append(part | {"recordings": result.recordings})
     versions = {"torch": torch.__version__, "pyarrow": pyarrow.__version__}
     return {
@@ -442,7 +475,7 @@ def _make_card(
         "read_out": extractor.codebook.card.get("read_out", "k-means"),
         # hashes of the codebooks whose unit k means the same, its own first
         "codebooks": list(extractor.codebook.equivalents),
-        "data": hash_bytes(*(result.data.encode() for result in results)),
+        "data": hash_bytes(*(result.data_hash.encode() for result in results)),
         "recordings": sum(result.recordings for result in results),
         "seconds": round(sum(result.seconds for result in results), 3),
         "failed": list(failed),

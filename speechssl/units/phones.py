@@ -22,6 +22,7 @@ SILENCE = "sil"  # the name that silence gets here
 PAUSES = ("", "_")  # names of silence in files: MFA's and eSpeak's
 # Seconds, one frame: aligners that count in frames may let neighbours overlap by as much.
 OVERLAP = 0.02
+EPSILON = 1e-6  # seconds by which equal times may differ, as sums of floats
 ROUNDING = 1e-4  # seconds by which times of phones may be rounded
 # Names of the tier of phones; MFA writes "phones" or "SPEAKER - phones".
 TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)
@@ -49,7 +50,7 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
         for number, values in read_lines(path):
             recording = convert(values, AlignedRecording, f"{path}:{number}")
             phones[str(recording.id)] = recording.phones
-        return fill_all(phones, failed, str(path))
+        return fill_all_gaps(phones, failed, str(path))
     folder = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.suffix.lower() == ".textgrid":
@@ -62,7 +63,7 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
         raise InputError(
             f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids"
         )
-    return fill_all(phones, failed, str(path))
+    return fill_all_gaps(phones, failed, str(path))
 
 
 def read_textgrid(path: Path) -> list[Phone]:
@@ -78,7 +79,7 @@ def read_textgrid(path: Path) -> list[Phone]:
     return phones[0]
 
 
-def fill_all(
+def fill_all_gaps(
     phones: Mapping[str, Sequence[Phone]], failed: dict[str, str], where: str
 ) -> dict[str, list[Phone]]:
     """Apply `fill_gaps` to the phones of all recordings. Those whose phones cannot be used are
@@ -104,17 +105,19 @@ def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
     filled: list[Phone] = []
     last_end = 0.0
     for name, start, end in phones:
-        if not last_end - OVERLAP - 1e-6 <= start <= end:  # NaN is refused as well
+        if not last_end - OVERLAP - EPSILON <= start <= end:  # NaN is refused as well
             raise ValueError(
                 f"the phone {name} has the times [{start}, {end}) s after {last_end} s; phones "
                 "must be in order"
             )
         if end <= max(start, last_end):
             continue
-        if start > last_end + 1e-6:
+        if start > last_end + EPSILON:
             filled.append((SILENCE, last_end, start))
         label = SILENCE if name.strip() in PAUSES else name.strip()
-        filled.append((label, last_end if start < last_end - 1e-6 else start, end))
+        overlaps = start < last_end - EPSILON
+        begin = last_end if overlaps else start
+        filled.append((label, begin, end))
         last_end = end
     if not filled:
         raise ValueError("there are no phones; leave it out or align it again")

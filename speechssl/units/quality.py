@@ -43,7 +43,7 @@ from speechssl.units.measures import (
     usage,
 )
 from speechssl.units.options import Evaluate
-from speechssl.units.phones import Phone, fill_all, phone_frames, read_alignment
+from speechssl.units.phones import Phone, fill_all_gaps, phone_frames, read_alignment
 from speechssl.units.picture import draw_violins
 
 # Begins the name of a distortion, stretch@TIMES, that makes speech so many times as fast and keeps
@@ -180,7 +180,7 @@ def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Eval
         for passage in corpus.passages.values():
             if passage.phones:
                 listed[passage.id] = [(s.text, s.start, s.end) for s in passage.phones]
-        phones |= fill_all(listed, {}, "the corpus")
+        phones |= fill_all_gaps(listed, {}, "the corpus")
     if o.alignment:
         aligned = read_alignment(o.alignment)
         if not any(r.id in aligned for r in recordings):

@@ -69,7 +69,7 @@ def part_name(index: int) -> str:
     return f"part-{index:05d}.parquet"
 
 
-def encode(part: Part) -> bytes:
+def encode_part(part: Part) -> bytes:
     """Return the bytes of a part."""
     rows = [
         {
@@ -88,8 +88,8 @@ def encode(part: Part) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def decode(content: bytes) -> Part:
-    """Return the part that `encode` was given. Raises ValueError for bytes that are not a whole
+def decode_part(content: bytes) -> Part:
+    """Return the part that `encode_part` was given. Raises ValueError for bytes that are not a whole
     part."""
     try:
         # Read in this thread. An Arrow worker thread that frees a Python object at interpreter exit
@@ -155,7 +155,7 @@ def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
             content = path.read_bytes()
             if hash_bytes(content) != listed["hash"]:
                 raise ValueError(f"it is not the file that {CARD} describes")
-            yield from decode(content).utterances
+            yield from decode_part(content).utterances
         except (OSError, ValueError) as error:
             raise InputError(
                 f"cannot read the units {path} ({error}); extract them again with `speechssl "

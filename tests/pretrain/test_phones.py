@@ -12,7 +12,7 @@ from speechssl.encoders.hama import GRID, save_hama
 from speechssl.encoders.load import load_encoder
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Distortion, Phones
-from speechssl.pretrain.phones import NoisyStudent, load_start, phones
+from speechssl.pretrain.phones import NoisyStudent, load_start, train_phones
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.training import last_checkpoint
@@ -49,7 +49,7 @@ def options(source, out, **changes):
 @pytest.fixture(scope="module")
 def trained(recordings, tmp_path_factory):
     out = tmp_path_factory.mktemp("trained")
-    phones(options(recordings, out))
+    train_phones(options(recordings, out))
     return out
 
 
@@ -93,7 +93,7 @@ def test_a_student_writes_its_units_and_can_teach(trained, tmp_path):
 
 def test_a_student_is_taught_by_the_last_one(recordings, trained, tmp_path):
     start = str(trained / "encoder")
-    phones(options(recordings, tmp_path, start=start, training=replace(TRAINING, steps=2)))
+    train_phones(options(recordings, tmp_path, start=start, training=replace(TRAINING, steps=2)))
     first, second = load_encoder(start), load_encoder(tmp_path / "encoder")
     assert second.hash != first.hash
     assert load_codebook(tmp_path / "units.safetensors").card["encoder"] == second.hash
@@ -101,9 +101,9 @@ def test_a_student_is_taught_by_the_last_one(recordings, trained, tmp_path):
 
 def test_a_killed_run_goes_on_to_the_same_encoder(recordings, trained, tmp_path):
     o = options(recordings, tmp_path)
-    phones(replace(o, training=replace(TRAINING, steps=3, horizon=6)))
+    train_phones(replace(o, training=replace(TRAINING, steps=3, horizon=6)))
     assert last_checkpoint(tmp_path / "checkpoints")
-    phones(replace(o, training=replace(TRAINING, horizon=6)))
+    train_phones(replace(o, training=replace(TRAINING, horizon=6)))
     assert load_encoder(tmp_path / "encoder").hash == load_encoder(trained / "encoder").hash
 
 
@@ -123,5 +123,5 @@ def test_weights_that_are_not_those_of_the_card_are_refused(trained, tmp_path):
 
 def test_another_encoder_and_clean_speech_alone_are_refused(recordings, tmp_path):
     o = options(recordings, tmp_path, start="people-en/encoder")
-    refused("start from hama", phones, o)
+    refused("start from hama", train_phones, o)
     refused("--distort", options, recordings, tmp_path, distortion=Distortion())

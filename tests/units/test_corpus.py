@@ -16,7 +16,7 @@ from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
-from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, parse_shard
+from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, parse_share
 from speechssl.units.features import extractor_of
 from speechssl.units.storage import load_units
 
@@ -195,8 +195,8 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
 
 @pytest.mark.parametrize("text", ["4/3", "a/3"])
 def test_a_share_that_is_none_is_refused(text):
-    assert parse_shard("2/8") == (2, 8)
-    refused(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8", parse_shard, text)
+    assert parse_share("2/8") == (2, 8)
+    refused(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8", parse_share, text)
 
 
 def test_a_folder_with_the_units_of_other_recordings_is_refused(extractor, recordings, tmp_path):

@@ -13,8 +13,8 @@ from speechssl.units.storage import (
     CARD,
     Part,
     UtteranceUnits,
-    decode,
-    encode,
+    decode_part,
+    encode_part,
     iterate_units,
     load_units,
     part_name,
@@ -40,7 +40,7 @@ def write(folder, *parts):
     folder.mkdir()
     listed = []
     for index, rows in enumerate(parts):
-        content = encode(Part(utterances(rows), {"K": 4}))
+        content = encode_part(Part(utterances(rows), {"K": 4}))
         (folder / part_name(index)).write_bytes(content)
         listed.append({"file": part_name(index), "hash": hash_bytes(content)})
     write_json(folder / "_card.json", {"parts": listed})
@@ -51,12 +51,12 @@ def write(folder, *parts):
 @given(st.lists(ROWS))
 def test_rows_come_back_as_they_were(rows):
     part = Part(utterances(rows), {"K": 4, "name": "语"})
-    found = decode(encode(part))
+    found = decode_part(encode_part(part))
     assert found.card == part.card and len(found.utterances) == len(rows)
     for there, made in zip(found.utterances, part.utterances, strict=True):
         assert (there.id, there.audio_hash) == (made.id, made.audio_hash)
         assert same(there.runs, made.runs)
-    assert encode(found) == encode(part)
+    assert encode_part(found) == encode_part(part)
 
 
 def test_the_folder_is_one_table_of_plain_columns_for_other_readers(tmp_path):

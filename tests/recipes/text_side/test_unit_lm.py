@@ -17,7 +17,7 @@ from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
+from speechssl.units.storage import Part, UtteranceUnits, encode_part, part_name
 from spoken_words import (
     KINDS,
     SpokenWord,
@@ -183,7 +183,7 @@ def spoken(save_units, tmp_path):
     folder = tmp_path / "word-units"
     folder.mkdir()
     runs = [(word.id, RunLength(units, np.ones(3, int))) for word, units in LISTED]
-    content = encode(Part([UtteranceUnits(name, 1.0, some, "") for name, some in runs], {}))
+    content = encode_part(Part([UtteranceUnits(name, 1.0, some, "") for name, some in runs], {}))
     (folder / part_name(0)).write_bytes(content)
     parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
     card = read_json(tmp_path / "units/train/_card.json")
