@@ -105,7 +105,7 @@ class CtcAligner:
             return []
         return [columns[c] for c in folded]
 
-    def spells(self, text: str) -> float:
+    def spellable_share(self, text: str) -> float:
         """Return the share of the letters of a text that the recogniser could write, 0 to 1; 1 for
         a text without letters."""
         letters = [c for c in text if c.isalpha()]

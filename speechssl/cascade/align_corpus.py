@@ -10,7 +10,7 @@ gets no times.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def align_corpus(o: Align) -> dict[str, Any]:
     passages = [p for corpus in data.values() for p in corpus.passages.values()]
     language = language_of(passages[0].language)
     aligner = load_aligner(o.models, o.recogniser, language)
-    share = aligner.spells("".join(word for p in passages for word in spoken_words(p)))
+    share = aligner.spellable_share("".join(word for p in passages for word in spoken_words(p)))
     if share < LEAST_SPELT:
         raise InputError(
             f"{aligner.name} can write only {share:.0%} of the letters of {o.manifest} (language "
@@ -174,6 +174,59 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     return WhisperAligner(engine, loaded.name, weights, language)
 
 
+# ---- a recording
+
+
+@dataclass(frozen=True)
+class AlignedPart:
+    """An aligned part has the words of a recording with their times."""
+
+    confidence: float
+    seconds: float  # of the recording
+    words: tuple[Span, ...]
+    losses: list[float]  # one a word, as in `Alignment`
+    symbols: list[int]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of its file."""
+        return asdict(self) | {"words": [[w.text, w.start, w.end] for w in self.words]}
+
+
+@dataclass(frozen=True)
+class FailedPart:
+    """A failed part says why a recording gets no times."""
+
+    reason: str
+    why: str | None = None  # the error, where one was raised
+    confidence: float | None = None  # where this is too low
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of its file and of its line in set_aside.jsonl."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+Part = AlignedPart | FailedPart
+
+
+def read_part(path: Path) -> Part:
+    """Read a part that `write_part` wrote."""
+    fields = dict(read_json(path))
+    if "reason" in fields:
+        return FailedPart(**fields)
+    words = tuple(Span(*word) for word in fields.pop("words"))
+    return AlignedPart(words=words, **fields)
+
+
+def write_part(path: Path, part: Part) -> None:
+    write_json(path, part.fields)
+
+
+class Untimed(Exception):
+    """An answer gets no times, for this reason."""
+
+
 # ---- a split
 
 
@@ -187,63 +240,66 @@ class AlignedSplit:
     aligner: Aligner
     confidence: float  # the least that counts as aligned
 
-    def align_record(self, kind: Kind, record: Record) -> dict[str, Any]:
-        """Align a record; return its part: words with their losses and symbols, and the length of
-        the recording in seconds, or the reason why there are none."""
+    def align_record(self, kind: Kind, record: Record) -> Part:
+        """Align a record and write its part, or read the part that an earlier run has written."""
+        # p- or q-
         path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
         if path.is_file():
-            return dict(read_json(path))
-        part: dict[str, Any]
+            return read_part(path)
+        part = self._align(record)
+        write_part(path, part)
+        return part
+
+    def _align(self, record: Record) -> Part:
         try:
             samples = read_audio(self.data.path(record))
             alignment = self.aligner.align(samples, spoken_words(record))
         except InputError as error:
-            part = {"reason": UNUSABLE, "why": str(error)}
+            return FailedPart(UNUSABLE, why=str(error))
         except ValueError as error:
-            part = {"reason": UNFIT, "why": str(error)}
-        else:
-            part = {"confidence": round(alignment.confidence(), 4)}
-            if part["confidence"] < self.confidence:
-                part["reason"] = OTHER_TEXT
-            else:
-                words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in alignment.words]
-                part |= {
-                    "seconds": len(samples) / SAMPLE_RATE,
-                    "words": words,
-                    "losses": alignment.losses.round(3).tolist(),
-                    "symbols": alignment.symbols.tolist(),
-                }
-        write_json(path, part)
-        return part
+            return FailedPart(UNFIT, why=str(error))
+        confidence = round(alignment.confidence(), 4)
+        if confidence < self.confidence:
+            return FailedPart(OTHER_TEXT, confidence=confidence)
+        return AlignedPart(
+            confidence=confidence,
+            seconds=len(samples) / SAMPLE_RATE,
+            words=tuple(Span(w.text, round(w.start, 5), round(w.end, 5)) for w in alignment.words),
+            losses=alignment.losses.round(3).tolist(),
+            symbols=alignment.symbols.tolist(),
+        )
 
     def align_records(self, report: PrepareReport, workers: int) -> SplitRecords:
         """Return the records with times, and report those that are set aside. workers: threads."""
         data, split = self.data, self.data.split
         parts = self.align_parts(workers)
         passages: dict[str, Passage] = {}
+        passage_parts: dict[str, AlignedPart | None] = {}  # None: it had its words before
         for p in data.passages.values():
             report.count(split, "passages")
-            part = parts.get(("passages", p.id), {})
-            if p.words or "words" in part:
-                passages[p.id] = self.relocate(p, part)
+            part = parts.get(("passages", p.id))
+            if part is None and not p.words:
+                part = FailedPart(NO_TEXT if p.audio else NO_RECORDING)
+            if isinstance(part, FailedPart):
+                report.set_aside(split, "passages", p.id, **part.fields)
             else:
-                why = part or {"reason": NO_TEXT if p.audio else NO_RECORDING}
-                report.set_aside(split, "passages", p.id, **why)
+                passages[p.id] = self.with_alignment(p, part)
+                passage_parts[p.id] = part
         questions: list[Question] = []
         for q in data.questions:
             report.count(split, "questions")
-            part = parts.get(("questions", q.id), {})
+            part = parts.get(("questions", q.id))
             if q.passage not in passages:
                 report.set_aside(split, "questions", q.id, LOST)
-            elif "reason" in part:
-                report.set_aside(split, "questions", q.id, **part)
+            elif isinstance(part, FailedPart):
+                report.set_aside(split, "questions", q.id, **part.fields)
             else:
-                passage, passage_part = passages[q.passage], parts.get(("passages", q.passage))
+                passage, passage_part = passages[q.passage], passage_parts[q.passage]
                 answers = [self.time_answer(a, q, passage, passage_part, report) for a in q.answers]
-                questions.append(replace(self.relocate(q, part), answers=tuple(answers)))
+                questions.append(replace(self.with_alignment(q, part), answers=tuple(answers)))
         return SplitRecords(tuple(passages.values()), questions)
 
-    def align_parts(self, workers: int) -> dict[tuple[Kind, str], dict[str, Any]]:
+    def align_parts(self, workers: int) -> dict[tuple[Kind, str], Part]:
         """Align all recordings that have something spoken and no times; return their parts by kind
         and id."""
         records: list[tuple[Kind, Record]] = [("passages", p) for p in self.data.passages.values()]
@@ -261,18 +317,19 @@ class AlignedSplit:
                 parts[kind, record.id] = part
         return parts
 
-    def relocate(self, record: Any, part: Mapping[str, Any]) -> Any:
-        """Return a record with the words of its part, and paths that hold in another folder."""
+    def with_alignment(self, record: Any, part: AlignedPart | None) -> Any:
+        """Return a record with the words of its part, if any, and paths that hold in another
+        folder."""
         root = self.data.root.resolve()
         moved = replace(record, audio=str(root / record.audio) if record.audio else "")
         if isinstance(record, Question):
             options = tuple(str(root / audio) for audio in record.option_audio)
             moved = replace(moved, option_audio=options)
-        if "words" in part:
-            moved = replace(moved, words=tuple(Span(*word) for word in part["words"]))
+        if part is not None:
+            moved = replace(moved, words=part.words)
             # a header may only estimate the length
-            if abs(part["seconds"] - record.seconds) > TOLERANCE:
-                moved = replace(moved, seconds=part["seconds"])
+            if abs(part.seconds - record.seconds) > TOLERANCE:
+                moved = replace(moved, seconds=part.seconds)
         return moved
 
     def time_answer(
@@ -280,42 +337,43 @@ class AlignedSplit:
         answer: Answer,
         question: Question,
         passage: Passage,
-        part: Mapping[str, Any] | None,
+        part: AlignedPart | None,
         report: PrepareReport,
     ) -> Answer:
         """Return an answer with times: its own, or those from the first to the last of its words.
         part: of the passage; None where that had its words before."""
         if answer.start is not None:
             return answer
-        place, why = locate(answer, passage.written, language_of(question.language))
-        words = None
-        if place:
-            words, why = self.find_answer_words(place, passage, part)
-        if words is None:
-            report.remark(self.data.split, why, UNTIMED)
+        language = language_of(question.language)
+        try:
+            first, last = self.find_answer_words(answer, language, passage, part)
+        except Untimed as error:
+            report.remark(self.data.split, str(error), UNTIMED)
             return answer
         what = "now timed, from the first to the last of their words"
         report.remark(self.data.split, "answers that had no times", what)
-        first, last = words
         return replace(answer, start=passage.words[first].start, end=passage.words[last].end)
 
     def find_answer_words(
-        self, place: tuple[int, int], passage: Passage, part: Mapping[str, Any] | None
-    ) -> tuple[tuple[int, int] | None, str]:
-        """Find the first and last word of an answer; or None and the reason. place: of the answer
-        in the text of the passage, in characters; part: of the passage."""
+        self, answer: Answer, language: str, passage: Passage, part: AlignedPart | None
+    ) -> tuple[int, int]:
+        """Find the first and last word of an answer in its passage. part: as in `time_answer`.
+        Raises Untimed where they are not found or not sure."""
+        place, why = locate(answer, passage.written, language)
+        if place is None:
+            raise Untimed(why)
         word_places = places(passage.written, passage.words)
         if word_places is None:
-            return None, FOREIGN_WORDS
+            raise Untimed(FOREIGN_WORDS)
         words = touched_words(word_places, *place)
         if words is None:
-            return None, SILENT
-        if part:
-            alignment = Alignment((), np.array(part["losses"]), np.array(part["symbols"]))
+            raise Untimed(SILENT)
+        if part is not None:
+            alignment = Alignment(part.words, np.array(part.losses), np.array(part.symbols))
             first, last = words
             if alignment.confidence(max(first - CONTEXT, 0), last + CONTEXT) < self.confidence:
-                return None, UNRECOGNISED
-        return words, ""
+                raise Untimed(UNRECOGNISED)
+        return words
 
 
 def spoken_words(record: Record) -> list[str]:

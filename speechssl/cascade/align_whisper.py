@@ -66,7 +66,7 @@ class WhisperAligner:
             classes.append(token.lstrip("Ġ").lower() if is_ascii else f"{i} {token}")
         self._class_of_token = torch.from_numpy(np.unique(classes, return_inverse=True)[1])
 
-    def spells(self, text: str) -> float:
+    def spellable_share(self, text: str) -> float:
         """Return the share of the letters of a text that Whisper could write: 1, for its tokens are
         bytes."""
         return 1.0

@@ -91,8 +91,11 @@ class GridTask(ABC):
 
     @abstractmethod
     def encode(self, record: Any, samples: Any) -> Any:
-        """Encode samples (N,), float32 at 16 kHz; record: None. Several threads call it at once.
-        Raises ValueError for fewer samples than one frame of the encoder."""
+        """Encode samples (N,), float32 at 16 kHz. Several threads call it at once. Raises
+        ValueError for fewer samples than one frame of the encoder.
+
+        record: None; a `System`, which `Job` calls in the same way, may get the record of a corpus.
+        """
 
     @abstractmethod
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
@@ -124,8 +127,9 @@ class HeadTask(GridTask):
     ) -> None:
         self.name = data.task
         self.data, self.encoder, self.head = data, encoder, head
-        self.utterances = data.splits[o.split]
-        self.items = draw_items([Item(u.id, data.path(u)) for u in self.utterances], o)
+        utterances = {u.id: u for u in data.splits[o.split]}
+        self.items = draw_items([Item(u.id, data.path(u)) for u in utterances.values()], o)
+        self.utterances = [utterances[item.id] for item in self.items]
         self.card = {
             "task": data.task,
             "weights": head.weights,
@@ -140,7 +144,8 @@ class HeadTask(GridTask):
         time."""
         task: Any = self.head.task
         means = self.encoder.hidden_states(samples).cpu().mean(1)
-        batch = Batch((), means[None], torch.ones(1).long())
+        # a batch of one recording, pooled to one frame
+        batch = Batch(utterances=(), states=means[None], lengths=torch.ones(1).long())
         with torch.inference_mode():
             labels: dict[str, str] = task.choose(task.predict(self.head.head, batch)[0])
         return labels
@@ -150,6 +155,7 @@ class HeadTask(GridTask):
         scored = []
         for u, names in zip(self.utterances, speakers, strict=True):
             right = float(features.get(u.id) == dict(u.labels))
+            # one speaker, or none where training knows the speaker
             scored.append(ItemScore(u.id, u.id, right, 1.0, "".join(names)))
         return scored
 
@@ -190,16 +196,18 @@ class RecognitionTask(GridTask):
 
     def __init__(self, folder: Path, corpus: Path, encoder: SpeechEncoder, o: Robustness) -> None:
         data = load_corpus(corpus, o.split)
-        self.questions, self.language = data.questions, data.language
+        self.language = data.language
         self.recogniser = CtcRecogniser.load(folder, encoder)
         self.training_voices = known_voices(corpus)
-        self.items = draw_items([Item(q.id, corpus / q.audio) for q in self.questions], o)
+        questions = {q.id: q for q in data.questions}
+        self.items = draw_items([Item(q.id, corpus / q.audio) for q in data.questions], o)
+        self.questions = [questions[item.id] for item in self.items]
         self.card = {
             "task": "asr",
             "weights": read_json(folder / "card.json")["weights"],
             "layer": self.recogniser.layer,
             "encoder": encoder.hash,
-            "data": hash_json([[q.id, q.audio, q.text] for q in self.questions]),
+            "data": hash_json([[q.id, q.audio, q.text] for q in data.questions]),
         }
 
     def encode(self, record: Any, samples: Any) -> str:
@@ -385,25 +393,48 @@ def make_tasks(
     """
     encoder: Any = tested.encoder
     if name in CLASSIFICATION:
-        labelled = load_labelled(data)
-        if labelled.task != name:
-            raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}")
-        if o.split not in labelled.splits:
-            splits = ", ".join(labelled.splits)
-            raise InputError(f"{data} has no split {o.split!r}; choose from {splits}")
-        return [HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)]
+        return [_make_head_task(name, encoder, data, out, o)]
     if name == "asr":
-        if tested.models and (tested.models / "ctc").is_dir():
-            return [RecognitionTask(tested.models / "ctc", data, encoder, o)]
-        head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
-        fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
-        return [RecognitionTask(out, data, encoder, o)]
+        return [_make_recognition_task(tested.models, encoder, data, out, o)]
     assert tested.models  # checked by `load_tested`
     if name == "units":
-        extractor = extractor_of(encoder, load_codebook(tested.models / "units.safetensors"))
-        folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
-        return [UnitsTask(extractor, data, folder, o)]
+        return [_make_units_task(tested.models, encoder, data, out, o)]
     corpus = first_passages(load_corpus(data, o.split), o.passages)
     reading = o.reading if name in CASCADES else ReaderOptions()
     (system,) = load_systems(tested.models, [name], o.bf16, encoder, reading=reading)
     return make_qa_tasks(system, corpus)
+
+
+def _make_head_task(
+    name: str, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
+) -> HeadTask:
+    """Make the task of a head, which is trained in `out`. Raises InputError as `make_tasks` does."""
+    labelled = load_labelled(data)
+    if labelled.task != name:
+        raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}")
+    if o.split not in labelled.splits:
+        splits = ", ".join(labelled.splits)
+        raise InputError(f"{data} has no split {o.split!r}; choose from {splits}")
+    return HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)
+
+
+def _make_recognition_task(
+    models: Path | None, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
+) -> RecognitionTask:
+    """Make the task of the CTC head of the models or, where there is none, of one that is trained
+    in `out`."""
+    if models and (models / "ctc").is_dir():
+        return RecognitionTask(models / "ctc", data, encoder, o)
+    head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
+    fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
+    return RecognitionTask(out, data, encoder, o)
+
+
+def _make_units_task(
+    models: Path, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
+) -> UnitsTask:
+    """Make the task of the units of the models. Those of clean speech are kept in `out` or, for
+    another split than test, beside it."""
+    extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
+    folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
+    return UnitsTask(extractor, data, folder, o)

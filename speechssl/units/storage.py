@@ -89,8 +89,8 @@ def encode_part(part: Part) -> bytes:
 
 
 def decode_part(content: bytes) -> Part:
-    """Return the part that `encode_part` was given. Raises ValueError for bytes that are not a whole
-    part."""
+    """Return the part that `encode_part` was given. Raises ValueError for bytes that are not a
+    whole part."""
     try:
         # Read in this thread. An Arrow worker thread that frees a Python object at interpreter exit
         # aborts the program; read_table starts one even with use_threads=False.

@@ -107,7 +107,7 @@ def test_characters_of_chinese_in_any_form_and_what_is_no_symbol(tight):
     aligner, samples = emitting("_台_湾__北_京", ("<blank>", *"台湾北京"), "")
     found = frames_of(aligner.align(samples, list("臺灣北京")))
     assert found == {"臺": (1, 2), "灣": (3, 4), "北": (6, 7), "京": (8, 9)}
-    shares = [aligner.spells(text) for text in ("臺灣の北京", "1984", "Taipei")]
+    shares = [aligner.spellable_share(text) for text in ("臺灣の北京", "1984", "Taipei")]
     assert shares == [0.8, 1.0, 0.0]
 
 
@@ -217,7 +217,7 @@ class EvenAligner:
     def __init__(self, alphabet="abcdefghijklmnopqrstuvwxyz"):
         self.alphabet, self.seen = alphabet, []
 
-    def spells(self, text):
+    def spellable_share(self, text):
         return sum(c.lower() in self.alphabet for c in text) / len(text)
 
     def align(self, samples, words):
