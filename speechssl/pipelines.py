@@ -125,7 +125,8 @@ class Dual:
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
         folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
-        # the reader's extractor may have a price for changes of unit, which these units have then
+        # passages are shown to the user as plain units (pieces=None) with the reader's price for
+        # changes; a copy, so that the caller's Units stays
         self.units = copy(self.units)
         self.units.extractor = replace(self.system.extractor, pieces=None)
 
@@ -172,6 +173,7 @@ class Cascade:
         models. reader: a question-answering model of Hugging Face, or text QA; None: that of the
         folder of models. Raises InputError where either is missing.
         """
+        # named=False: the system is called after its recogniser alone
         reading = ReaderOptions(str(reader) if reader else None, named=False)
         name = f"cascade-{recogniser}"
         self.system: Any = load_systems(models, [name], reading=reading, language=language)[0]
@@ -188,6 +190,7 @@ class Cascade:
     def transcribe(self, audio: Audio) -> Transcript:
         """Return the words of a recording with their times. Raises InputError for audio that cannot
         be used."""
+        # None: of no corpus
         words: Transcript = encode_recording(lambda x: self.system.encode(None, x), audio)
         return words
 
@@ -246,6 +249,7 @@ class QA:
         self.language = language_of(language)
         folder = model_folder(models)
         names = _choose_systems(folder, systems, recogniser, self.language)
+        # named=False: systems are called after their recognisers alone
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         self.systems: list[System] = load_systems(
             folder, names, reading=reading, language=self.language
@@ -315,7 +319,8 @@ class QA:
         for system in tqdm(
             order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None
         ):
-            encoded[system.name] = encode_samples(partial(system.encode, None), samples, what)
+            encode = partial(system.encode, None)  # None: of no corpus
+            encoded[system.name] = encode_samples(encode, samples, what)
         return encoded
 
 
@@ -343,13 +348,13 @@ def _choose_systems(
     """Return the names of the systems that are asked; without any, say on stderr what people's
     voices need where the models do not know them."""
     if systems is None and recogniser is None:
-        if "(speech by" in describe_training(folder / "encoder"):
+        if is_synthetic(folder / "encoder"):
             tqdm.write(FOR_PEOPLE.format(READER[language]), file=sys.stderr)
         return default_systems(folder)
     if systems is None:
         names = ["dual"] if (folder / "dual").is_dir() else []
     else:
-        names = [*_several(systems)]
+        names = [*as_tuple(systems)]
     if recogniser:
         names.insert(0, f"cascade-{recogniser}")
     for name in names:
@@ -365,12 +370,12 @@ def describe(system: System, folder: Path, reader: str | None) -> str:
     """Describe what a system is made of, and what that was trained on. folder: of models; reader:
     None for theirs."""
     parts = []
-    hears_itself = parse_system(system.name).needs_encoder
-    if hears_itself:
+    uses_our_encoder = parse_system(system.name).needs_encoder
+    if uses_our_encoder:
         parts.append(f"{folder.name}{describe_training(folder / 'encoder')}")
     else:
         parts.append(f"words by {system.card.get('asr', system.name)}")
-    if isinstance(system, CascadeSystem) and (reader or not hears_itself):
+    if isinstance(system, CascadeSystem) and (reader or not uses_our_encoder):
         found = find_reader(folder, reader)
         parts.append(f"answers by {reader or found}{describe_training(found)}")
     return "; ".join(parts)
@@ -378,12 +383,23 @@ def describe(system: System, folder: Path, reader: str | None) -> str:
 
 def describe_training(folder: Path) -> str:
     """Say what a model was trained on by its card, if that says it, to follow the model's name."""
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    corpus = card.get("corpus") or {}
+    corpus = read_training_corpus(folder)
     if "corpus" not in corpus:
         return ""
     synthetic = f" ({corpus['synthetic']})" if "synthetic" in corpus else ""
     return f", trained on {corpus['corpus']}{synthetic}"
+
+
+def is_synthetic(folder: Path) -> bool:
+    """Return whether a model was trained on synthetic speech, by its card."""
+    return str(read_training_corpus(folder).get("synthetic", "")).startswith("speech by")
+
+
+def read_training_corpus(folder: Path) -> dict[str, Any]:
+    """Read the entry of a model's card on the corpus that it was trained on; empty without one."""
+    if not (folder / "card.json").is_file():
+        return {}
+    return dict(read_json(folder / "card.json").get("corpus") or {})
 
 
 def evaluate(
@@ -407,8 +423,8 @@ def evaluate(
         corpus=Path(corpus),
         out=Path(out),
         models=str(models),
-        systems=None if systems is None else _several(systems),
-        conditions=_several(conditions),
+        systems=None if systems is None else as_tuple(systems),
+        conditions=as_tuple(conditions),
         split=split,
         **options,
     )
@@ -416,5 +432,5 @@ def evaluate(
     return list(read_rows(plan.out / "results.jsonl"))
 
 
-def _several(names: Sequence[str] | str) -> tuple[str, ...]:
+def as_tuple(names: Sequence[str] | str) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
 from speechssl.dual.data import Layout, window_mask
-from speechssl.encoders.hubert import Unset
+from speechssl.encoders.hubert import UninitialisedLinear
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.quantisation import dequantise, quantise
@@ -35,6 +35,7 @@ from speechssl.textlm.attention import (
     is_packed,
     local_mask,
     pack,
+    unpack,
 )
 from speechssl.textlm.encoders import make_encoder
 from speechssl.textlm.symbols import SubwordUnits
@@ -57,13 +58,14 @@ class EncoderInputs:
     def __init__(self, encoder: PreTrainedModel | Bert, width: int) -> None:
         """Replace the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
-        self.global_attention = "global_attention_mask" in accepted  # Longformer
+        self.takes_global_attention = "global_attention_mask" in accepted  # Longformer
         self.attention_width = 0  # 0: every token sees all
-        self.blocks = False  # whether long sequences are read in blocks
+        # whether long sequences are read in blocks; their mask is packed (`textlm.attention`)
+        self.reads_blocks = False
         kinds = getattr(encoder.config, "type_vocab_size", 0)
-        self.segments = "token_type_ids" in accepted and kinds > 1
+        self.takes_segments = "token_type_ids" in accepted and kinds > 1
         rows = 1  # of the table, whose only row is never looked up
-        if self.global_attention:
+        if self.takes_global_attention:
             # Longformer still looks up its own padding, to fill its last attention window
             rows += getattr(encoder.config, "pad_token_id", None) or 0
         encoder.set_input_embeddings(nn.Embedding(rows, width))
@@ -73,9 +75,9 @@ class EncoderInputs:
         message. Raises InputError for an encoder that takes no such mask."""
         self.attention_width = width
         if width and isinstance(encoder, Bert):
-            self.blocks, encoder.attention_width = True, width
+            self.reads_blocks, encoder.attention_width = True, width
         elif width:
-            self.blocks = attend_locally(encoder, width, name)
+            self.reads_blocks = attend_locally(encoder, width, name)
 
     def __call__(
         self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
@@ -92,13 +94,13 @@ class EncoderInputs:
         if self.attention_width:
             real = mask.bool()
             question = real & (segments == 0)
-            if self.blocks and mask.shape[1] > LONG:
+            if self.reads_blocks and mask.shape[1] > LONG:
                 inputs["attention_mask"] = pack(real, question)
             else:
                 inputs["attention_mask"] = local_mask(real, question, self.attention_width)
-        if self.segments:
+        if self.takes_segments:
             inputs["token_type_ids"] = segments
-        if self.global_attention:
+        if self.takes_global_attention:
             inputs["global_attention_mask"] = (1 - segments) * mask
         return inputs
 
@@ -137,7 +139,8 @@ class Bert(nn.Module):
         """Return an object with last_hidden_state (B, S, E).
 
         inputs_embeds: (B, S, E); token_type_ids: (B, S); attention_mask: (B, S), or (B, 1, S, S),
-        which token attends to which, or packed.
+        which token attends to which, or packed, (B, 1, 2, S): which tokens are real, which are of
+        the question.
         """
         kinds = token_type_ids
         if kinds is None:
@@ -167,11 +170,11 @@ class BertLayer(nn.Module):
         width, inner_width = config.hidden_size, config.intermediate_size
         self.heads = config.num_attention_heads
         projections = nn.ModuleDict(
-            {name: Unset(width, width) for name in ("query", "key", "value")}
+            {name: UninitialisedLinear(width, width) for name in ("query", "key", "value")}
         )
         output = _residual_output(config, width)
         self.attention = nn.ModuleDict({"self": projections, "output": output})
-        self.intermediate = nn.ModuleDict({"dense": Unset(width, inner_width)})
+        self.intermediate = nn.ModuleDict({"dense": UninitialisedLinear(width, inner_width)})
         self.output = _residual_output(config, inner_width)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None, width: int) -> torch.Tensor:
@@ -182,7 +185,7 @@ class BertLayer(nn.Module):
             for linear in self.attention["self"].values()
         )
         if mask is not None and is_packed(mask, x.shape[1]):
-            real, question = mask[:, 0].unbind(1)
+            real, question = unpack(mask)
             attended = block_attention(q, k, v, real, question, width)
         else:
             attended = functional.scaled_dot_product_attention(q, k, v, mask)
@@ -197,7 +200,7 @@ def _residual_output(config: SimpleNamespace, source: int) -> nn.ModuleDict:
     """Make what is added to the residual stream and normalised with it. source: its input width."""
     width = config.hidden_size
     norm = nn.LayerNorm(width, config.layer_norm_eps)
-    return nn.ModuleDict({"dense": Unset(source, width), "LayerNorm": norm})
+    return nn.ModuleDict({"dense": UninitialisedLinear(source, width), "LayerNorm": norm})
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
@@ -243,10 +246,11 @@ class SpanModel(nn.Module):
         first: torch.Tensor,
         last: torch.Tensor,
     ) -> Batch:
-        """Return the loss. first, last: (B,) positions of the answer's first and last token, 0
-        where the window holds no answer.
+        """Compute the loss of a batch.
 
-        loss: the mean cross-entropy of both ends. exact: how often both are right.
+        ids, mask, segments: (B, S). first, last: (B,) positions of the answer's first and last
+        token, 0 where the window holds no answer. Returns loss (the mean cross-entropy of both
+        ends) and exact (how often both are right).
         """
         logits = self.logits(ids, mask, segments)
         starts, ends = logits.unbind(-1)
@@ -309,7 +313,8 @@ class Parts(NamedTuple):
     card: dict[str, Any]
 
     def fill(self, model: M) -> tuple[M, Layout, dict[str, Any]]:
-        """Give a model that was made of the parts its weights; return it with layout and card."""
+        """Give a model its weights and attention width, and freeze it. Returns it with its layout
+        and card. model: made of these parts."""
         model.load_state_dict(self.weights)
         layout = Layout(**self.card["layout"])
         model.inputs.attend(self.encoder, layout.attention_width, "this reader")

@@ -301,7 +301,7 @@ def layer_norm(norm: Any, x: torch.Tensor) -> torch.Tensor:
     )
 
 
-class Unset(nn.Linear):
+class UninitialisedLinear(nn.Linear):
     """The weights of this linear map are not initialised, which takes a while: they are read from a
     file."""
 
@@ -315,7 +315,9 @@ def modules_of(config: Any) -> nn.Module:
     width, size = config.hidden_size, config.num_conv_pos_embeddings
     groups = config.num_conv_pos_embedding_groups
     positions = nn.Conv1d(width, width, size, padding=size // 2, groups=groups)
-    projection = _make_module(projection=Unset(config.conv_dim[-1], width), dropout=nn.Identity())
+    projection = _make_module(
+        projection=UninitialisedLinear(config.conv_dim[-1], width), dropout=nn.Identity()
+    )
     if getattr(config, "feat_proj_layer_norm", True):
         projection.layer_norm = nn.LayerNorm(config.conv_dim[-1], config.layer_norm_eps)
     convolutions = [_make_convolution(config, n) for n in range(len(config.conv_dim))]
@@ -358,14 +360,14 @@ def _make_convolution(config: Any, n: int) -> nn.Module:
 
 def _make_layer(config: Any) -> nn.Module:
     width, inside = config.hidden_size, config.intermediate_size
-    projections = {f"{x}_proj": Unset(width, width) for x in ("k", "v", "q", "out")}
+    projections = {f"{x}_proj": UninitialisedLinear(width, width) for x in ("k", "v", "q", "out")}
     return _make_module(
         attention=_make_module(num_heads=config.num_attention_heads, **projections),
         dropout=nn.Identity(),
         feed_forward=_make_module(
-            intermediate_dense=Unset(width, inside),
+            intermediate_dense=UninitialisedLinear(width, inside),
             intermediate_dropout=nn.Identity(),
-            output_dense=Unset(inside, width),
+            output_dense=UninitialisedLinear(inside, width),
             output_dropout=nn.Identity(),
         ),
         layer_norm=nn.LayerNorm(width, config.layer_norm_eps),

@@ -408,7 +408,8 @@ def make_tasks(
 def _make_head_task(
     name: str, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
 ) -> HeadTask:
-    """Make the task of a head, which is trained in `out`. Raises InputError as `make_tasks` does."""
+    """Make the task of a head, which is trained in `out`. Raises InputError for the data of another
+    task, and for data without the split."""
     labelled = load_labelled(data)
     if labelled.task != name:
         raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}")

@@ -143,10 +143,10 @@ def make_word_table(
     rows = [np.zeros((0, 2), np.int64)]
     texts: list[str] = []
     sequences = {}
-    for name, ways in cuts.items():
+    for name, cuttings in cuts.items():
         first, last = bounds[name]
         cut_sequences = []
-        for words in ways:
+        for words in cuttings:
             numbers = np.arange(len(texts), len(texts) + len(words))
             starts, ends = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2).T
             cut_sequences.append(WordSequence(numbers, starts, ends))
@@ -165,26 +165,38 @@ def encode_corpus(
     where none is left.
     """
 
-    def encode(record: Passage | Question) -> tuple[Tensor, list[list[Any]]]:
+    def encode(record: Passage | Question) -> tuple[Tensor, list[list[list[Any]]]]:
         samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().half()
-        reference = find_words(record, samples, recogniser)
-        ways = [reference]
-        if recogniser is not None:
-            ways.append(attach_texts(recognise_words(recogniser, samples), reference))
-        return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
+        return rows, _cut_both_ways(record, samples, recogniser)
 
     grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]
+    # bytes: float16
     sizes = {r.id: 2 * width * grid.frames(grid.sample(r.seconds)) for r in data.records}
     records = {r.id: r for r in data.records}
-    made_from = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
-    made_from |= {"recordings": hash_json(list(records))}
+    made_from = {
+        "features": features.card,
+        "recogniser": None if recogniser is None else recogniser.card["asr"],
+        "recordings": hash_json(list(records)),
+    }
     store = store_features(folder, records, encode, sizes, made_from, "audio words")
     cuts = {}
-    for name, ways in store.facts.items():
-        cuts[name] = [tuple(Span(*word) for word in way) for way in ways]
+    for name, cuttings in store.facts.items():
+        cuts[name] = [tuple(Span(*word) for word in cutting) for cutting in cuttings]
     rows = StoredRows(store)
     return make_word_table(rows, rows.bounds, cuts, grid)
+
+
+def _cut_both_ways(
+    record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
+) -> list[list[list[Any]]]:
+    """Cut a recording by its reference and, where there is a recogniser, by its output. Returns a
+    list a way of the words, [text, start, end]."""
+    reference = find_words(record, samples, recogniser)
+    cuttings = [reference]
+    if recogniser is not None:
+        cuttings.append(attach_texts(recognise_words(recogniser, samples), reference))
+    return [[[w.text, w.start, w.end] for w in cutting] for cutting in cuttings]
 
 
 def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
@@ -203,7 +215,11 @@ def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
 @dataclass(frozen=True)
 class WordBatches:
     """Calling this gives a batch of stage 1: words of about one length, which depend on (seed,
-    step) only. Every word comes once in an epoch."""
+    step) only.
+
+    In an epoch every word comes at most once; fewer than `size` words are left out, others each
+    time.
+    """
 
     table: WordTable
     numbers: np.ndarray  # of the words of the table that are learnt from
@@ -216,9 +232,12 @@ class WordBatches:
         epoch, index = divmod(step, count)
         rng = np.random.default_rng([self.seed, epoch])
         lengths = np.diff(self.table.rows[self.numbers], axis=1)[:, 0]
-        # other neighbours in every epoch
-        order = np.argsort(lengths * rng.uniform(0.8, 1.25, len(lengths)), kind="stable")
-        order = np.roll(order, int(rng.integers(len(order))))  # and other words left over
+        # sort by length, which is disturbed so that a word has other neighbours in every epoch
+        disturbed_lengths = lengths * rng.uniform(0.8, 1.25, len(lengths))
+        order = np.argsort(disturbed_lengths, kind="stable")
+        # begin anywhere, so that other words are left over at the end
+        order = np.roll(order, int(rng.integers(len(order))))
+        # take the batches in random order
         start = int(rng.permutation(count)[index]) * self.size
         chosen = self.numbers[order[start : start + self.size]]
         return pad_words(self.table, chosen) | {"targets": self.targets(chosen)}
@@ -274,29 +293,42 @@ class MaskedBatches:
     def mask_sentence(
         self, rng: np.random.Generator, sentence: Sentence
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position
-        is predicted, if any can be."""
-        cls, sep, _, mask = self.specials
+        """Return ids (S,) of a crop with [CLS] and [SEP], and targets (S, P)."""
+        cls, sep, _, _ = self.specials
         ids, labels = sentence
         first = int(rng.integers(max(len(ids) - self.window, 0) + 1))
         ids = ids[first : first + self.window]
         labels = labels[first : first + self.window]
-        predictable = np.array([len(pieces) > 0 for pieces in labels])
-        chosen = predictable & (rng.random(len(predictable)) < self.share)
-        if not chosen.any() and predictable.any():
-            chosen[rng.choice(np.flatnonzero(predictable))] = True
-        # masked, replaced by another of their kind, or kept
-        draw, others = rng.random(len(ids)), ids.copy()
-        spoken = ids >= self.vocabulary
-        others[spoken] = self.vocabulary + rng.integers(max(self.words, 1), size=int(spoken.sum()))
-        others[~spoken] = rng.integers(self.vocabulary, size=int((~spoken).sum()))
-        masked = np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))
+        chosen = self.choose_positions(rng, labels)
+        masked = self.replace_masked(rng, ids)
         ids = np.concatenate([[cls], np.where(chosen, masked, ids), [sep]]).astype(np.int64)
         targets = np.full((len(ids), max(map(len, labels), default=1) or 1), NONE, np.int64)
         for position in np.flatnonzero(chosen).tolist():
             # behind [CLS]
             targets[position + 1, : len(labels[position])] = labels[position]
         return ids, targets
+
+    def choose_positions(
+        self, rng: np.random.Generator, labels: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Choose the positions that are predicted, (S,) bool: `share` of those that can be, at
+        least one of them."""
+        predictable = np.array([len(pieces) > 0 for pieces in labels])
+        chosen = predictable & (rng.random(len(predictable)) < self.share)
+        if not chosen.any() and predictable.any():
+            chosen[rng.choice(np.flatnonzero(predictable))] = True
+        return chosen
+
+    def replace_masked(self, rng: np.random.Generator, ids: np.ndarray) -> np.ndarray:
+        """Return what stands in the place of ids (S,) where they are predicted: [MASK], another id
+        of their kind, or themselves."""
+        # BERT's 80/10/10
+        draw, others = rng.random(len(ids)), ids.copy()
+        spoken = ids >= self.vocabulary
+        others[spoken] = self.vocabulary + rng.integers(max(self.words, 1), size=int(spoken.sum()))
+        others[~spoken] = rng.integers(self.vocabulary, size=int((~spoken).sum()))
+        mask = self.specials[3]
+        return np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))
 
 
 def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:

@@ -85,6 +85,12 @@ def pack(real: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
     return torch.stack([real, question], 1)[:, None]
 
 
+def unpack(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return real and question, (B, S) bool each, of a mask of `pack`."""
+    real, question = mask[:, 0].unbind(1)
+    return real, question
+
+
 def is_packed(mask: torch.Tensor | None, tokens: int) -> bool:
     """Return whether a mask for so many tokens is packed, and not one of which token attends to
     which."""
@@ -102,7 +108,7 @@ def register_blocks(encoder: Any, width: int) -> None:
     ) -> Any:
         if not is_packed(attention_mask, query.shape[-2]):
             return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        real, question = attention_mask[:, 0].unbind(1)
+        real, question = unpack(attention_mask)
         return block_attention(query, key, value, real, question, width).transpose(1, 2), None
 
     AttentionInterface.register(f"local-{width}", attend)
