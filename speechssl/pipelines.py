@@ -392,6 +392,7 @@ def describe_training(folder: Path) -> str:
 
 def is_synthetic(folder: Path) -> bool:
     """Return whether a model was trained on synthetic speech, by its card."""
+    # "speech by espeak-ng", and not "an invented miniature"
     return str(read_training_corpus(folder).get("synthetic", "")).startswith("speech by")
 
 

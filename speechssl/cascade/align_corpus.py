@@ -211,16 +211,12 @@ Part = AlignedPart | FailedPart
 
 
 def read_part(path: Path) -> Part:
-    """Read a part that `write_part` wrote."""
+    """Read the part whose fields a file has."""
     fields = dict(read_json(path))
     if "reason" in fields:
         return FailedPart(**fields)
     words = tuple(Span(*word) for word in fields.pop("words"))
     return AlignedPart(words=words, **fields)
-
-
-def write_part(path: Path, part: Part) -> None:
-    write_json(path, part.fields)
 
 
 class Untimed(Exception):
@@ -247,10 +243,11 @@ class AlignedSplit:
         if path.is_file():
             return read_part(path)
         part = self._align(record)
-        write_part(path, part)
+        write_json(path, part.fields)
         return part
 
     def _align(self, record: Record) -> Part:
+        """Align a record, or say why its recording gets no times."""
         try:
             samples = read_audio(self.data.path(record))
             alignment = self.aligner.align(samples, spoken_words(record))

@@ -179,7 +179,7 @@ class BertLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None, width: int) -> torch.Tensor:
         """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which, or
-        packed; None: each to all; width: of local attention."""
+        packed (B, 1, 2, S), as in `Bert`; None: each to all; width: of local attention."""
         q, k, v = (
             linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for linear in self.attention["self"].values()
