@@ -94,7 +94,7 @@ def test_a_changed_recording_is_done_again_and_nothing_else_is(
 def test_a_killed_extraction_goes_on(extractor, recordings, tmp_path, monkeypatch, dies_in):
     whole, out = tmp_path / "whole", tmp_path / "units"
     extract(extractor, recordings, whole)
-    with dies_in(corpus, "encode", 3):
+    with dies_in(corpus, "encode_part", 3):
         extract(extractor, recordings, out)
     assert not (out / "_card.json").exists()
     refused(r"no _card\.json", load_units, out)
