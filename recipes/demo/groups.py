@@ -21,7 +21,7 @@ def read_ff1(folder: Path) -> list[Row]:
     return [row for row in read_rows(folder / "results.jsonl") if row.metric == "ff1"]
 
 
-def clean(rows: list[Row]) -> list[Row]:
+def select_clean(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.condition == "clean"]
 
 
@@ -45,14 +45,16 @@ def describe_knowledge(held_out: Path) -> str:
 def main(exp: Path, *others: str) -> None:
     rows = read_ff1(exp)
     noise = [row for row in rows if (row.condition, row.snr_db) == ("pink", 5.0)]
-    groups = {"espeak-ng": clean(rows), "espeak-ng, pink noise at 5 dB": noise}
+    groups = {"espeak-ng": select_clean(rows), "espeak-ng, pink noise at 5 dB": noise}
     held_out = exp / "held-out"
     for other in (f"espeak-ng, held-out words={held_out}", *others):
         name, _, folder = other.partition("=")
-        groups[name] = clean(read_ff1(Path(folder)))
+        groups[name] = select_clean(read_ff1(Path(folder)))
     systems = dict.fromkeys(row.system for group in groups.values() for row in group)
-    found = [{row.system: row for row in group} for group in groups.values()]
-    lines = [(system, *(interval_text(rows.get(system)) for rows in found)) for system in systems]
+    by_system = [{row.system: row for row in group} for group in groups.values()]
+    lines = []
+    for system in systems:
+        lines.append((system, *(interval_text(group.get(system)) for group in by_system)))
     note = describe_knowledge(held_out / "corpus")
     if not {"festival", "flite"} & groups.keys():
         note += " No other synthesiser is installed here (Debian packages festival or flite)."

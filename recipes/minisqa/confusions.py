@@ -107,6 +107,10 @@ class WordConfusions:
         return sum(self.taken_for.values())
 
 
+def _cache() -> Any:
+    return field(default_factory=dict, compare=False, repr=False)
+
+
 @dataclass(frozen=True)
 class ConfusionModel:
     """A confusion model holds the errors of a recogniser."""
@@ -118,8 +122,10 @@ class ConfusionModel:
     distances: tuple[float, ...]  # normalised letter distances of substitutions, ascending
     rates: Rates
     calibration: tuple[tuple[float, Rates], ...] = ()  # target word error rate, rates to make
-    # distances, candidates and cumulated counts that sampling uses again and again
-    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    # caches of `_measure_others`, `_find_near` and `_sample_word`
+    others: dict[str, tuple[list[str], np.ndarray]] = _cache()  # by word
+    near: dict[tuple[str, float], dict[str, int]] = _cache()  # by word and distance
+    cumulated: dict[Any, tuple[list[str], list[float]]] = _cache()  # by key
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
         """Simulate what a recogniser with this word error rate makes of the words, in order.
@@ -129,7 +135,7 @@ class ConfusionModel:
         """
         # the rates to make are interpolated between those of the calibration
         levels = np.array([0.0, *(level for level, _ in self.calibration)])
-        calibrated = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
+        calibrated = np.array([[0.0] * 3, *(rates for _, rates in self.calibration)])
         rates = Rates(*(float(np.interp(wer, levels, column)) for column in calibrated.T))
         return self.make_errors([words], rates, [name], seed)[0] if words else []
 
@@ -139,7 +145,8 @@ class ConfusionModel:
         """Make errors at these rates in texts of one length."""
         edited = []
         left = max(1 - rates.deleted, 0.1)  # no word is inserted after a deleted one
-        chances = self._chances(texts, rates)
+        insertion = rates.inserted / left  # chance after a word that is left
+        chances = self._scale_odds(texts, rates)
         for words, chances_of_text, name in zip(texts, chances.tolist(), names, strict=True):
             # draws of what happens to a word, of what it is taken for (two), of what follows it
             rng = np.random.default_rng(int(hash_json([seed, name]), 16))
@@ -147,30 +154,29 @@ class ConfusionModel:
             edits: list[Edit] = []
             for i, word in enumerate(words):
                 substituted, deleted = chances_of_text[i]
-                what, first, second, after = draws[i]
-                if what < deleted:
+                event, first, second, after = draws[i]
+                if event < deleted:
                     continue
-                if what > 1 - substituted:
+                if event > 1 - substituted:
                     word = self._sample_confusion(word, first, second)
                 edits.append((word, i))
-                if self.inserted and after < rates.inserted / left:
+                if self.inserted and after < insertion:
+                    # below `insertion` the draw is uniform: it decides which word it is, too
                     chance = after * left / rates.inserted
                     edits.append((self._sample_word(None, self.inserted, chance), i))
             edited.append(edits)
         return edited
 
-    def _chances(self, texts: Sequence[Sequence[str]], rates: Rates) -> np.ndarray:
+    def _scale_odds(self, texts: Sequence[Sequence[str]], rates: Rates) -> np.ndarray:
         """Return the chances (B, N, 2) of each word's being substituted and deleted; their means
         over a text are `rates`."""
-        odds_of_word = {word: self._odds(word) for words in texts for word in words}
+        odds_of_word = {word: self._estimate_odds(word) for words in texts for word in words}
         odds = np.array([[odds_of_word[word] for word in words] for words in texts])
         target, scale = np.array(rates[:2]), np.ones((len(texts), 2))
         chances = np.empty_like(odds)
-        open_texts = np.arange(
-            len(texts)
-        )  # numbers of the texts whose means are not yet the target
-        # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled
-        # by
+        # numbers of the texts whose means are not yet the target
+        open_texts = np.arange(len(texts))
+        # the scale has no closed form: a word's chances are below 1, whatever its odds are
         for _ in range(200):
             scaled = odds[open_texts] * scale[open_texts, None]
             chances[open_texts] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
@@ -180,7 +186,7 @@ class ConfusionModel:
             scale[open_texts] *= target / np.maximum(mean[far], 1e-12)
         return chances
 
-    def _odds(self, word: str) -> tuple[float, float]:
+    def _estimate_odds(self, word: str) -> tuple[float, float]:
         """Return the odds of a word's being substituted and deleted in the fit."""
         confusions = self.words.get(word, WordConfusions())
         total = confusions.count + PRIOR
@@ -204,33 +210,43 @@ class ConfusionModel:
         real confusion, in proportion to how often it was recognised. first, second: uniform draws.
         """
         confusions = self.words.get(word, WordConfusions())
+        # the more often a word was confused, the more its own confusions are trusted
         trusted = confusions.substituted / (confusions.substituted + 1)
         if first < trusted:
             return self._sample_word(word, confusions.taken_for, first / trusted)
-        if ("far", word) not in self.cache:
-            others = [w for w in self.vocabulary if w != word]
-            spelling = [letters_of(w, self.language) for w in others]
-            own = [letters_of(word, self.language)]
-            distances = cdist(own, spelling, scorer=Levenshtein.normalized_distance)[0]
-            self.cache["far", word] = others, distances
-        others, distances = self.cache["far", word]
+        others, _ = self._measure_others(word)
         if not others or not self.distances:
             return word
         distance = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
-        if ("near", word, distance) not in self.cache:
+        return self._sample_word((word, distance), self._find_near(word, distance), second)
+
+    def _measure_others(self, word: str) -> tuple[list[str], np.ndarray]:
+        """Return the other recognised words, and their distances (V,) from this one."""
+        if word not in self.others:
+            others = [other for other in self.vocabulary if other != word]
+            spelling = [letters_of(other, self.language) for other in others]
+            own = [letters_of(word, self.language)]
+            distances = cdist(own, spelling, scorer=Levenshtein.normalized_distance)[0]
+            self.others[word] = others, distances
+        return self.others[word]
+
+    def _find_near(self, word: str, distance: float) -> dict[str, int]:
+        """Return the words, with their counts, whose distance is the nearest to this one."""
+        if (word, distance) not in self.near:
+            others, distances = self._measure_others(word)
             gaps = np.abs(distances - distance)
             near = [others[i] for i in np.flatnonzero(gaps <= gaps.min() + NEAR)]
-            self.cache["near", word, distance] = {w: self.vocabulary[w] for w in near}
-        return self._sample_word((word, distance), self.cache["near", word, distance], second)
+            self.near[word, distance] = {other: self.vocabulary[other] for other in near}
+        return self.near[word, distance]
 
     def _sample_word(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
-        """Sample a word in proportion to its count. key: of these counts in the cache; chance: a
+        """Sample a word in proportion to its count. key: of these counts in `cumulated`; chance: a
         uniform draw."""
-        if ("cumulated", key) not in self.cache:
+        if key not in self.cumulated:
             cumulated = np.cumsum(list(counts.values()), dtype=np.float64).tolist()
-            self.cache["cumulated", key] = list(counts), cumulated
-        names, cumulated = self.cache["cumulated", key]
-        return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
+            self.cumulated[key] = list(counts), cumulated
+        words, cumulated = self.cumulated[key]
+        return words[min(bisect_right(cumulated, chance * cumulated[-1]), len(words) - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,6 +394,7 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
     counts, deleted = Counter[str](), Counter[str]()
     inserted, vocabulary = Counter[str](), Counter[str]()
     taken_for: dict[str, Counter[str]] = {}
+    # words that are aligned are substituted one by one; the others are deleted or inserted
     for text, recognised_text in pairs:
         reference = spell_words(text, language)
         hypothesis = spell_words(recognised_text, language)
@@ -387,8 +404,8 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
             counts.update(spoken)
             vocabulary.update(recognised)
             if code.tag == "replace":
-                for a, b in zip(spoken, recognised, strict=True):
-                    taken_for.setdefault(a, Counter())[b] += 1
+                for word, other in zip(spoken, recognised, strict=True):
+                    taken_for.setdefault(word, Counter())[other] += 1
             elif code.tag != "equal":
                 deleted.update(spoken)
                 inserted.update(recognised)
@@ -404,10 +421,11 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
         spelling = letters_of(word, language)
         for other in others.elements():
             distances.append(Levenshtein.normalized_distance(spelling, letters_of(other, language)))
-    words = {
-        word: WordConfusions(n, deleted[word], dict(sorted(taken_for.get(word, {}).items())))
-        for word, n in sorted(counts.items())
-    }
+    words = {}
+    for word, count in sorted(counts.items()):
+        # sorted, as what is drawn depends on the order
+        confusions = dict(sorted(taken_for.get(word, {}).items()))
+        words[word] = WordConfusions(count, deleted[word], confusions)
     model = ConfusionModel(
         language,
         words,

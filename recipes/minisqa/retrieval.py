@@ -21,7 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,16 @@ class Retriever:
     needs_audio: bool = True
 
 
+@dataclass(frozen=True)
+class Source:
+    """A source says what is in a recording: its words or its units."""
+
+    name: str
+    # of a record and its samples (N,) float32 at 16 kHz; raises ValueError where it cannot
+    encode: Callable[[Record, Any], Content]
+    card: Mapping[str, Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Embedder:
     """An embedder gives vectors to questions and to windows of passages."""
@@ -137,16 +147,18 @@ class Embedder:
         return np.maximum.reduceat(vectors @ self._embed(windows_of_all).T, first, axis=1)
 
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
+        """Return a vector, (n, E), for each sequence of ids (S,)."""
         cls, sep, pad = self.specials
         framed = []
         for ids in sequences:
             framed.append((np.array([cls, *ids, sep], np.int64), len(ids) + 2))
 
         def run(ids: torch.Tensor, mask: torch.Tensor, segments: Any) -> torch.Tensor:
-            return self.run(ids, mask)
+            return self.run(ids, mask)  # segments are of question and passage, which stand alone
 
-        device, batch_up = choose_device("auto"), partial(collate, pad=pad)
-        return torch.stack(run_model(run, device, framed, batch_up, BATCH, self.bf16)).numpy()
+        batch_up = partial(collate, pad=pad)
+        vectors = run_model(run, choose_device("auto"), framed, batch_up, BATCH, self.bf16)
+        return torch.stack(vectors).numpy()
 
 
 def load_word_embedder(name: str, bf16: bool) -> Embedder:
@@ -183,11 +195,11 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
         inputs = model.inputs(model.embedding(ids), mask, segments)
         return pool_means(model.encoder(**inputs).last_hidden_state, mask)
 
-    def tokens(runs: RunLength) -> np.ndarray:
-        return np.concatenate([[layout.sep], runs.units])
+    def frame_units(runs: RunLength) -> np.ndarray:
+        return np.concatenate([[layout.sep], runs.units])  # behind the [CLS] that `_embed` adds
 
     if reader == TAUGHT:
-        return Embedder(read, tokens, specials, weights, longest_sequence(model.encoder))
+        return Embedder(read, frame_units, specials, weights, longest_sequence(model.encoder))
     return Embedder(mean_rows, lambda runs: runs.units, specials, weights)
 
 
@@ -233,6 +245,47 @@ def score_shared_terms(
 NAMES = re.compile(rf"({'|'.join(METHODS)})-([^@]+)(?:@([1-9]\d*))?")
 
 
+def parse_system(name: str) -> tuple[str, str, int | None]:
+    """Parse "tfidf-units@3" into method, source and N. Raises InputError for another name."""
+    match = NAMES.fullmatch(name)
+    if match is None:
+        choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
+        raise InputError(
+            f"there is no system {name!r}; choose {choices}, of the sources "
+            "text, given, units, taught, ctc or a MODEL"
+        )
+    method, source, number = match.groups()
+    return method, source, int(number) if number else None
+
+
+@dataclass(frozen=True)
+class SourceLoader:
+    """A loader has what the sources of a model folder share."""
+
+    models: Path
+    encoder: Any  # None where nothing is heard
+    extractor: Any  # of units; None where none are read
+    language: str | None
+
+    def load(self, source: str) -> Source:
+        """Load a source. Raises InputError where the folder lacks it."""
+        if source in WRITTEN:
+            system = WRITTEN[source]
+            card = {"reads": source}
+            return Source(source, lambda record, _: given_words(system, record), card)
+        if source in (UNITS, TAUGHT):
+            extractor = self.extractor
+            if source == TAUGHT:  # the reader has its own price of changes, and pieces
+                folder = self.models / TAUGHT
+                extractor = extractor_for(folder, read_json(folder / "card.json"), extractor)
+            name, encode, card = source, remember_last(extractor.units), extractor.card
+        else:
+            recogniser = load_recogniser(self.models, source, self.encoder, self.language)
+            name, encode = recogniser.name, remember_last(recogniser.transcribe)
+            card = dict(recogniser.card)
+        return Source(name, lambda _, samples: encode(samples), card)
+
+
 def load_retrievers(
     models: Path,
     names: Sequence[str],
@@ -246,64 +299,44 @@ def load_retrievers(
     Raises InputError for a system that there is not, and for parts that are missing or do not fit
     each other.
     """
-    requests = []  # method, source, N
-    for name in names:
-        match = NAMES.fullmatch(name)
-        if match is None:
-            choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
-            raise InputError(
-                f"there is no system {name!r}; choose {choices}, of the sources "
-                "text, given, units, taught, ctc or a MODEL"
-            )
-        requests.append(match.groups())
+    requests = [parse_system(name) for name in names]
     spoken = {source for _, source, _ in requests if source not in WRITTEN}
     encoder: Any = shared_encoder(models) if spoken else None
     extractor: Any = None
     if spoken & {UNITS, TAUGHT}:
         extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
-
-    @cache
-    def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
-        """Return the name of a source, how it encodes, and its card."""
-        if source in WRITTEN:
-            return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
-        if source in (UNITS, TAUGHT):
-            own = extractor
-            if source == TAUGHT:  # the reader has its own price of changes, and pieces
-                folder = models / TAUGHT
-                own = extractor_for(folder, read_json(folder / "card.json"), extractor)
-            name, encode, card = source, remember_last(own.units), own.card
-        else:
-            recogniser = load_recogniser(models, source, encoder, language)
-            encode = remember_last(recogniser.transcribe)
-            name, card = recogniser.name, dict(recogniser.card)
-        return name, lambda _, samples: encode(samples), card
-
-    @cache
-    def load_embedder(source: str) -> Embedder:
-        if source in (UNITS, TAUGHT):
-            return load_unit_embedder(models, extractor, "dual" if source == UNITS else TAUGHT)
-        return load_word_embedder(text_encoder, bf16)
-
+    loader = SourceLoader(models, encoder, extractor, language)
+    # systems share sources and embedders
+    sources: dict[str, Source] = {}
+    embedders: dict[str, Embedder] = {}
     retrievers = []
-    for method, source, number in requests:
-        name, encode, card = load_source(source)
-        n = int(number) if number else None
-        card = {"method": method, "n": n, **card}
+    for method, name, n in requests:
+        if name not in sources:
+            sources[name] = loader.load(name)
+        source = sources[name]
+        card = {"method": method, "n": n, **source.card}
         score = partial(score_shared_terms, method, n)
         if method == "embeddings":
-            # all sources of words share an embedder
-            embedder = load_embedder(source if source in (UNITS, TAUGHT) else "words")
+            # all sources of words have one embedder
+            reads = name if name in (UNITS, TAUGHT) else "words"
+            if reads not in embedders:
+                if reads == "words":
+                    embedders[reads] = load_word_embedder(text_encoder, bf16)
+                else:
+                    reader = "dual" if reads == UNITS else TAUGHT
+                    embedders[reads] = load_unit_embedder(models, extractor, reader)
+            embedder = embedders[reads]
             window = n or LONGEST
+            # questions have up to LONGEST tokens, whatever the window
             if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
                 raise InputError(
-                    f"the text encoder of {method}-{source} reads {embedder.longest - 2} tokens at "
+                    f"the text encoder of {method}-{name} reads {embedder.longest - 2} tokens at "
                     f"once, not {max(window, LONGEST)}"
                 )
             score = partial(embedder.score, window)
             card |= embedder.card
-        full = f"{method}-{name}" + (f"@{n}" if n else "")
-        retrievers.append(Retriever(full, encode, score, card, source not in WRITTEN))
+        system = f"{method}-{source.name}" + (f"@{n}" if n else "")
+        retrievers.append(Retriever(system, source.encode, score, card, name not in WRITTEN))
     return retrievers
 
 

@@ -17,7 +17,8 @@ UNITS = {  # file in EXP/quality -> row of the table
     "iteration-1": "HuBERT, iteration 1",
     "shipped": "HuBERT, iteration 2 (shipped)",
 }
-ASSIGNMENTS = {  # reader -> row of the table
+# reader -> row of the table; dual-1 is the first stage of DUAL, with short windows
+ASSIGNMENTS = {
     "dual-1": "most frequent",
     "dual-1-scratch": "from scratch",
     "dual-most-frequent": "most frequent",
@@ -47,14 +48,15 @@ COLUMNS = {  # column of the table of units -> entry of `units evaluate` and its
 
 
 def unit_quality(exp: Path) -> Table:
+    """Lay the units that were measured against COLUMNS."""
     rows = []
     for name, label in UNITS.items():
         path = exp / "quality" / f"{name}.json"
         if path.is_file():
-            found = read_json(path)
-            cells = [found["K"]]
-            for entry, places in COLUMNS.values():
-                cells.append(f"{found[entry]:.{places}f}" if entry in found else "–")
+            measures = read_json(path)
+            cells = [measures["K"]]
+            for entry, decimals in COLUMNS.values():
+                cells.append(f"{measures[entry]:.{decimals}f}" if entry in measures else "–")
             rows.append((label, *cells))
     note = (
         "On the voices of the test set; the distance is between the units of one question spoken "
@@ -64,6 +66,8 @@ def unit_quality(exp: Path) -> Table:
 
 
 def assignments(exp: Path) -> Table:
+    """Lay the readers that were evaluated, by how units were assigned to rows of the text encoder,
+    against their scores and the published ones."""
     results = read_rows(exp / "results.jsonl")
     clean = {(r.system, r.metric): r for r in results if r.condition == "clean"}
     rows = []
@@ -83,6 +87,7 @@ def assignments(exp: Path) -> Table:
 
 def scores(exp: Path, title: str = "") -> Table:
     """Lay systems and metrics against conditions."""
+    # readers of `assignments` have a table of their own
     rows = [r for r in read_rows(exp / "results.jsonl") if r.system not in ASSIGNMENTS]
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}

@@ -54,27 +54,29 @@ def measure(o: Pairs) -> dict[str, Any]:
     language = next(iter(corpus.passages.values())).language
     spoken = list(tqdm(speak_pairs(language, split, o.pairs), total=o.pairs, desc="synthesising"))
     utterances = [pair[0] for pair in spoken] + [pair[1] for pair in spoken]
+    measures: dict[str, Any]
     if o.encoder == PHONES:
         units = number_phones(utterances)
         passages = [passage for passage in corpus.passages.values() if passage.phones]
         rate = sum(len(p.phones) for p in passages) / sum(p.seconds for p in passages)
         size = 1 + max(int(sequence.max()) for sequence in units)
-        values: dict[str, Any] = {"K": size, "units_a_second": rate}
+        measures = {"K": size, "units_a_second": rate}
     else:
-        values = evaluate_units(replace(o, out=None))
+        measures = evaluate_units(replace(o, out=None))
         with single_threaded(len(os.sched_getaffinity(0))) as pool:
             torch.set_num_threads(1)
             extractor = load_extractor(o.encoder, o.codebook, o.precision)
             runs = pool.map(extractor.units, [utterance.samples for utterance in utterances])
-            units = [x.units for x in runs]
-    texts = [str(n) for n in range(o.pairs)] * 2
+            units = [run.units for run in runs]
+    # the first reading of every text, then the second
+    texts = [str(number) for number in range(o.pairs)] * 2
     (row,) = same_text(units, texts, ["one"] * o.pairs + ["other"] * o.pairs)
     for name in ("same_text_distance", "same_text_auc", "pairs"):
-        values[name] = row[name]
+        measures[name] = row[name]
         print(f"{name:>46}  {row[name]:.3f}")
     if o.out:
-        write_json(o.out, values)
-    return values
+        write_json(o.out, measures)
+    return measures
 
 
 def number_phones(utterances: list[SpokenSentences]) -> list[np.ndarray]:

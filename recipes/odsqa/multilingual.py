@@ -63,6 +63,7 @@ class Masking:
         size: int,
         seed: int,
     ) -> None:
+        """texts: by corpus, ids (S,) of each. size: texts of a batch."""
         self.texts, self.size, self.seed = texts, size, seed
         self.cls, self.sep, self.pad = special_tokens(tokenizer)
         self.mask, self.symbols = tokenizer.mask_token_id, len(tokenizer)
@@ -85,6 +86,7 @@ class Masking:
         predicted = rng.random(len(ids)) < MASKED
         predicted[[0, -1]] = False
         predicted[rng.integers(1, len(ids) - 1)] = True  # one at least
+        # of the predicted tokens 80 % are masked, 10 % replaced, 10 % left as they are
         draw = rng.random(len(ids))
         replaced = np.where(draw < 0.9, rng.integers(self.symbols, size=len(ids)), ids)
         shown = np.where(draw < 0.8, self.mask, replaced)
@@ -94,13 +96,14 @@ class Masking:
 def add_characters(
     name: str, texts: list[str], seed: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return the encoder with rows for the characters that it lacks."""
+    """Return the encoder with rows for the characters that it lacks, and its tokeniser."""
     model, tokenizer = load_text_encoder(name)
     known = tokenizer.get_vocab()
     characters = [c for c in character_tokenizer(texts).get_vocab() if len(c) == 1]
+    # CJK ideographs: the basic block and extension A
     new = [c for c in characters if "\u3400" <= c <= "\u9fff" and c not in known]
     rows = assign_tokens(tokenizer, len(new), "most-frequent", seed)
-    # else BERT's normaliser would put blanks around them
+    # normalized=False: else BERT's normaliser would put blanks around them
     tokenizer.add_tokens([AddedToken(c, normalized=False) for c in sorted(new)])
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     table = model.get_input_embeddings().weight
@@ -120,30 +123,41 @@ class Make:
     training: TrainingOptions = group(TrainingOptions(400, 5e-4, 40, **vars(BERT)), "training")
 
 
+def encode_record(codec: TextCodec, record: Passage | Question) -> np.ndarray:
+    """Return the ids (S,) of a record's text."""
+    return codec.encode([word for word, _ in pieces(record.written, record.language)])[0]
+
+
 def make(o: Make) -> None:
     """Train (once) on the corpora, and write the encoder and its tokeniser to `o.out`."""
     options, out = o.training, o.out
-    data = [data_hash(c, "train") for c in o.corpora]
-    made = {"data": data, "from": o.text_encoder, "batch": o.batch, "training": vars(options)}
-    with stage(out, made):
+    made_from = {
+        "data": [data_hash(corpus, "train") for corpus in o.corpora],
+        "from": o.text_encoder,
+        "batch": o.batch,
+        "training": vars(options),
+    }
+    with stage(out, made_from):
         if (out / "card.json").is_file():
             return
-        splits = [load_corpus(c, "train") for c in o.corpora]
-        records = [[*s.passages.values(), *s.questions] for s in splits]
+        records: list[list[Passage | Question]] = []  # by corpus
+        written = []
+        for corpus in o.corpora:
+            split = load_corpus(corpus, "train")
+            records.append([*split.passages.values(), *split.questions])
+            written += [record.written for record in records[-1]]
         torch.manual_seed(options.seed)
-        written = [record.written for of_corpus in records for record in of_corpus]
         model, tokenizer = add_characters(o.text_encoder, written, options.seed)
         codec = TextCodec(tokenizer)
-
-        def encode(record: Passage | Question) -> np.ndarray:
-            return codec.encode([w for w, _ in pieces(record.written, record.language)])[0]
-
-        texts = [[ids for ids in map(encode, of_corpus) if len(ids)] for of_corpus in records]
+        texts = []
+        for of_corpus in records:
+            encoded = [encode_record(codec, record) for record in of_corpus]
+            texts.append([ids for ids in encoded if len(ids)])
         batches = Masking(texts, tokenizer, o.batch, options.seed)
         result = fit(MaskedModel(remove_dropout(model)), batches, options, out / "checkpoints")
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
-        card = {"what": "multilingual text encoder", "made_from": made, "training": result}
+        card = {"what": "multilingual text encoder", "made_from": made_from, "training": result}
         write_json(out / "card.json", card)
 
 

@@ -25,15 +25,16 @@ READERS = {  # folder -> what the reader reads
 PUBLISHED = {"plain": "82.0 / 89.1", "zero-shot": "63.3 / 78.8", "multilingual": "81.2 / 88.7"}
 
 
-def readers(folder: Path) -> Table:
+def reader_table(folder: Path) -> Table:
     """Tabulate the scores of every system with every reader in every condition."""
-    paths = {name: folder / name / "results.jsonl" for name in READERS}
-    found = {name: read_rows(path) for name, path in paths.items() if path.is_file()}
+    paths = {reader: folder / reader / "results.jsonl" for reader in READERS}
+    found = {reader: read_rows(path) for reader, path in paths.items() if path.is_file()}
     rows: list[tuple[str, ...]] = []
     for reader, results in found.items():
         cells = {(r.system, condition_name(r.condition, r.snr_db), r.metric): r for r in results}
         for system, condition in dict.fromkeys((s, c) for s, c, _ in cells):
             values = (interval_text(cells.get((system, condition, metric))) for metric in METRICS)
+            # DUAL and SpeechBERT answer without a reader of text
             label = "–" if system.startswith(("dual", "speechbert")) else READERS[reader]
             published = PUBLISHED.get(reader, "–") if system == "text" else "–"
             rows.append((system, label, condition, *values, published))
@@ -43,30 +44,34 @@ def readers(folder: Path) -> Table:
     return Table("Systems and readers", columns, tuple(rows), note)
 
 
-def errors(folder: Path) -> Table:
+def error_table(folder: Path) -> Table:
     """Tabulate the scores of both readers at every rate of errors, and the gain by pinyin, tested
     in pairs."""
-    found = {name: read_rows(folder / name / "results.jsonl") for name in ("plain", "pinyin")}
-    cells = {name: {(r.system, r.metric): r for r in rows} for name, rows in found.items()}
-    corpora = read_json(folder / "compare/compare.json")["corpora"]
-    gains = {test["first"]: test for corpus in corpora for test in corpus["tests"]}
-    scored = [(metric, name) for metric in ("em", "f1") for name in found]
+    found = {reader: read_rows(folder / reader / "results.jsonl") for reader in ("plain", "pinyin")}
+    cells = {reader: {(r.system, r.metric): r for r in rows} for reader, rows in found.items()}
+    gains = {}  # by the first of the two systems that `speechssl compare` tested
+    for corpus in read_json(folder / "compare/compare.json")["corpora"]:
+        for test in corpus["tests"]:
+            gains[test["first"]] = test
+    columns_of_scores = [(metric, reader) for metric in ("em", "f1") for reader in found]
     rows = []
     for system in dict.fromkeys(r.system for r in found["plain"]):
-        values = (interval_text(cells[name].get((system, metric))) for metric, name in scored)
+        values = []
+        for metric, reader in columns_of_scores:
+            values.append(interval_text(cells[reader].get((system, metric))))
         gain = gains.get(f"{system} (pinyin)")
         better = f"{interval_text(gain, '+')}, {gain['p_holm']:.3f}" if gain else "–"
         rows.append((system, interval_text(cells["plain"].get((system, "cer"))), *values, better))
-    heads = (f"{metric.upper()}, {READERS[name]}" for metric, name in scored)
+    heads = (f"{metric.upper()}, {READERS[reader]}" for metric, reader in columns_of_scores)
     columns = ("what is read", "CER", *heads, "gain in F1, p (Holm)")
     note = f"Percent. {rows_sentence(chain.from_iterable(found.values()))}"
     return Table("Errors of the recogniser, simulated", columns, tuple(rows), note)
 
 
 def main(exp: Path, splits: list[str]) -> None:
-    tables = [(exp / split, "readers", readers) for split in splits if (exp / split).is_dir()]
+    tables = [(exp / split, "readers", reader_table) for split in splits if (exp / split).is_dir()]
     if (exp / "errors/compare/compare.json").is_file():
-        tables.append((exp / "errors", "errors", errors))
+        tables.append((exp / "errors", "errors", error_table))
     for folder, name, make in tables:
         table = make(folder)
         write_json(folder / "tables" / f"{name}.json", table.values)

@@ -92,6 +92,7 @@ def list_tasks(scores: Scores) -> list[str]:
 
 
 def arm_of(name: str, scores: Scores) -> Arm:
+    """Return the arm with its means over tasks, and its difference from `base`."""
     tasks = list_tasks(scores)
     conditions = (CLEAN, NOISY)
     clean, noisy = (mean_estimate([scores[name, task, c] for task in tasks]) for c in conditions)
@@ -100,7 +101,7 @@ def arm_of(name: str, scores: Scores) -> Arm:
         base = mean_estimate([scores[BASE, task, NOISY] for task in tasks])
         difference = combine_estimates(lambda a, b: 100 * (a - b), noisy, base)
     cells = {task: tuple(100 * scores[name, task, c].value for c in conditions) for task in tasks}
-    units = 100 * scores[name, UNITS, NOISY].value
+    units = 100 * scores[name, UNITS, NOISY].value  # units are always evaluated
     return Arm(name, cells, 100 * clean.value, 100 * noisy.value, units, difference)
 
 
@@ -124,6 +125,7 @@ def describe_change(name: str, sections: Mapping[str, Any], exp: Path) -> str:
 
 
 def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
+    """Lay the arms, a row each, against their scores; the chosen one is bold."""
     chosen = choose(arms)
     rows = []
     for arm in arms:

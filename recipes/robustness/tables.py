@@ -8,7 +8,7 @@ python recipes/robustness/tables.py EXP
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from speechssl.results import Table, interval_text, read_rows, read_table, table
 
 SNR = 5.0  # dB, of the noise in targets and tables of scores
 GROUPS = ["clean", "seen", "unseen"]
+Values = Mapping[str, Any]  # of degradation.json, see `targets`
+Cells = tuple[str, ...]  # of a row of the targets
 
 
-def nearest(ratios: Set[float | None]) -> float | None:
+def nearest_ratio(ratios: Set[float | None]) -> float | None:
     """Return the ratio nearest to SNR; None where there is none."""
     return min((r for r in ratios if r is not None), key=lambda r: abs(r - SNR), default=None)
 
@@ -33,7 +35,7 @@ def read_scores(path: Path, skip: tuple[str, ...] = ()) -> pandas.DataFrame:
     (one of GROUPS) and `text` (value and interval).
     """
     rows = [row for row in read_rows(path) if not row.metric.endswith(skip)]
-    ratio = nearest({row.snr_db for row in rows})
+    ratio = nearest_ratio({row.snr_db for row in rows})
     rows = [row for row in rows if row.snr_db in (None, ratio)]
     scores = read_table(rows)
     scores["what"] = [f"{row.name} {row.metric}" for row in rows]
@@ -61,52 +63,101 @@ def table_of_scores(scores: pandas.DataFrame) -> Table:
     return Table("", ("task", condition, *cells.columns), rows)
 
 
-def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Table:
+def targets(values: Values, control: Values | None = None) -> Table:
     """Tabulate the targets of the recipe, a column an encoder beside the baseline.
 
-    control: the same values against an encoder that was trained as long on clean speech, which say
-    how much is due to the noise alone.
+    values: degradation.json: `clean` (gain, worst), `averages` (removed, recovered),
+    `dual_against_cascade`; removed: share of the baseline's loss that the encoder removes. control:
+    the same values against an encoder that was trained as long on clean speech, which say how much
+    is due to the noise alone.
     """
-    clean = {line["encoder"]: line for line in values["clean"]}
-    unseen = [a for a in values["averages"] if a["group"] == "unseen"]
-    snr = nearest({a["snr_db"] for a in unseen})
-    where = "" if snr is None else f" at {snr:g} dB"
-    averages = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
+    encoders = [of_encoder["encoder"] for of_encoder in values["clean"]]
+    unseen = [average for average in values["averages"] if average["group"] == "unseen"]
+    snr_db = nearest_ratio({average["snr_db"] for average in unseen})
+    rows = noise_rows(values, encoders, snr_db) + clean_rows(values, encoders)
+    if control:
+        rows += control_rows(control, encoders, snr_db)
+    rows += dual_rows(values, encoders)
+    return Table("", ("target", *encoders), tuple(rows))
 
-    def line(what: str, intervals: Mapping[str, Any], sign: str = "") -> tuple[str, ...]:
-        return what, *(interval_text(intervals.get(encoder), sign) for encoder in clean)
 
-    worst = (f"{c['worst']['task']}: {interval_text(c['worst'], '+')}" for c in clean.values())
-    removed = {encoder: a["removed"] for encoder, a in averages.items()}
-    recovered = {encoder: a["recovered"] for encoder, a in averages.items()}
-    gained = {encoder: c["gain"] for encoder, c in clean.items()}
-    rows = [
-        line(f"removes 40 % of the baseline's loss in unseen noise{where}", removed),
-        line("the same, against the baseline's clean speech", recovered),
-        line("in clean speech at most 1 point worse: mean over tasks", gained, "+"),
+def noise_rows(values: Values, encoders: Sequence[str], snr_db: float | None) -> list[Cells]:
+    """Return the rows of what is removed of the baseline's loss in unseen noise."""
+    removed = read_unseen(values, "removed", snr_db)
+    recovered = read_unseen(values, "recovered", snr_db)
+    target = f"removes 40 % of the baseline's loss in unseen noise{name_ratio(snr_db)}"
+    return [
+        lay_out_row(target, removed, encoders),
+        lay_out_row("the same, against the baseline's clean speech", recovered, encoders),
+    ]
+
+
+def clean_rows(values: Values, encoders: Sequence[str]) -> list[Cells]:
+    """Return the rows of what is gained in clean speech: the mean over tasks, and the worst."""
+    target = "in clean speech at most 1 point worse: mean over tasks"
+    worst = []
+    for of_encoder in values["clean"]:
+        task = of_encoder["worst"]
+        worst.append(f"{task['task']}: {interval_text(task, '+')}")
+    return [
+        lay_out_row(target, read_gains(values), encoders, "+"),
         ("and the worst task", *worst),
     ]
-    if control:
-        name = control["baseline"]
-        shares = {}
-        for a in control["averages"]:
-            if (a["group"], a["snr_db"]) == ("unseen", snr):
-                shares[a["encoder"]] = a["removed"]
-        gains = {c["encoder"]: c["gain"] for c in control["clean"]}
-        rows.append(line(f"removes of the loss of {name} in unseen noise{where}", shares))
-        rows.append(line(f"better than {name} in clean speech: mean over tasks", gains, "+"))
-    # a line a noise: the share of its clean FF1 that DUAL keeps, less that of the cascade with the
-    # same encoder
-    differences: dict[str, dict[str, Any]] = {}
-    for x in values["dual_against_cascade"]:
+
+
+def control_rows(control: Values, encoders: Sequence[str], snr_db: float | None) -> list[Cells]:
+    """Return the rows of what is removed and gained against the control."""
+    name = control["baseline"]
+    in_noise = f"removes of the loss of {name} in unseen noise{name_ratio(snr_db)}"
+    in_clean = f"better than {name} in clean speech: mean over tasks"
+    return [
+        lay_out_row(in_noise, read_unseen(control, "removed", snr_db), encoders),
+        lay_out_row(in_clean, read_gains(control), encoders, "+"),
+    ]
+
+
+def dual_rows(values: Values, encoders: Sequence[str]) -> list[Cells]:
+    """Return a row a noise: the share of its clean FF1 that DUAL keeps, less that of the cascade
+    with the same encoder."""
+    differences: dict[str, dict[str, Any]] = {}  # noise -> encoder -> interval
+    for compared in values["dual_against_cascade"]:
         # the mean over the SNRs comes last, and stays
-        differences.setdefault(x["condition"], {})[x["encoder"]] = x["difference"]
-    what = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
-    rows += [line(f"{what} {noise}", of_noise, "+") for noise, of_noise in differences.items()]
-    return Table("", ("target", *clean), tuple(rows))
+        of_noise = differences.setdefault(compared["condition"], {})
+        of_noise[compared["encoder"]] = compared["difference"]
+    target = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
+    rows = []
+    for noise, of_noise in differences.items():
+        rows.append(lay_out_row(f"{target} {noise}", of_noise, encoders, "+"))
+    return rows
+
+
+def read_unseen(values: Values, measure: str, snr_db: float | None) -> dict[str, Any]:
+    """Return encoder -> interval of an average in unseen noise at this ratio."""
+    intervals = {}
+    for average in values["averages"]:
+        if (average["group"], average["snr_db"]) == ("unseen", snr_db):
+            intervals[average["encoder"]] = average[measure]
+    return intervals
+
+
+def read_gains(values: Values) -> dict[str, Any]:
+    """Return encoder -> interval of its mean gain in clean speech."""
+    return {of_encoder["encoder"]: of_encoder["gain"] for of_encoder in values["clean"]}
+
+
+def name_ratio(snr_db: float | None) -> str:
+    return "" if snr_db is None else f" at {snr_db:g} dB"
+
+
+def lay_out_row(
+    target: str, intervals: Mapping[str, Any], encoders: Sequence[str], sign: str = ""
+) -> Cells:
+    """Return the row of a target: its name, and the interval of every encoder in their order."""
+    return target, *(interval_text(intervals.get(encoder), sign) for encoder in encoders)
 
 
 def show(exp: Path, title: str) -> None:
+    """Print the tables of one evaluation."""
     scores, values = read_scores(exp / "results.jsonl"), read_json(exp / "degradation.json")
     means = lay_out_means(scores)
     path = exp / "control" / "degradation.json"

@@ -62,7 +62,7 @@ PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}
 class PlannedUtterance:
     """An utterance is one voice that speaks once."""
 
-    id: str
+    id: str  # "" until number_recordings
     text: str  # "": nothing but faint background noise
     voice: Voice
     labels: dict[str, str] = field(default_factory=dict)
@@ -83,10 +83,17 @@ class PlannedUtterance:
             spoken = speak(self.text, self.voice) if self.text else None
             phones = phones_of(spoken) if self.phones else ""
             write_flac(folder / audio, render(self, spoken))
-        seconds = header_duration(folder / audio)
-        of_task: dict[str, Any] = {"slots": self.slots, "matches": self.matches}
-        voice = self.voice.name
-        return Utterance(self.id, audio, seconds, voice, self.labels, self.text, phones, **of_task)
+        return Utterance(
+            self.id,
+            audio,
+            header_duration(folder / audio),
+            speaker=self.voice.name,
+            labels=self.labels,
+            text=self.text,
+            phones=phones,
+            slots=self.slots,
+            matches=self.matches,
+        )
 
 
 def render(planned: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
@@ -113,6 +120,7 @@ def phones_of(spoken: Spoken | None) -> str:
     phones: list[str] = []
     for phone in spoken.all_phones if spoken else ():
         names = PHONE_NAMES[phone]
+        # after a word that ends in r, espeak-ng writes the r that links it to a vowel once more
         linking = names == ("R",) and phones[-1:] in (["R"], ["ER"])
         phones += () if linking else names
     return " ".join(phones)
@@ -152,7 +160,7 @@ def plan_utterance(
     return PlannedUtterance("", text, voice, tilt=tilt, gain=rng.uniform(-12, loudest), **more)
 
 
-def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
+def generate_sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
     """Yield different sentences of a split of MiniSQA, without end; those about people only, which
     no other split has."""
     seen, index = set(minisqa.load_language(LANGUAGE).fillers), 0
@@ -182,16 +190,18 @@ def sample_keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtter
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
             voice = vary_voice(rng, choose_voice(rng, split))
             tilt = rng.gauss(0, 0.1)
-            yield PlannedUtterance("", text, voice, {"keyword": label}, CLIP, tilt, gain)
+            labels = {"keyword": label}
+            yield PlannedUtterance("", text, voice, labels, seconds=CLIP, tilt=tilt, gain=gain)
 
 
 def sample_intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Sample the intents in turn. Training leaves the last phrase of each out."""
     commands = []  # labels and phrases
-    for wish, phrases in CONTENT["commands"].items():
-        action, thing = wish.split("/")
-        for room, words in CONTENT["rooms"].items() if "{}" in phrases else [("none", "")]:
-            labels = {"action": action, "object": thing, "location": room}
+    for intent, phrases in CONTENT["commands"].items():
+        action, object_name = intent.split("/")
+        rooms = CONTENT["rooms"] if "{}" in phrases else {"none": ""}
+        for room, words in rooms.items():
+            labels = {"action": action, "object": object_name, "location": room}
             commands.append((labels, split_phrases(phrases.replace("{}", words))))
     for labels, texts in cycle(commands):
         text = rng.choice(texts[:-1] if split == "train" else texts)
@@ -201,7 +211,7 @@ def sample_intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUttera
 def sample_identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Sample the speakers in turn, who are the same in every split, and every sentence once. Their
     way of speaking and their microphone vary."""
-    texts = sentences(split, seed)
+    texts = generate_sentences(split, seed)
     for voice in cycle(speakers(LANGUAGE, "train")[:SPEAKERS]):
         yield plan_utterance(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
 
@@ -209,7 +219,7 @@ def sample_identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtt
 def sample_styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Sample every sentence by one voice in every style: neither the words nor the voice tell which
     style it is. Styles overlap."""
-    for text in sentences(split, seed):
+    for text in generate_sentences(split, seed):
         voice = choose_voice(rng, split)
         for name, style in CONTENT["styles"].items():
             rate = voice.rate * style["rate"] * rng.gauss(1, 0.07)
@@ -224,11 +234,11 @@ def sample_styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtteran
 def sample_commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Sample the intents in turn, and their phrases uniformly, by any voice of the split."""
     for phrases in cycle(CONTENT["slot_commands"].values()):
-        text, slots = fill(rng, rng.choice(split_phrases(phrases)), split)
+        text, slots = fill_slots(rng, rng.choice(split_phrases(phrases)), split)
         yield plan_utterance(rng, choose_voice(rng, split), text, slots=slots)
 
 
-def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
+def fill_slots(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
     """Return the words of a phrase, and its slots in their order, with values that the split may
     have: of an open slot in training its own, in dev and test those of training as well."""
     slots = []
@@ -259,13 +269,13 @@ def sample_sentences(
     """Sample every sentence once, by any voice of the split. phones: whether with its phones (PR)
     or without (ASR)."""
     folder = f"../{SENTENCES}/audio"
-    for text in sentences(split, seed, WORDS):
+    for text in generate_sentences(split, seed, WORDS):
         yield plan_utterance(rng, choose_voice(rng, split), text, phones=phones, folder=folder)
 
 
 def sample_verification(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Sample the voices of the split in turn, two recordings each time, and every sentence once."""
-    texts = sentences(split, seed)
+    texts = generate_sentences(split, seed)
     for voice in cycle(speakers(LANGUAGE, split)):
         for _ in range(IN_A_ROW):
             # voices vary more than by `vary_voice`: espeak-ng's are easily distinguished
@@ -310,7 +320,8 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
     key = f"minisuperb/qbe/{DOCUMENTS}/{seed}"
     rng = Random(key)
     spoken = (
-        plan_utterance(rng, choose_voice(rng, "train"), text) for text in sentences("train", seed)
+        plan_utterance(rng, choose_voice(rng, "train"), text)
+        for text in generate_sentences("train", seed)
     )
     documents = number_recordings(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
     planned = {DOCUMENTS: documents}
@@ -395,7 +406,7 @@ LOUDER = 4.0  # dB by which one voice is louder than the other, at most
 class Conversation:
     """A conversation is sentences of two voices in turn."""
 
-    id: str
+    id: str  # "" until number_recordings
     turns: tuple[PlannedUtterance, ...]
     seconds: float  # nobody begins to speak later
     seed: int = 0  # of pauses and overlaps
@@ -437,7 +448,7 @@ class Conversation:
 
 def sample_conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
     """Sample two voices of the split for each conversation, and every sentence once."""
-    texts = sentences(split, seed)
+    texts = generate_sentences(split, seed)
     while True:
         voices = [vary_voice(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
         gain, tilts = rng.uniform(-12, -LOUDER), [rng.gauss(0, 0.1) for _ in voices]
@@ -469,7 +480,7 @@ class Overlap:
     """An overlap is two voices that begin together and end with the shorter one, as in mode "min"
     of Libri2Mix."""
 
-    id: str
+    id: str  # "" until number_recordings
     first: PlannedUtterance
     second: PlannedUtterance
     ratio: float  # dB, active level of the first over that of the second
@@ -488,7 +499,7 @@ class Overlap:
 class NoisyUtterance:
     """A noisy utterance is a voice in generated noise."""
 
-    id: str
+    id: str  # "" until number_recordings
     clean: PlannedUtterance
     noise: str  # SEEN or UNSEEN
     snr: float  # dB, active level of the speech over RMS of the noise
@@ -520,7 +531,7 @@ def _write_mixture(
 
 def sample_overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
     """Sample two voices of the split for each mixture, and every sentence once."""
-    texts = sentences(split, seed, PAIR_WORDS)
+    texts = generate_sentences(split, seed, PAIR_WORDS)
     while True:
         voices = rng.sample(speakers(LANGUAGE, split), 2)
         first, second = (plan_utterance(rng, voice, next(texts), loudest=-3) for voice in voices)
@@ -529,7 +540,8 @@ def sample_overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
 
 def sample_noisy(rng: Random, split: str, seed: int) -> Iterator[NoisyUtterance]:
     """Sample every sentence once, by any voice of the split, and the SNRs in turn."""
-    for text, snr in zip(sentences(split, seed, NOISY_WORDS), cycle(SNRS[split]), strict=False):
+    texts = generate_sentences(split, seed, NOISY_WORDS)
+    for text, snr in zip(texts, cycle(SNRS[split]), strict=False):
         clean = plan_utterance(rng, choose_voice(rng, split), text, loudest=-3)
         yield NoisyUtterance("", clean, UNSEEN if split == "test" else SEEN, snr)
 
@@ -660,6 +672,7 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": o.seed}
     of_task = made_from | {"task": task, "sizes": dict(sizes)}
     with ExitStack() as stack:
+        # both folders are locked: PR and ASR share one
         name = SHARED_RECORDINGS.get(task)
         if name:
             shared = made_from | {"recordings": name}

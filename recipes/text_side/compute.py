@@ -35,10 +35,10 @@ from textside.objectives import begin, check_length
 from textside.options import ARM, RESULTS, Init
 from textside.published import MAJORITY
 from textside.puzzles import (
-    Computer,
     Examples,
     Floor,
     Puzzle,
+    PuzzleModel,
     list_digits,
     load_puzzle,
     measure_depth,
@@ -101,31 +101,32 @@ def compute(o: Compute) -> None:
     """
     check_share(o.batch)
     puzzle, seed = load_puzzle(o.task, o.length), o.training.seed
-    folder, identity = run_folder(o.results, puzzle.name, o.arm, seed), describe_encoder(o.encoder)
+    folder = run_folder(o.results, puzzle.name, o.arm, seed)
     data = hash_bytes(*(x.tobytes() for x in (*puzzle.train, *puzzle.test)))
-    start = {"init": o.init, "trained": o.trained} | identity
+    # decides whether a finished run is taken over
+    made_of = {"init": o.init, "trained": o.trained} | describe_encoder(o.encoder)
     options = keep_decisive(o) | {"task": puzzle.name}
 
     def make() -> dict[str, Any]:
         train_model = choose_rate if o.learning_rates else train
         model, details = train_model(puzzle, o, folder)
-        items = _list_items(score_examples(model, puzzle.draw_test(o.test), o.batch))
-        details |= start | {"options": options, "trained_parameters": trained_parameters(model)}
+        items = _score_by_item(score_examples(model, puzzle.draw_test(o.test), o.batch))
+        details |= made_of | {"options": options, "trained_parameters": trained_parameters(model)}
         return write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
 
-    card = run_once(folder, {"task": puzzle.name, "data": data} | start, options, make)
+    card = run_once(folder, {"task": puzzle.name, "data": data} | made_of, options, make)
     score_floors(puzzle, o)
     print(f"{folder}: {puzzle.name} {card['value']:.1f} % right ({o.arm}, seed {seed})")
 
 
-def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
+def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[PuzzleModel, dict[str, Any]]:
     """Train a model; return it, and the details of its training. folder: for its checkpoints."""
-    body, _ = load_text_encoder(o.encoder)
-    check_length(puzzle.places, body, f"places ({puzzle.name})", o.encoder, fewest=1)
+    encoder, _ = load_text_encoder(o.encoder)
+    check_length(puzzle.places, encoder, f"places ({puzzle.name})", o.encoder, fewest=1)
     seed = o.training.seed
-    body = begin(body, o.init, seed)
+    encoder = begin(encoder, o.init, seed)
     torch.manual_seed(seed)
-    model = Computer(remove_dropout(body.train()), puzzle)
+    model = PuzzleModel(remove_dropout(encoder.train()), puzzle)
     train_only(model.encoder, o.trained)
 
     def batches(step: int) -> Batch:
@@ -135,12 +136,12 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str,
     return model, {"training": fit(model, batches, o.training, folder / "checkpoints")}
 
 
-def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
+def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[PuzzleModel, dict[str, Any]]:
     """Train at each learning rate; return as `train` does the model that is best on dev, with the
     scores of all. Dev is in neither training nor test."""
     puzzle, dev = puzzle.split_dev(o.test)
     tried: list[dict[str, float]] = []
-    best: tuple[Computer, dict[str, Any]] | None = None  # model and details
+    best: tuple[PuzzleModel, dict[str, Any]] | None = None  # model and details
     for rate in o.learning_rates:
         tuned = replace(o, training=replace(o.training, learning_rate=rate))
         model, details = train(puzzle, tuned, folder / "sweep" / f"learning-rate={rate:g}")
@@ -155,7 +156,7 @@ def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dic
 
 
 @torch.inference_mode()
-def score_examples(model: Computer, examples: Examples, batch: int) -> np.ndarray:
+def score_examples(model: PuzzleModel, examples: Examples, batch: int) -> np.ndarray:
     """Return the share of right answers of every example, (n,)."""
     model.eval()
     inputs, targets = examples
@@ -184,11 +185,12 @@ def score_floors(puzzle: Puzzle, o: Compute) -> None:
     for name, guess in floors.items():
         folder = run_folder(o.results, puzzle.name, name, o.training.seed)
         if not (folder / "scores.json").is_file():
-            items = _list_items((guess(shown) == targets).mean(1))
+            items = _score_by_item((guess(shown) == targets).mean(1))
             write_scores(o.results, puzzle.name, "share", name, o.training.seed, items, details)
 
 
-def _list_items(shares: np.ndarray) -> dict[str, tuple[float, float]]:
+def _score_by_item(shares: np.ndarray) -> dict[str, tuple[float, float]]:
+    # weight, value
     return {str(i): (1.0, float(share)) for i, share in enumerate(shares)}
 
 

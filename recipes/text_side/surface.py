@@ -270,8 +270,8 @@ class Losses:
 
 
 def random_direction(end: Weights, seed: int) -> Weights:
-    """Return a random direction, filter-normalised: rows of matrices are as long as those of the
-    weights, vectors are 0."""
+    """Return a random direction, filter-normalised: rows of matrices have the norms of the weights'
+    rows, vectors are 0 (arXiv 1712.09913)."""
     generator, direction = torch.Generator().manual_seed(seed), {}
     for name, value in end.items():
         drawn = torch.randn(value.shape, generator=generator)

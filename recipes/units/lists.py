@@ -18,6 +18,7 @@ import csv
 import json
 import random
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -41,12 +42,9 @@ Measured = tuple[str, Path, str, str, str]  # id, audio, text, speaker, group
 def list_speech(options: Namespace) -> None:
     """List training passages of every corpus, and the neutral readings parallel to them."""
     features = load_features(options.dtw, options.layer) if options.dtw else None
-    neutral_corpus = options.corpora[0]
-    neutral = load_corpus(neutral_corpus, "train").passages
-    reference = neutral_corpus / "train" / "reference.jsonl"
-    readings = {}
-    if reference.is_file():
-        readings = {line["id"]: line for _, line in read_lines(reference)}
+    corpus = options.corpora[0]
+    passages = load_corpus(corpus, "train").passages
+    neutral = read_neutral(corpus)
     paths, lines = [], []
     for source in options.corpora:
         if source.is_file():
@@ -57,36 +55,49 @@ def list_speech(options: Namespace) -> None:
         count = min(options.passages, len(data.passages))
         sampled = random.Random(0).sample(sorted(data.passages), count)
         for name in tqdm(sampled, f"times of {source.name}", disable=features is None):
-            passage, same = data.passages[name], neutral.get(name)
-            path = data.path(passage).resolve()
+            path = data.path(data.passages[name]).resolve()
             paths.append(path)
-            if name not in readings or same is None or same.text != passage.text:
+            if name not in neutral or name not in passages:
                 continue
-            # seconds of every word in the neutral corpus' own reading and in the neutral voice's
-            anchors = np.array(readings[name]["anchors"])
-            audio = (neutral_corpus / readings[name]["audio"]).resolve()
-            if source != neutral_corpus:
-                if len(passage.words) != len(same.words):
+            passage, original = data.passages[name], passages[name]
+            if passage.text != original.text:
+                continue
+            anchors, audio = neutral[name]
+            if source != corpus:
+                if len(passage.words) != len(original.words):
                     continue
-                anchors = compose_anchors(passage, same, anchors)
+                anchors = compose_anchors(passage, original, anchors)
                 if features:
-                    ours, theirs = (normalise_frames(p, features) for p in (path, audio))
+                    ours = normalise_frames(path, features)
+                    theirs = normalise_frames(audio, features)
                     anchors = match_frames(anchors, ours, theirs, features.grid.frame_rate)
             line = {"id": str(path.with_suffix("")), "audio": str(audio)}
             lines.append(line | {"anchors": anchors.round(5).tolist()})
     write_speech(options.out, [Path(path).resolve() for path in paths], lines)
 
 
-def compose_anchors(passage: Passage, same: Passage, anchors: np.ndarray) -> np.ndarray:
-    """Return the anchors (A, 2) of another reading of a passage, by way of the reading that
+def read_neutral(corpus: Path) -> dict[str, tuple[np.ndarray, Path]]:
+    """Return, by passage, anchors (A, 2) and the recording of the neutral voice; {} where there is
+    none. Anchors: seconds of every word in the corpus' own reading, and in the neutral voice's."""
+    path = corpus / "train" / "reference.jsonl"
+    neutral = {}
+    if path.is_file():
+        for _, line in read_lines(path):
+            audio = (corpus / line["audio"]).resolve()
+            neutral[line["id"]] = (np.array(line["anchors"]), audio)
+    return neutral
+
+
+def compose_anchors(passage: Passage, original: Passage, anchors: np.ndarray) -> np.ndarray:
+    """Return the anchors (A, 2) of another reading of a passage, by way of the original one, which
     `anchors` were made for.
 
     Words begin and end together: pauses, which differ most between synthesisers, are not stretched
     into words.
     """
     pairs = [(0.0, 0.0)]
-    for word, own in zip(passage.words, same.words, strict=True):
-        pairs += [(word.start, own.start), (word.end, own.end)]
+    for word, same in zip(passage.words, original.words, strict=True):
+        pairs += [(word.start, same.start), (word.end, same.end)]
     times = np.maximum.accumulate(np.array(pairs), axis=0)
     return np.stack([times[:, 0], np.interp(times[:, 1], *anchors.T)], axis=1)
 
@@ -94,9 +105,9 @@ def compose_anchors(passage: Passage, same: Passage, anchors: np.ndarray) -> np.
 def normalise_frames(path: Path, features: Features) -> np.ndarray:
     """Return the frames (T, D) of a recording: every dimension with mean 0 and variance 1, every
     frame with length 1."""
-    x = torch.cat(list(features.stream(read_audio(path)))).numpy()
-    x = (x - x.mean(0)) / (x.std(0) + 1e-5)
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    frames = torch.cat(list(features.stream(read_audio(path)))).numpy()
+    frames = (frames - frames.mean(0)) / (frames.std(0) + 1e-5)
+    return frames / np.linalg.norm(frames, axis=1, keepdims=True)
 
 
 def match_frames(
@@ -115,10 +126,12 @@ def match_frames(
     frames = np.maximum.accumulate(np.round(times * rate).astype(int))
     frames = np.minimum(frames, lengths)
     last = len(frames) - 1
+    # every word has two anchors, and [0, 0] comes before the first
     borders = frames[[0, *range(1, last, 2 * MATCHED_WORDS), last]]
     found = np.interp(np.arange(len(ours)), *frames.T)
     for (begin, start), (end, stop) in pairwise(borders):
         if end > begin and stop > start:
+            # a frame of ours may be matched with several: the mean of these
             path = dtw(C=1 - ours[begin:end] @ theirs[start:stop].T)[1]
             total, count = np.zeros(end - begin), np.zeros(end - begin)
             np.add.at(total, path[:, 0], path[:, 1])
@@ -141,9 +154,10 @@ def repeat_recordings(options: Namespace) -> None:
                 link.unlink(missing_ok=True)
                 link.symlink_to(path)
                 paths.append(str(link))
-                if reading := readings.get(str(path.with_suffix(""))):
+                original = str(path.with_suffix(""))
+                if original in readings:
                     new = str(link.with_suffix(""))
-                    readings[new] = reading | {"id": new}
+                    readings[new] = readings[original] | {"id": new}
     write_speech(options.out, paths, list(readings.values()))
 
 
@@ -151,7 +165,7 @@ def read_list(path: Path) -> list[str]:
     return path.read_text().split("\n")[:-1]
 
 
-def write_speech(out: Path, paths: list, lines: list[dict]) -> None:
+def write_speech(out: Path, paths: Sequence[Path | str], lines: Sequence[dict]) -> None:
     """Write a list of recordings, and the readings that some of them are parallel to."""
     out.write_text("".join(f"{path}\n" for path in paths))
     reference = "".join(f"{json.dumps(line)}\n" for line in lines)
@@ -187,13 +201,17 @@ def list_measured(options: Namespace) -> None:
 def pair_questions(corpus: Path, other: Path, split: str) -> list[Measured]:
     """Pair the first question of every passage, read by espeak-ng and by another synthesiser."""
     ours, theirs = load_corpus(corpus, split), load_corpus(other, split)
-    first = {q.id: q for q in ours.questions if q.id.endswith("-0")}
+    first = {question.id: question for question in ours.questions if question.id.endswith("-0")}
     same = [q for q in theirs.questions if q.id in first and first[q.id].text == q.text]
     rows = []
-    for q in same[:QUESTIONS]:
-        readings = ((ours, first[q.id], "espeak-ng"), (theirs, q, other.name))
+    for question in same[:QUESTIONS]:
+        readings = (
+            (ours, first[question.id], "espeak-ng"),
+            (theirs, question, other.name),
+        )
         for data, reading, group in readings:
-            rows.append((f"{group}-{q.id}", data.path(reading), q.text, reading.speaker, group))
+            name = f"{group}-{question.id}"
+            rows.append((name, data.path(reading), question.text, reading.speaker, group))
     return rows
 
 

@@ -16,6 +16,7 @@ import random
 import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,70 +28,100 @@ from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Corpus, Passage, Question, data_hash, load_corpus, write_records
 
-Job = tuple[Path, Path, str, Namespace]
+Job = tuple[Path, Path, str, Namespace]  # of `distort_recording`
 
 
 @cache
-def distortions(text: str, share: float, snr: tuple[float, float], to: Path) -> TrainingDistortions:
-    return parse_distortions(text, probability=(share, share), snr=snr, cache=to)
+def open_distortions(
+    text: str, share: float, snr: tuple[float, float], folder: Path
+) -> TrainingDistortions:
+    """Open the distortions, once in every process. folder: for noise, which is made once for all
+    processes."""
+    return parse_distortions(text, probability=(share, share), snr=snr, cache=folder)
 
 
 def distortions_of(options: Namespace) -> TrainingDistortions:
-    """Return the distortions. Noise is made once, beside OUT, for all processes."""
-    beside = options.out.parent / "noise"
-    return distortions(options.distort, options.distorted, tuple(options.snr_range), beside)
+    """Return the distortions of the options; their noise lies beside OUT."""
+    folder = options.out.parent / "noise"
+    return open_distortions(options.distort, options.distorted, tuple(options.snr_range), folder)
 
 
-def copy(source: Path, target: Path, name: str, options: Namespace) -> None:
+def distort_recording(source: Path, target: Path, name: str, options: Namespace) -> None:
+    """Write the distorted recording, unless it is there. name: decides the distortion."""
     if not target.is_file():
         samples, _ = distortions_of(options).apply(read_audio(source), name)
         write_flac(target, samples)
 
 
 def article_of(passage: Passage) -> str:
-    """ "12" of "flite-12_3", as `speechssl prepare squad` calls passages."""
-    if found := re.search(r"(\d+)_\d+$", passage.id):
-        return found[1]
-    what = f"the passage {passage.id} is not called ARTICLE_PARAGRAPH"
-    sys.exit(f"speechssl: {what}; leave out --articles")
+    """Return "12" of "flite-12_3", as `speechssl prepare squad` calls passages."""
+    match = re.search(r"(\d+)_\d+$", passage.id)
+    if match is None:
+        sys.exit(
+            f"speechssl: the passage {passage.id} is not called ARTICLE_PARAGRAPH; leave out "
+            "--articles"
+        )
+    return match[1]
 
 
 def copies_of(text: str) -> tuple[str, int]:
+    """Parse "kokoro=3"."""
     name, _, count = text.partition("=")
     return name, int(count)
+
+
+def name_readings(options: Namespace) -> dict[str, Path]:
+    """Return name -> folder of every reading of a corpus: "kokoro", and with --copies kokoro=3
+    "kokoro-2" and "kokoro-3"."""
+    copies = dict(options.copies)
+    readings: dict[str, Path] = {}
+    for corpus in options.corpora:
+        for number in range(1, copies.get(corpus.name, 1) + 1):
+            name = corpus.name if number == 1 else f"{corpus.name}-{number}"
+            if name in readings:
+                sys.exit(f"speechssl: two corpora are called {name}; rename the folder {corpus}")
+            readings[name] = corpus
+    return readings
+
+
+def place_record(
+    record: Passage | Question, reading: str, data: Corpus, options: Namespace
+) -> Passage | Question:
+    """Return the record as the corpus that is made has it, with the path of its recording there:
+    of a distorted one, which is made later, below OUT."""
+    name = f"{reading}-{record.id}"
+    audio = record.audio
+    if audio and options.distorted:
+        audio = f"{options.split}/audio/{name}.flac"
+    elif audio:
+        audio = str(data.path(record).resolve())
+    return replace(record, id=name, audio=audio)
+
+
+def join_cards(cards: Sequence[dict[str, Any]], entry: str, separator: str) -> dict[str, str]:
+    """Return what the cards say of an entry, each once; {} where none does."""
+    texts = dict.fromkeys(str(card[entry]) for card in cards if entry in card)
+    return {entry: separator.join(texts)} if texts else {}
 
 
 def main(options: Namespace) -> None:
     passages: list[Passage] = []
     questions: list[Question] = []
     jobs: list[Job] = []
-    copies = dict(options.copies)
-    corpora = [
-        (corpus, corpus.name + (f"-{number}" if number > 1 else ""))
-        for corpus in options.corpora
-        for number in range(1, copies.get(corpus.name, 1) + 1)
-    ]
-    for corpus, called in corpora:
-        if [name for _, name in corpora].count(called) > 1:
-            sys.exit(f"speechssl: two corpora are called {called}; rename the folder {corpus}")
+    for reading, corpus in name_readings(options).items():
         data = load_corpus(corpus, options.split)
-
-        def place(record: Any, called: str = called, data: Corpus = data, **of: str) -> Any:
-            """Return the record in the corpus that is made; its audio is a job."""
-            name = f"{called}-{record.id}"
-            if not record.audio:
-                return replace(record, id=name, **of)
-            if not options.distorted:
-                return replace(record, id=name, audio=str(data.path(record).resolve()), **of)
-            audio = f"{options.split}/audio/{name}.flac"
-            jobs.append((data.path(record), options.out / audio, name, options))
-            return replace(record, id=name, audio=audio, **of)
-
-        passages += [place(passage) for passage in data.passages.values()]
-        questions += [place(q, passage=f"{called}-{q.passage}") for q in data.questions]
+        for record in (*data.passages.values(), *data.questions):
+            placed = place_record(record, reading, data, options)
+            if isinstance(placed, Passage):
+                passages.append(placed)
+            else:
+                questions.append(replace(placed, passage=f"{reading}-{placed.passage}"))
+            if record.audio and options.distorted:
+                jobs.append((data.path(record), options.out / placed.audio, placed.id, options))
     if options.distorted:
         distortions_of(options)  # bad options end here
-    run_parallel(copy, dict(enumerate(jobs)), os.cpu_count() or 1, "distorting", "recording")
+    numbered = dict(enumerate(jobs))
+    run_parallel(distort_recording, numbered, os.cpu_count() or 1, "distorting", "recording")
     random.Random(0).shuffle(passages)
     if options.articles:
         articles = sorted({article_of(passage) for passage in passages}, key=int)
@@ -100,20 +131,18 @@ def main(options: Namespace) -> None:
     write_records(out / options.split / "passages.jsonl", passages)
     write_records(out / options.split / "questions.jsonl", questions)
     cards = [read_json(corpus / "card.json") for corpus in options.corpora]
-
-    def join(entry: str, between: str) -> dict[str, str]:
-        """Return what the cards say of it, each once; {} where none does."""
-        said = between.join(dict.fromkeys(str(card[entry]) for card in cards if entry in card))
-        return {entry: said} if said else {}
-
-    made = join("corpus", " and ") | {"mixed_by": "recipes/units/mix.py", "of": cards}
+    card = join_cards(cards, "corpus", " and ")
+    card |= {"mixed_by": "recipes/units/mix.py", "of": cards}
     if options.distorted:
-        made |= {"distort": options.distort, "distorted": options.distorted}
-        made |= {"snr": options.snr_range}
-    made |= join("synthetic", "; ")
-    made |= {"licence": options.licence} if options.licence else join("licence", "; ")
-    manifests = {options.split: data_hash(out, options.split)}
-    write_json(out / "card.json", made | {"manifests": manifests})
+        card |= {"distort": options.distort, "distorted": options.distorted}
+        card |= {"snr": options.snr_range}
+    card |= join_cards(cards, "synthetic", "; ")
+    if options.licence:
+        card["licence"] = options.licence
+    else:
+        card |= join_cards(cards, "licence", "; ")
+    card["manifests"] = {options.split: data_hash(out, options.split)}
+    write_json(out / "card.json", card)
     print(f"{out}: {len(passages)} passages, {len(questions)} questions of {len(cards)} corpora")
 
 

@@ -26,18 +26,15 @@ LENGTH = 20  # seconds of a file
 
 
 def pack(options: Namespace, sources: Sequence[Path]) -> None:
+    """Pack the recordings, and write the list of the files. Those that cannot be read are set aside
+    and reported."""
     rng, folder = np.random.default_rng(0), options.out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     order = np.concatenate([rng.permutation(len(sources)) for _ in range(options.copies)])
     files: list[Path] = []
-    pieces: list[np.ndarray] = []
+    pieces: list[np.ndarray] = []  # recordings and pauses of the file that is being filled
+    packed = 0
     failed = {}
-
-    def write_file() -> None:
-        files.append(folder / f"{len(files):05d}.flac")
-        write_flac(files[-1], np.concatenate(pieces))
-        pieces.clear()
-
     for number in tqdm(order, desc=f"packing {options.out}", unit="recording"):
         try:
             samples = read_audio(sources[number])
@@ -45,18 +42,27 @@ def pack(options: Namespace, sources: Sequence[Path]) -> None:
             failed[sources[number].name] = str(error)
             continue
         level = speech_level(samples)
-        if not np.isfinite(level):
+        if not np.isfinite(level):  # nothing but silence
             continue
         samples = samples * np.float32(10 ** ((LEVEL - level) / 20))
         pause = np.zeros(int(rng.uniform(*PAUSES) * SAMPLE_RATE), np.float32)
         pieces += [np.clip(samples, -1, 1), pause]
+        packed += 1
         if sum(map(len, pieces)) > LENGTH * SAMPLE_RATE:
-            write_file()
+            files.append(write_file(folder, len(files), pieces))
+            pieces = []
     if pieces:
-        write_file()
+        files.append(write_file(folder, len(files), pieces))
     report_set_aside(failed, "packing")
     options.out.write_text("".join(f"{path.resolve()}\n" for path in files))
-    print(f"{options.out}: {len(order)} recordings in {len(files)} files")
+    print(f"{options.out}: {packed} recordings in {len(files)} files")
+
+
+def write_file(folder: Path, number: int, pieces: Sequence[np.ndarray]) -> Path:
+    """Write the pieces end to end, and return the path."""
+    path = folder / f"{number:05d}.flac"
+    write_flac(path, np.concatenate(pieces))
+    return path
 
 
 if __name__ == "__main__":

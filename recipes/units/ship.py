@@ -1,13 +1,13 @@
 """Make the encoder that ships, rounded to int8, with the codebook of one read-out: a folder to be
 copied to speechssl/models/.
 
-    python recipes/units/ship.py EXP ARM READ OUT FILE
+    python recipes/units/ship.py EXP ARM READ_OUT OUT CONFIG
         e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
-ARM/READ-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is one,
-that of the readers' units; FILE the name of the configuration. Their cards get the hash of the
-rounded weights as `encoder`, keep that of the others as `made_for`, and get what stage 5 measured
-of them, before rounding.
+ARM/READ_OUT-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is
+one, that of the readers' units; CONFIG the name of the configuration. Their cards get the hash of
+the rounded weights as `encoder`, keep that of the others as `made_for`, and get what stage 5
+measured of them, before rounding.
 """
 
 import shutil
@@ -24,19 +24,22 @@ from speechssl.quantisation import dequantise, quantise
 from speechssl.results import condition_name
 from speechssl.units.codebook import load_codebook
 
-SAME = ("same_text_auc", "same_text_distance")
+SAME_TEXT = ("same_text_auc", "same_text_distance")
 
 
 def quality_scores(path: Path) -> dict[str, Any]:
     """Return of a file of `units evaluate` or unit_pairs.py what the card of a codebook gets."""
-    found = read_json(path)
-    same = {row["groups"]: {k: row[k] for k in SAME} for row in found.get("same_text", [])}
-    if not same:  # a file of unit_pairs.py, on voices of espeak-ng alone
-        same = {k: found[k] for k in (*SAME, "pnmi") if k in found}
-    noise = {}
-    for row in found.get("stability", []):
-        noise[condition_name(row["condition"], row.get("snr_db"))] = row["unit_edit_distance"]
-    return {"same_text": same, "unit_edit_distance": noise}
+    measures = read_json(path)
+    same_text: dict[str, Any] = {}
+    for row in measures.get("same_text", []):
+        same_text[row["groups"]] = {name: row[name] for name in SAME_TEXT}
+    if not same_text:  # a file of unit_pairs.py, on voices of espeak-ng alone
+        same_text = {name: measures[name] for name in (*SAME_TEXT, "pnmi") if name in measures}
+    distances = {}  # by condition
+    for row in measures.get("stability", []):
+        condition = condition_name(row["condition"], row.get("snr_db"))
+        distances[condition] = row["unit_edit_distance"]
+    return {"same_text": same_text, "unit_edit_distance": distances}
 
 
 def print_size(folder: Path) -> None:
@@ -44,22 +47,25 @@ def print_size(folder: Path) -> None:
     print(f"{folder}: {size / 1e6:.1f} MB")
 
 
-def main(exp: Path, arm: str, read: str, out: Path, file: str) -> None:
-    kokoro = (exp / "kokoro").is_dir()  # it was trained on, too
-    facts = {
-        "recipe": f"recipes/units/run.sh, {file}: {arm}",
+def main(exp: Path, arm: str, read_out: str, out: Path, config: str) -> None:
+    attribution = [
+        "speech by espeak-ng (MiniSQA) and flite",
+        "Free Spoken Digit Dataset, CC BY-SA 4.0",
+        "Precise-Community-Data (amelia, athena), public domain",
+        "Whisper tiny.en, the teacher, MIT",
+    ]
+    synthesisers = "espeak-ng (MiniSQA) and flite"
+    if (exp / "kokoro").is_dir():  # it was trained on, too
+        attribution.insert(1, "speech by Kokoro-82M, Apache-2.0")
+        synthesisers = "espeak-ng (MiniSQA), kokoro and flite"
+    facts = {  # of all cards
+        "recipe": f"recipes/units/run.sh, {config}: {arm}",
         "license": "Apache-2.0",
-        "attribution": [
-            "speech by espeak-ng (MiniSQA) and flite",
-            *["speech by Kokoro-82M, Apache-2.0"] * kokoro,
-            "Free Spoken Digit Dataset, CC BY-SA 4.0",
-            "Precise-Community-Data (amelia, athena), public domain",
-            "Whisper tiny.en, the teacher, MIT",
-        ],
+        "attribution": attribution,
     }
     corpus = {
         "corpus": "recipes/units",
-        "synthetic": f"speech by espeak-ng (MiniSQA){', kokoro' * kokoro} and flite, "
+        "synthetic": f"speech by {synthesisers}, "
         "digits spoken by people (FSDD, recordings from 10 on), the names Amelia and Athena spoken "
         "by people (Precise-Community-Data)",
     }
@@ -73,12 +79,12 @@ def main(exp: Path, arm: str, read: str, out: Path, file: str) -> None:
     card = read_json(encoder / "card.json") | {"files": file_hashes(encoder)}
     write_json(encoder / "card.json", card | facts | {"corpus": corpus})
     rounded = load_encoder(encoder).hash
-    for name, read_out in {"words": read, "units": "known"}.items():
-        path = exp / arm / f"{read_out}-out.safetensors"
+    for name, labels in {"words": read_out, "units": "known"}.items():
+        path = exp / arm / f"{labels}-out.safetensors"
         if not path.is_file():
             continue
         scores = {}
-        prefix = f"{arm}-{read_out}-"
+        prefix = f"{arm}-{labels}-"
         for measured in sorted((exp / "quality").glob(f"{prefix}*.json")):
             scores[measured.stem.removeprefix(prefix)] = quality_scores(measured)
         codebook = load_codebook(path)
@@ -88,5 +94,5 @@ def main(exp: Path, arm: str, read: str, out: Path, file: str) -> None:
 
 
 if __name__ == "__main__":
-    _, exp, arm, read, out, file = sys.argv
-    main(Path(exp), arm, read, Path(out), file)
+    _, exp, arm, read_out, out, config = sys.argv
+    main(Path(exp), arm, read_out, Path(out), config)

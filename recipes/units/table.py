@@ -30,6 +30,7 @@ def read_quality(exp: Path, lists: list[str]) -> dict[str, dict[str, Measures]]:
 
 
 def words_used(arm: str) -> str:
+    """Return the text of the first pattern of USED that the name of the arm begins with."""
     return next(text for names, text in USED if re.match(names, arm))
 
 
@@ -45,6 +46,7 @@ def measure_cell(measures: Measures, name: str, digits: int = 2) -> str:
 
 
 def noisy_rows(measures: Measures) -> list[Measures]:
+    """Return the rows of stability in noise, without those of clean speech."""
     return [row for row in measures.get("stability", []) if row["snr_db"] is not None]
 
 
@@ -60,22 +62,26 @@ def quality_table(split: str, lists: list[str], quality: dict[str, dict[str, Mea
     ratios = dict.fromkeys(f"{row['snr_db']:g}" for rows in noisy for row in rows)
     where = f" at {' '.join(ratios)} dB" if ratios else ""
     heads += [f"fsdd: UED{where}", "ABX within / across", "speaker probe", "bits a second"]
-    heads += [*["PNMI, voices"] * ("test-voices" in names), "words used"]
+    if "test-voices" in names:
+        heads.append("PNMI, voices")
+    heads.append("words used")
     lines = []
     for arm, by_list in quality.items():
         measured = [by_list[name] for name in names if name in by_list]
         if not measured:
             continue
-        main = by_list.get(digits) or measured[0]
-        cells = [arm, str(main["K"])]
+        # measures that are not of pairs are of the digits, where these were measured
+        single = by_list.get(digits) or measured[0]
+        cells = [arm, str(single["K"])]
         for name in names:
+            # "espeak-ng - piper": pairs of two synthesisers
             group = " - " if name.split("-")[1] in ("piper", "festival") else "people"
             cells.append(same_text_cell(by_list.get(name, {}), group))
         distances = (row["unit_edit_distance"] for row in noisy_rows(by_list.get(digits, {})))
         cells.append(" ".join(f"{distance:.2f}" for distance in distances) or "–")
-        cells.append(f"{measure_cell(main, 'abx_within')} / {measure_cell(main, 'abx_across')}")
-        cells.append(measure_cell(main, "speaker_accuracy"))
-        cells.append(measure_cell(main, "bits_a_second", 0))
+        cells.append(f"{measure_cell(single, 'abx_within')} / {measure_cell(single, 'abx_across')}")
+        cells.append(measure_cell(single, "speaker_accuracy"))
+        cells.append(measure_cell(single, "bits_a_second", 0))
         if "test-voices" in names:
             cells.append(measure_cell(by_list.get("test-voices", {}), "pnmi"))
         lines.append((*cells, words_used(arm)))
@@ -86,7 +92,9 @@ def answers_table(exp: Path) -> Table:
     """Tabulate the FF1 of DUAL on every encoder, a column a condition."""
     answers: dict[str, dict[str, str]] = {}
     for path in sorted(exp.glob("answers*/*/results.jsonl")):
-        for row in (row for row in read_rows(path) if row.metric == "ff1"):
+        for row in read_rows(path):
+            if row.metric != "ff1":
+                continue
             name = row.condition + ("" if row.snr_db is None else f", {row.snr_db:g} dB")
             if path.parts[-3] == "answers-festival":
                 name = "festival"

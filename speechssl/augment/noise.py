@@ -128,7 +128,7 @@ class NoiseBank:
             pieces = []
             for file in self._choose_files(rng):
                 pieces.append(Piece(file, random_offset(len(read_cached(file)), n, rng)))
-            noise = replay(pieces, n) if pieces else _generate(self.kind, rng, n)
+            noise = replay(pieces, n) if pieces else _generate_noise(self.kind, rng, n)
             if np.any(noise):
                 return DrawnNoise(noise, tuple(pieces))
         raise InputError(
@@ -161,7 +161,7 @@ def _choose_voices(files: Sequence[Path], talkers: int, rng: Generator) -> list[
     return [files[int(chosen[i])] for i in np.concatenate(rounds)[:talkers]]
 
 
-def _generate(kind: str, rng: Generator, n: int) -> np.ndarray:
+def _generate_noise(kind: str, rng: Generator, n: int) -> np.ndarray:
     """Generate noise (n,) of a kind that needs no recordings."""
     if kind == "gaussian":
         return rng.standard_normal(n)

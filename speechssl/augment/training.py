@@ -100,7 +100,7 @@ def decode_recordings(
         "files": hash_json(stats),
         "seconds_each_at_most": round(longest, 3),
     }
-    return _make_or_map(card, partial(_decode_parts, files, name, seed, longest), cache)
+    return _open_cached(card, partial(_decode_parts, files, name, seed, longest), cache)
 
 
 def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -> list[np.ndarray]:
@@ -113,6 +113,7 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
         except InputError as error:  # large sets have some silent or damaged files
             failed[path.name] = str(error)
             continue
+        # "stretch", a stretch of the file, is part of the seed: another word draws other parts
         rng = signal.generator(seed, "stretch", path.name)
         start = int(rng.integers(max(len(samples) - size, 0) + 1))
         parts.append(samples[start : start + size])
@@ -124,18 +125,23 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
     return parts
 
 
-def _make_or_map(
+def _make_library(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]]) -> Library:
+    """Make a library in memory. make: yields its clips (n,) int16."""
+    clips = list(make())
+    return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
+
+
+def _open_cached(
     card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
 ) -> Library:
-    """Make a library in memory; or with a cache, make it there unless it has one with the same
-    card, and map it."""
+    """Map the library of the cache that has this card, and make it there if there is none. Without
+    a cache it is made in memory."""
     if cache is None:
-        pieces = list(make())
-        return Library(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]), card)
+        return _make_library(card, make)
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
     with lock_folder(folder):
         if not (folder / "card.json").exists():
-            library = _make_or_map(card, make, None)
+            library = _make_library(card, make)
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
             # the card is written last: it says that the samples are complete
@@ -244,8 +250,8 @@ class TrainingDistortions:
     probability: Range = (DISTORTED, DISTORTED)  # of distorting a crop: at the beginning, the end
     snr: Range = SNR  # dB at the beginning, drawn uniformly
     snr_end: Range = SNR  # dB at the end
-    double: float = 0.0  # share of the crops with noise that are changed before it is added
-    changes: tuple[Change, ...] = ()  # of these crops, drawn uniformly
+    change_share: float = 0.0  # share of the noisy crops that are changed first
+    changes_before_noise: tuple[Change, ...] = ()  # one is drawn for such a crop
     snr_over: str = signal.ACTIVE  # the part of a crop that its SNR refers to: `speech_level`
 
     @property
@@ -258,11 +264,13 @@ class TrainingDistortions:
     def card(self) -> dict[str, Any]:
         """Return all that decides the distortions, for the card of a checkpoint."""
         card: dict[str, Any] = {
-            "kinds": [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
+            "kinds": [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds],
+            "seed": self.seed,
+            "probability": list(self.probability),
+            "snr": list(self.snr),
+            "snr_end": list(self.snr_end),
+            "double": self.change_share,
         }
-        for name in ("seed", "probability", "snr", "snr_end", "double"):
-            value = getattr(self, name)
-            card[name] = list(value) if isinstance(value, tuple) else value
         return card if self.snr_over == signal.ACTIVE else card | {"snr_over": self.snr_over}
 
     def apply(
@@ -270,36 +278,49 @@ class TrainingDistortions:
     ) -> tuple[np.ndarray, int]:
         """Distort a crop, samples (N,) float32 at 16 kHz. progress: of the training, 0 to 1.
 
-        Returns samples (N,) float32 and the domain. Silence, and samples that are not finite, stay
-        as they are in domain 0; nothing raises.
+        Returns samples (N,) float32 and the index in `domains`. Silence, and samples that are not
+        finite, stay as they are, with index 0; nothing raises.
         """
         keys = (key,) if isinstance(key, str) else map(str, key)
         rng = signal.generator(self.seed, "training", *keys)
-
-        def interpolate(start: float, end: float) -> float:
-            return start + (end - start) * min(max(progress, 0.0), 1.0)
-
         audible = SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
-        if rng.random() >= interpolate(*self.probability) or not audible:
+        if rng.random() >= _interpolate(*self.probability, progress) or not audible:
             return samples, 0
-        shares = np.cumsum([kind.share for kind in self.kinds])[:-1]
-        domain = 1 + int(np.searchsorted(shares, rng.random(), "right"))
-        kind = self.kinds[domain - 1]
+        number = self._draw_kind(rng)
+        kind = self.kinds[number]
+        domain = 1 + number  # 0 is clean speech
         if kind.change is not None:
             return kind.change(samples, rng), domain
+        return self._add_noise(samples, kind, progress, rng), domain
+
+    def _draw_kind(self, rng: Generator) -> int:
+        """Draw the index of a kind in `kinds`, by their shares."""
+        borders = np.cumsum([kind.share for kind in self.kinds])[:-1]
+        return int(np.searchsorted(borders, rng.random(), "right"))
+
+    def _add_noise(
+        self, samples: np.ndarray, kind: Kind, progress: float, rng: Generator
+    ) -> np.ndarray:
+        """Add noise of a kind at a drawn SNR; a share of the crops is changed first."""
         assert kind.noise is not None
-        low, high = map(interpolate, self.snr, self.snr_end)
+        low = _interpolate(self.snr[0], self.snr_end[0], progress)
+        high = _interpolate(self.snr[1], self.snr_end[1], progress)
         snr_db = low + rng.random() * (high - low)
-        if rng.random() < self.double:
-            change = self.changes[int(rng.integers(len(self.changes)))]
-            samples = change(samples, rng)
+        if rng.random() < self.change_share:
+            number = int(rng.integers(len(self.changes_before_noise)))
+            samples = self.changes_before_noise[number](samples, rng)
         noise = kind.noise(len(samples), rng)
         noise_level = signal.rms_level(noise)
         if not np.isfinite(noise_level):  # the noise is silent
-            return samples, domain
+            return samples
         gain = 10 ** ((signal.speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
         # as `signal.mix`, in single precision
-        return signal.guard(samples + np.float32(gain) * noise), domain
+        return signal.guard(samples + np.float32(gain) * noise)
+
+
+def _interpolate(start: float, end: float, progress: float) -> float:
+    """Return the value between start and end of a training. progress: cut to 0 to 1."""
+    return start + (end - start) * min(max(progress, 0.0), 1.0)
 
 
 def parse_distortions(
@@ -310,15 +331,16 @@ def parse_distortions(
     probability: Range = (DISTORTED, DISTORTED),
     snr: Range = SNR,
     snr_end: Range | None = None,
-    double: float = 0.0,
+    change_share: float = 0.0,
     cache: Path | None = None,
     snr_over: str = signal.ACTIVE,
 ) -> TrainingDistortions:
     """Parse "m+g+r" or "m:0.3+g:0.4+kitchens:0.3", and decode or generate all noise.
 
     sources: folders of recordings by name: musan, voices, rir (measured impulse responses), or a
-    name in the text. cache: a folder that keeps decoded and generated noise for other processes and
-    runs. Raises InputError for another text, and for sources that are missing.
+    name in the text. change_share: of the crops with noise, so many get a room, a pitch shift or a
+    missing band first. cache: a folder that keeps decoded and generated noise for other processes
+    and runs. Raises InputError for another text, and for sources that are missing.
     """
     snr_end = snr_end or snr
     for low, high in (snr, snr_end):
@@ -337,14 +359,23 @@ def parse_distortions(
             f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3, "
             "with shares above 0, of sources and m, g, r, p, v, b, c and s"
         )
-    opener = _Opener(sources, seed, cache)
+    opener = _SourceOpener(sources, seed, cache)
     total = sum(shares.values())
     kinds = tuple(opener.open_kind(name, share / total) for name, share in shares.items())
-    changes: tuple[Change, ...] = ()
-    if double:
+    changes_before_noise: tuple[Change, ...] = ()
+    if change_share:
         _, add_room = opener.open_rooms()
-        changes = (add_room, shift_pitch, reject_band)
-    return TrainingDistortions(kinds, seed, probability, snr, snr_end, double, changes, snr_over)
+        changes_before_noise = (add_room, shift_pitch, reject_band)
+    return TrainingDistortions(
+        kinds,
+        seed,
+        probability,
+        snr,
+        snr_end,
+        change_share,
+        changes_before_noise,
+        snr_over,
+    )
 
 
 def _parse_share(text: str) -> float:
@@ -356,7 +387,7 @@ def _parse_share(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class _Opener:
+class _SourceOpener:
     """Opens kinds of distortion: decodes or generates their noise and rooms."""
 
     folders: Mapping[str, Path]  # of recordings, by name
@@ -399,7 +430,7 @@ class _Opener:
             tqdm.write("m: generated noise, no MUSAN (--noise musan=FOLDER)", file=sys.stderr)
         card = {"set": "stand-in", "generator": VERSION, "seed": self.seed}
         card |= {"clips": CLIPS, "seconds": SECONDS}
-        library = _make_or_map(card, partial(generate_clips, self.seed), self.cache)
+        library = _open_cached(card, partial(generate_clips, self.seed), self.cache)
         stand_in = partial(draw_crop, library, SECOND_CLIP)
         if "voices" not in self.folders:
             return card, stand_in

@@ -299,7 +299,7 @@ def make_distortions(o: Distortion, seed: int, out: Path) -> TrainingDistortions
         probability=(o.distorted[0], o.distorted[-1]),
         snr=o.snr_range,
         snr_end=o.snr_range_end,
-        double=o.double,
+        change_share=o.double,
         cache=o.noise_cache or out.parent / "noise",
         snr_over=o.snr_over,
     )

@@ -67,7 +67,9 @@ def every_kind(tmp_path_factory):
     folders = {"voices": folder, "street": folder}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "generate_clips", lambda seed: generate_clips(seed, 4, 1.0))
-        return parse_distortions("m+g+r+p+b+c+s+street", folders, probability=(1, 1), double=0.3)
+        return parse_distortions(
+            "m+g+r+p+b+c+s+street", folders, probability=(1, 1), change_share=0.3
+        )
 
 
 @PROPERTY

@@ -86,7 +86,7 @@ class Puzzle:
         return np.array(counts).argmax(1)
 
 
-class Computer(nn.Module):
+class PuzzleModel(nn.Module):
     """An encoder stands between a layer for inputs and a layer for answers at the last places."""
 
     def __init__(self, encoder: PreTrainedModel, puzzle: Puzzle) -> None:
