@@ -28,7 +28,7 @@ from torch import nn
 
 from speechssl.errors import InputError
 from speechssl.synth.synthesisers import pronounce
-from speechssl.text import syllable_parts
+from speechssl.text.chinese import syllable_parts
 from speechssl.textlm.encoders import make_encoder
 from speechssl.textlm.tokenizers import character_tokenizer, special_tokens
 
