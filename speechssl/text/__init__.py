@@ -40,15 +40,15 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
     """Return the normal form of a text, in which recognised words are compared with the reference.
 
     en: typographic apostrophes become plain, and signs become words (see
-    `numbers_en.english_digits`); then
-    follows Whisper's English normaliser (arXiv 2212.04356, appendix C), which writes contractions
-    out, drops hesitations, and turns number words into digits ("twenty one" and "21" are the same).
-    It joins successive digit words ("two three" becomes "23") but not successive digits ("2 3"
-    stays), so digit strings should be spelled out both in transcript and reference.
+    `numbers_en.english_digits`); then follows Whisper's English normaliser (arXiv 2212.04356,
+    appendix C), which writes contractions out, drops hesitations, and turns number words into
+    digits ("twenty one" and "21" are the same). It joins successive digit words ("two three"
+    becomes "23") but not successive digits ("2 3" stays), so digit strings should be spelled out
+    both in transcript and reference.
     zh: NFKC (full-width letters and digits become plain), lower case, one form for each character
-    (爲 and 為 become 为, 裏 and 裡 里, 著 着: FORMS), no punctuation, white space between Latin runs
-    alone, and with `digits` numbers as digits (二十 is 20: `numbers_zh.chinese_digits`). Words that differ by
-    region (計程車, 出租车) stay different.
+    (爲 and 為 become 为, 裏 and 裡 里, 著 着: FORMS), no punctuation, white space between Latin
+    runs alone, and with `digits` numbers as digits (二十 is 20: `numbers_zh.chinese_digits`). Words
+    that differ by region (計程車, 出租车) stay different.
     Raises InputError for another language.
     """
     if language_of(language) == "en":
@@ -132,11 +132,11 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     """Split an answer into the tokens that F1 counts and exact match compares: words (en) or
     characters (zh).
 
-    en: numbers become digits ("nineteen eighty-four" is 1984: `numbers_en.english_digits`); then follows the
-    evaluation script of SQuAD v1.1: lower case, no ASCII punctuation, no articles. Texts without
-    numbers, or with plain digits, $ and % alone ("3.5" is 35), have the tokens of that script. A
-    fraction is one token (1/2, not 12); signs, units and Roman numerals become those of
-    `numbers_en.english_digits`.
+    en: numbers become digits ("nineteen eighty-four" is 1984: `numbers_en.english_digits`); then
+    follows the evaluation script of SQuAD v1.1: lower case, no ASCII punctuation, no articles.
+    Texts without numbers, or with plain digits, $ and % alone ("3.5" is 35), have the tokens of
+    that script. A fraction is one token (1/2, not 12); signs, units and Roman numerals become those
+    of `numbers_en.english_digits`.
     zh: `tokens`, so that white space does not matter to exact match. digits: False leaves numbers
     as they are.
     ANSWERS_ONLY: the script of SQuAD v1.1 alone, as TyDi QA's gold passage task has it. Raises

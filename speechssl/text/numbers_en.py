@@ -163,7 +163,8 @@ def english_digits(text: str) -> str:
 
 
 def mark_digits(text: str) -> str:
-    """Write numbers as `english_digits` does, with `OVER` in fractions."""
+    """Write numbers as `english_digits` does, with `OVER` in fractions, which survives the removal
+    of punctuation."""
     pattern, normaliser = _english()
 
     def write_digits(match: re.Match[str]) -> str:
