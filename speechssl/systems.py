@@ -44,7 +44,7 @@ from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_encoder, shared_encoder
 from speechssl.errors import InputError
 from speechssl.options import Parts, find_shipped
-from speechssl.text import NGRAM
+from speechssl.text.tfidf import NGRAM
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import extractor_of
 

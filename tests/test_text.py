@@ -10,22 +10,19 @@ from hypothesis import strategies as st
 
 from speechssl.synth.speak import cardinal, mandarin, mandarin_digits, ordinal, year
 from speechssl.text import (
-    FORMS,
     answer_tokens,
-    chinese_digits,
-    english_digits,
     error_metric,
     fold_letters,
     language_of,
     normalise,
     pieces,
     spell_letters,
-    spoken_english,
-    syllable_parts,
-    syllables,
-    tfidf,
     tokens,
 )
+from speechssl.text.chinese import FORMS, syllable_parts, syllables
+from speechssl.text.numbers_en import english_digits, spoken_english
+from speechssl.text.numbers_zh import chinese_digits
+from speechssl.text.tfidf import tfidf
 
 from .files import refused
 

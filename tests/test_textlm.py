@@ -8,13 +8,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from speechssl.artifacts import write_json, write_text
 from speechssl.checkpoints import SHIPPED
 from speechssl.textlm.encoders import MINILM, licences
+from speechssl.textlm.subwords import SubwordUnits, subword_units
 from speechssl.textlm.symbols import (
-    SubwordUnits,
     assign_tokens,
     character_encoder,
     plain_words,
     special_ids,
-    subword_units,
     symbol_encoder,
 )
 from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, word_pieces

@@ -45,7 +45,8 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.encode import Job, encode_recordings
 from speechssl.eval.spoken_qa import find_recordings
 from speechssl.options import DEVICE, Amount, Count, Whole, argument, option
-from speechssl.text import language_of, spell_letters, syllables, tokens
+from speechssl.text import language_of, spell_letters, tokens
+from speechssl.text.chinese import syllables
 
 HIGHEST = 0.8  # highest word error rate that is simulated
 # a word's rates are smoothed as if it had occurred so often with the rates of rare words

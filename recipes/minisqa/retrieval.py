@@ -50,7 +50,8 @@ from speechssl.eval.predict import describe_question
 from speechssl.eval.score import question_lines
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
-from speechssl.text import NGRAM, Terms, ngrams, normalise, tfidf, tokens
+from speechssl.text import normalise, tokens
+from speechssl.text.tfidf import NGRAM, Terms, ngrams, tfidf
 from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequence
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength

@@ -52,8 +52,9 @@ def select(articles: Articles, written: Written) -> Articles:
     return map_paragraphs(articles, keep)
 
 
-def original(articles: Articles, written: Written) -> Articles:
-    """Return the articles as they are written."""
+def restore_written(articles: Articles, written: Written) -> Articles:
+    """Replace contexts and questions of Spoken-SQuAD, which are transcripts, by those that are
+    written in SQuAD."""
 
     def rewrite(paragraph: Paragraph) -> Paragraph:
         found = [written[q["id"]] for q in paragraph["qas"]]
@@ -74,7 +75,7 @@ def main(source: Path, out: Path, squad: list[Path]) -> None:
         write(out / path.name, articles)
         count = sum(len(p["qas"]) for article in articles for p in article["paragraphs"])
         print(f"{out / path.name}: {count:,} questions")
-    write(out / "dev-v1.1.json", original(articles, written))
+    write(out / "dev-v1.1.json", restore_written(articles, written))
 
 
 if __name__ == "__main__":

@@ -390,9 +390,9 @@ def save_encoder(
     embeddings.weight = nn.Parameter(table.weight.detach().clone())
     encoder.set_input_embeddings(embeddings)
     encoder.config.vocab_size = table.num_embeddings
-    half = encoders.encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
-    if half is not None:  # the encoder of T5 and its kin is part of a larger model
-        model = half(encoder.config)
+    encoder_class = encoders.encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
+    if encoder_class is not None:  # the encoder of T5 and its kin is part of a larger model
+        model = encoder_class(encoder.config)
         model.get_encoder().load_state_dict(encoder.state_dict())
         model.set_input_embeddings(embeddings)
         encoder = model

@@ -44,7 +44,8 @@ from speechssl.processes import is_main
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.layers import SHIFT, Shift, load_shift
-from speechssl.textlm.symbols import character_encoder, subword_units
+from speechssl.textlm.subwords import subword_units
+from speechssl.textlm.symbols import character_encoder
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.training import Evaluation, check_share
 

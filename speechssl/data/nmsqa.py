@@ -46,7 +46,7 @@ from speechssl.data.files import (
     unpack,
 )
 from speechssl.data.options import Nmsqa
-from speechssl.data.prepare import Done, Interval, Joined, PrepareReport, SplitRecords, clip_time
+from speechssl.data.prepare import Interval, Joined, PrepareReport, Remark, SplitRecords, clip_time
 from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span
 from speechssl.data.squad import read_squad
 from speechssl.data.textgrid import read_tiers
@@ -410,7 +410,7 @@ class PassageLayout:
 
 def time_in_passage(
     time: AnswerTime, layout: PassageLayout, expected: float | None
-) -> tuple[Interval | None, Done]:
+) -> tuple[Interval | None, Remark]:
     """Find an answer time in the recording of the passage, or None, and say how it was found.
     expected: seconds at which the answer should begin."""
     index, joined = layout.index(time.segment), layout.joined
@@ -450,7 +450,7 @@ def text_answers(row: NmsqaRow) -> tuple[Answer, ...]:
 
 
 def spoken_answers(
-    row: NmsqaRow, layout: PassageLayout, remark: Callable[[Done], None]
+    row: NmsqaRow, layout: PassageLayout, remark: Callable[[Remark], None]
 ) -> tuple[Answer, ...]:
     """Return the answers with their times, one for every time that can be used, then the answers
     without one."""
@@ -473,7 +473,10 @@ def spoken_answers(
 
 
 def _match_times(
-    row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, remark: Callable[[Done], None]
+    row: NmsqaRow,
+    answers: Sequence[Answer],
+    layout: PassageLayout,
+    remark: Callable[[Remark], None],
 ) -> list[Answer]:
     """Choose the answer of every time of the row, an empty one where there are no texts.
 
@@ -652,7 +655,9 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
             continue
         answers = text_answers(row)
         if layout_of_row:
-            answers = spoken_answers(row, layout_of_row, lambda done: report.remark(split, *done))
+            answers = spoken_answers(
+                row, layout_of_row, lambda remark: report.remark(split, *remark)
+            )
         question = Question(row.id, row.passage, *audio, row.question, row.asker, "en", answers)
         if question.audio:
             question = replace(question, words=read_words(row.recording, files.grids))

@@ -62,7 +62,7 @@ Interval = tuple[float, float]  # start and end in seconds
 # folder of a split with finished parts of its work, from which a killed run goes on; it is removed
 # when the manifests are written
 PARTS = "parts"
-Done = tuple[str, str]  # a remark: what was found, and what was done about it
+Remark = tuple[str, str]  # what was found, and what was done about it
 # remarks that several corpora make
 NO_RECORDINGS = ("questions of a split without recordings", "text only unless --speak reads them")
 RENAMED = ("ids that occur twice", "the later one has a number behind it")
@@ -102,7 +102,9 @@ class PrepareReport:
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first: int | None = None  # passages of a split to keep (--passages), None for all; see `slice`
     invented: bool = False  # the corpus is a miniature, to which no published count applies
-    remarks: Counter[tuple[str, Done]] = field(default_factory=Counter)  # (split, remark) -> items
+    remarks: Counter[tuple[str, Remark]] = field(
+        default_factory=Counter
+    )  # (split, remark) -> items
     # lines of set_aside.jsonl; a line with a `count` stands for so many items
     aside: list[dict[str, Any]] = field(default_factory=list)
     read: Counter[tuple[str, Kind]] = field(default_factory=Counter)  # (split, kind) -> items

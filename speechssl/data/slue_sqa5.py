@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ast
 import csv
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from speechssl.data.files import (
     unquote,
 )
 from speechssl.data.options import SlueSqa5
-from speechssl.data.prepare import Done, Measured, PrepareReport, SplitRecords
+from speechssl.data.prepare import Measured, PrepareReport, Remark, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.schema import convert
@@ -65,7 +66,7 @@ BLIND = "its answers are not in the source (a blind test has none)"
 
 KINDS = ("question", "document")  # of recordings
 Key = tuple[str, str]  # kind (question, document or word2time), id
-Number = float | None
+Seconds = float | None  # None: no time
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class AnswerSpans:
     """The answers of a row, in parallel lists."""
 
     answer: tuple[str, ...]
-    start_second: tuple[Number, ...]
-    end_second: tuple[Number, ...]
+    start_second: tuple[Seconds, ...]
+    end_second: tuple[Seconds, ...]
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class Word2Time:
 
     word: tuple[str | None, ...]
     normalized_word: tuple[str | None, ...]
-    start_second: tuple[Number, ...]
-    end_second: tuple[Number, ...]
+    start_second: tuple[Seconds, ...]
+    end_second: tuple[Seconds, ...]
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class SlueRow:
 
 def split_of(name: str) -> str:
     """Return the split that a table or a folder is named after, "" for none."""
-    words_of = {
+    words_of = {  # in this order: "verified_test" contains "test"
         "verified_test": ("verified",),
         "train": ("fine-tune", "train"),
         "dev": ("dev", "validation"),
@@ -118,13 +119,16 @@ def split_of(name: str) -> str:
     return ""
 
 
-def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, list[Path]]:
-    """Find the tables by split; tables of the other tasks of SLUE are left out. only: the one table
-    that is wanted. Raises InputError for a damaged Parquet file, and two tables of a split."""
+def find_tables(roots: Iterable[Path], wanted_table: Path | None = None) -> dict[str, list[Path]]:
+    """Find the tables by split; tables of the other tasks of SLUE are left out.
+
+    wanted_table: the only one that is read. Raises InputError for a damaged Parquet file, and two
+    tables of a split.
+    """
     tables: dict[str, list[Path]] = {}
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
-        if split and (only is None or path == only):
+        if split and (wanted_table is None or path == wanted_table):
             columns = column_names(path) if path.suffix == ".parquet" else read_header(path)
             if {"question_id", "document_id"} <= set(columns):
                 tables.setdefault(split, []).append(path)
@@ -185,7 +189,7 @@ def read_words(path: Path) -> tuple[Span, ...]:
 
 
 def _select_words(
-    entries: Iterable[tuple[str | None, str | None, Number, Number]],
+    entries: Iterable[tuple[str | None, str | None, Seconds, Seconds]],
 ) -> tuple[Span, ...]:
     """Select the entries (word, normalised word, start, end) that have a word and a time. A
     normalised word may be several words, such as those of a number."""
@@ -218,6 +222,10 @@ class FileIndex:
         by_split = self.files.get((kind, name), {})
         return by_split.get(split) or by_split.get(split.removeprefix("verified_"))
 
+    def count_recordings(self) -> int:
+        """Count the recordings of questions and documents in all splits."""
+        return sum(len(by_split) for (kind, _), by_split in self.files.items() if kind in KINDS)
+
 
 def read_recordings(
     split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, o: SlueSqa5
@@ -232,7 +240,8 @@ def read_recordings(
             group_count = file.num_row_groups
         for group in range(group_count):
             group_keys: set[Key] = set()
-            for cells in read_parquet(table, [f"{kind}_id" for kind in KINDS], 16, [group]):
+            columns = [f"{kind}_id" for kind in KINDS]
+            for cells in read_parquet(table, columns, batch=16, groups=[group]):
                 group_keys |= {(kind, cells[f"{kind}_id"]) for kind in KINDS}
             if group_keys & keys:
                 jobs[table, group] = (table, group, o.out / split / "audio", group_keys & keys)
@@ -253,7 +262,7 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
     return their paths and seconds by their keys."""
     written: dict[Key, Measured] = {}
     columns = [f"{kind}_id" for kind in KINDS] + [f"{kind}_audio" for kind in KINDS]
-    for cells in read_parquet(path, columns, 16, [group]):
+    for cells in read_parquet(path, columns, batch=16, groups=[group]):
         for kind in KINDS:
             name = cells[f"{kind}_id"]
             key = (kind, name)
@@ -276,6 +285,33 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
 # ---- splits
 
 
+@dataclass(frozen=True)
+class SourceFiles:
+    """A source is read below a folder: of a single zip or table it is the folder that holds it."""
+
+    root: Path
+    archives: Sequence[Path]  # those that are unpacked
+    wanted_table: Path | None = None  # None: all tables are read
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the tables, archives and recordings below the folder that may be read, as
+        `describe_source` does. Other downloads beside a single zip or table do not count."""
+        tables = find_tables([self.root], self.wanted_table)
+        paths = sorted([*self.archives, *itertools.chain(*tables.values())])
+        files = {path.relative_to(self.root).as_posix(): path.stat().st_size for path in paths}
+        return {"files": files, "recordings": FileIndex([self.root]).count_recordings()}
+
+
+def _locate_source(source: Path) -> SourceFiles:
+    """Locate what is read of a source: a folder, slue-sqa5.zip, or one table."""
+    if not source.is_file():
+        archives = [path for _, path in files_below([source], *ARCHIVES) if "sqa" in path.name]
+        return SourceFiles(source, archives)
+    if source.suffix == ".zip":
+        return SourceFiles(source.parent, [source])
+    return SourceFiles(source.parent, [], wanted_table=source)
+
+
 def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     """Prepare as much of SLUE-SQA-5 as there is, and return the data report.
 
@@ -283,18 +319,11 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     without tables of SLUE-SQA-5, and for damaged tables.
     """
     source = o.source.resolve()
-    root = source
-    only: Path | None = None
-    if not source.is_file():
-        archives = [path for _, path in files_below([root], *ARCHIVES) if "sqa" in path.name]
-    elif source.suffix == ".zip":
-        root, archives = source.parent, [source]
-    else:
-        root, only, archives = source.parent, source, []
+    located = _locate_source(source)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = unpack(root, o.out, archives)
-        tables = find_tables(roots, only)
+        roots = unpack(located.root, o.out, located.archives)
+        tables = find_tables(roots, located.wanted_table)
         if not tables:
             raise prepare.no_files(source, "slue-sqa5")
         index = FileIndex(roots)
@@ -302,7 +331,10 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
             split: make_records(split, paths, index, report, o) for split, paths in tables.items()
         }
 
-    made_from = describe_source(root, ".parquet", ".tsv", *ARCHIVES)
+    if source.is_file():
+        made_from = located.describe()
+    else:
+        made_from = describe_source(source, ".parquet", ".tsv", *ARCHIVES)
     return prepare.prepare_corpus("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
@@ -331,35 +363,68 @@ def make_records(
 ) -> SplitRecords:
     """Make the records of a split: with audio where any question and its document have recordings,
     else text only."""
+    rows, documents = _choose_rows(split, tables, report)
+    recordings = _read_usable_recordings(split, tables, rows, index, report, o)
+    # with --speak, or in a text-only source, an item needs no recording
+    text_will_do = o.speak or not recordings
+    passages = _make_passages(split, documents, recordings, text_will_do, index, report, o.out)
+    questions = _make_questions(split, rows, passages, recordings, text_will_do, report, o.out)
+    return SplitRecords(list(passages.values()), questions)
+
+
+def _choose_rows(
+    split: str, tables: Sequence[Path], report: PrepareReport
+) -> tuple[dict[str, SlueRow], dict[str, SlueRow]]:
+    """Choose as many documents as --passages says. Returns the questions about them by id, and the
+    documents by id: of each the first row about it, which has its words."""
     rows = read_questions(split, tables, report)
-    documents: dict[str, SlueRow] = {}  # id -> the first row about it, which has its words
+    documents: dict[str, SlueRow] = {}
     for row in rows.values():
         documents.setdefault(row.document_id, row)
     report.count(split, "passages", len(documents))
     question_counts = Counter(row.document_id for row in rows.values())
     chosen = report.slice(split, documents, question_counts)
     rows = {name: row for name, row in rows.items() if row.document_id in chosen}
-    keys = {("document", document) for document in chosen}
-    keys |= {("question", row.question_id) for row in rows.values()}
+    return rows, {name: documents[name] for name in chosen}
+
+
+def _read_usable_recordings(
+    split: str,
+    tables: Sequence[Path],
+    rows: Mapping[str, SlueRow],
+    index: FileIndex,
+    report: PrepareReport,
+    o: SlueSqa5,
+) -> dict[Key, Measured]:
+    """Read the recordings of questions and their documents. Returns none at all, with a remark,
+    where no question has a usable recording of its own and of its document."""
+    keys_of = [(("question", r.question_id), ("document", r.document_id)) for r in rows.values()]
+    keys = set(itertools.chain(*keys_of))
     recordings = read_recordings(split, tables, keys, index, o)
     usable = {key for key, (_, seconds) in recordings.items() if isinstance(seconds, float)}
-    has_audio = any(
-        {("question", row.question_id), ("document", row.document_id)} <= usable
-        for row in rows.values()
-    )
-    if not has_audio:
-        recordings = {}
-        if rows:
-            report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
-    text_will_do = o.speak or not has_audio
+    if any(usable.issuperset(pair) for pair in keys_of):
+        return recordings
+    if rows:
+        report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
+    return {}
 
+
+def _make_passages(
+    split: str,
+    documents: Mapping[str, SlueRow],
+    recordings: Mapping[Key, Measured],
+    text_will_do: bool,
+    index: FileIndex,
+    report: PrepareReport,
+    out: Path,
+) -> dict[str, Passage]:
+    """Make the passages of a split, by id."""
     passages: dict[str, Passage] = {}
-    for name in chosen:
-        row = documents[name]
+    for name, row in documents.items():
         text = row.normalized_document_text.strip()
         recording = recordings.get(("document", name))
-        audio = prepare.choose_audio(recording, text, prepare.NO_TEXT, text_will_do, o.out)
-        if isinstance(audio, dict):
+        audio = prepare.choose_audio(recording, text, prepare.NO_TEXT, text_will_do, out)
+        if isinstance(audio, dict):  # it says why the passage is set aside
             report.set_aside(split, "passages", name, **audio)
             continue
         path, seconds = audio
@@ -367,21 +432,34 @@ def make_records(
         if path and not words:
             report.remark(split, *UNALIGNED)
         passages[name] = Passage(name, path, seconds, text, row.document_speaker_id, "en", words)
+    return passages
+
+
+def _make_questions(
+    split: str,
+    rows: Mapping[str, SlueRow],
+    passages: Mapping[str, Passage],
+    recordings: Mapping[Key, Measured],
+    text_will_do: bool,
+    report: PrepareReport,
+    out: Path,
+) -> list[Question]:
+    """Make the questions of a split, with their answers."""
     questions: list[Question] = []
     for name, row in rows.items():
         text = row.normalized_question_text.strip()
         recording = recordings.get(("question", row.question_id))
-        audio = prepare.choose_audio(recording, text, prepare.NO_QUESTION, text_will_do, o.out)
+        audio = prepare.choose_audio(recording, text, prepare.NO_QUESTION, text_will_do, out)
         passage = passages.get(row.document_id)
         if passage is None:
             report.set_aside(split, "questions", name, prepare.ITS_PASSAGE)
-        elif isinstance(audio, dict):
+        elif isinstance(audio, dict):  # it says why the question is set aside
             report.set_aside(split, "questions", name, **audio)
         else:
-            answers = _make_answers(row, passage, lambda done: report.remark(split, *done))
+            answers = _make_answers(row, passage, lambda remark: report.remark(split, *remark))
             asker = row.question_speaker_id
             questions.append(Question(name, passage.id, *audio, text, asker, "en", answers))
-    return SplitRecords(list(passages.values()), questions)
+    return questions
 
 
 def _words_of(row: SlueRow, path: Path | None, seconds: float) -> tuple[Span, ...]:
@@ -398,7 +476,7 @@ def _words_of(row: SlueRow, path: Path | None, seconds: float) -> tuple[Span, ..
 
 
 def _make_answers(
-    row: SlueRow, passage: Passage, remark: Callable[[Done], None]
+    row: SlueRow, passage: Passage, remark: Callable[[Remark], None]
 ) -> tuple[Answer, ...]:
     """Make the answers of a question, with times where the passage has audio that contains them."""
     spans = row.answer_spans or AnswerSpans((), (), ())
@@ -413,13 +491,13 @@ def _make_answers(
         time = prepare.clip_time(start, end, passage.seconds)
         if time is None and passage.audio:
             remark(OUTSIDE)
-        first, last = time or (None, None)
-        answers.append(Answer(text, first, last, offset))
+        start_second, end_second = time or (None, None)
+        answers.append(Answer(text, start_second, end_second, offset))
     return tuple(dict.fromkeys(answers))
 
 
 def _find_answer(
-    text: str, start: Number, passage: Passage, offsets: Sequence[int | None]
+    text: str, start: Seconds, passage: Passage, offsets: Sequence[int | None]
 ) -> int | None:
     """Find the offset of an answer in its passage: that of the word which begins at the answer's
     start, or else of its only occurrence. offsets: those of the passage's words."""

@@ -38,7 +38,7 @@ from speechssl.textlm.attention import (
     unpack,
 )
 from speechssl.textlm.encoders import make_encoder
-from speechssl.textlm.symbols import SubwordUnits
+from speechssl.textlm.subwords import SubwordUnits
 
 if TYPE_CHECKING:  # both take seconds to import, and answering needs neither
     from transformers import PreTrainedModel

@@ -24,7 +24,7 @@ import torch
 from speechssl.dual.data import Layout, Window, collate, known_codebooks, windows
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
-from speechssl.text import ngrams, tfidf
+from speechssl.text.tfidf import ngrams, tfidf
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units.features import UnitExtractor
 

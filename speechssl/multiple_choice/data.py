@@ -29,7 +29,8 @@ from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tok
 from speechssl.encoders.store import store_features
 from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.speechbert.data import SPECIALS, stack_codes
-from speechssl.text import ngrams, pieces
+from speechssl.text import pieces
+from speechssl.text.tfidf import ngrams
 from speechssl.textlm.tokenizers import TextCodec
 from speechssl.timing import RunLength
 

@@ -186,8 +186,9 @@ class _Group:
     seed: int
 
     @property
-    def part(self) -> Path:
-        """The file of what was spoken. It is written last, and marks the group as done."""
+    def part_path(self) -> Path:
+        """Return the path of the file of what was spoken, which is written last and marks the group
+        as done."""
         return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
 
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
@@ -219,7 +220,7 @@ def speak_drafts(
     groups = {split: _make_groups(o, split, records) for split, records in by_split.items()}
     jobs: dict[Path, tuple[_Group]] = {}
     for of_split in groups.values():
-        jobs |= {group.part: (group,) for group in of_split if not group.part.is_file()}
+        jobs |= {group.part_path: (group,) for group in of_split if not group.part_path.is_file()}
     run_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
     how = f"spoken by {o.synthesiser} (synthetic)"
     return {
@@ -284,7 +285,7 @@ def _speak_group(group: _Group) -> None:
             questions = ()
     reader = record.get("speaker", "")
     spoken = {q.id: _speak_question(group, q, reader, reading) for q in questions}
-    write_json(group.part, {"passage": record, "questions": spoken})
+    write_json(group.part_path, {"passage": record, "questions": spoken})
 
 
 def _speak_question(
@@ -329,7 +330,7 @@ def _merge_speech(
     spoken_passages: dict[str, dict[str, Any]] = {}
     spoken_questions: dict[str, dict[str, Any]] = {}
     for group in groups:
-        part = read_json(group.part)
+        part = read_json(group.part_path)
         spoken_passages[group.passage.id] = part["passage"]
         spoken_questions |= part["questions"]
     passages, questions = [], []
@@ -409,6 +410,7 @@ def _numeral(number: int, to: str) -> str:
 
 def year(digits: str) -> str:
     """Spell out four digits as a year where they may be one (1100 to 2099), else as a number."""
+    # espeak-ng by itself reads 1922 as nineteen hundred twenty two
     return _numeral(int(digits), "year") if 1100 <= int(digits) < 2100 else cardinal(digits)
 
 
@@ -439,6 +441,8 @@ def mandarin(digits: str) -> str:
 
 def _mandarin(number: int) -> str:
     """Spell out a number in groups of four digits, with 万, 亿 and 万亿 between them."""
+    # Not by cn2an: from 10^8 on it leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so
+    # that spoken corpora would change.
     for size, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万")):
         if number >= size:
             rest = number % size
@@ -465,6 +469,8 @@ _EN_TOKEN = re.compile(r"\S+")
 _TABLES = vocabulary("reading.yaml")  # its comments explain the tables
 _CURRENCIES: dict[str, str] = _TABLES["currencies"]
 _SYMBOLS: dict[str, str] = _TABLES["symbols"] | _CURRENCIES
+# espeak-ng's Mandarin reads traditional characters as it does simplified ones, but spells the
+# syllables xiong, qiong and jiong and 兒 in English letters: it gets what sounds like them.
 _MISREAD = {
     character: spoken
     for spoken, characters in _TABLES["misread"].items()
@@ -509,19 +515,12 @@ class Word:
 
 
 def normalise(text: str, language: str) -> list[Word]:
-    """Split a text into tokens. In English they are separated by white space; in Mandarin they are
-    characters, runs of Latin letters or digits, and punctuation.
+    """Normalise a text for the synthesiser: return its tokens, each with what is spoken for it.
 
-    A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
-
-    Normalisation changes what is spoken, and never the text of a record. espeak-ng reads no years
-    (1922 as nineteen hundred twenty two), and % in English in the middle of Mandarin. Brackets,
-    quotation marks and letters of other scripts are not spoken, except a single letter, which is
-    spoken by its name: alpha for "α". English numerals are those of num2words. Mandarin numerals
-    are our own: from 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so
-    that spoken corpora would change. espeak-ng's Mandarin reads traditional characters as it does
-    simplified ones, but spells the syllables xiong, qiong and jiong and 兒 in English letters:
-    `_MISREAD` gives it what sounds like them.
+    In English tokens are separated by white space; in Mandarin they are characters, runs of Latin
+    letters or digits, and punctuation. A sentence ends at . ! ? … ; and at a line break, but not at
+    an abbreviation. Brackets, quotation marks and letters of other scripts are not spoken, except a
+    single letter, which is spoken by its name: alpha for "α". The text of a record never changes.
     """
     chinese = language == "zh"
     tokens = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
@@ -659,6 +658,7 @@ def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"(?<=[\d%])[-~](?=\d)", "到", token)
     token = re.sub(r"(?<=\d):(?=\d)", "比", token)
     token = re.sub(r"(\d),(?=\d{3})", r"\1", token)
+    # espeak-ng reads % in English in the middle of Mandarin
     token = re.sub(r"(\d+(?:\.\d+)?)%", r"百分之\1", token)
     token = re.sub(r"(?<=\d) (?=\d+⁄)", "又", token)
     token = re.sub(r"(\d+)[/⁄](\d+)", r"\2分之\1", token)

@@ -52,10 +52,10 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     )
     try:
         config = text_config(source)
-        half = encoder_half(config)
-        if config.is_encoder_decoder and not half:
+        encoder_class = encoder_half(config)
+        if config.is_encoder_decoder and not encoder_class:
             raise ValueError("it has a decoder, and the encoder half is taken of T5's kin alone")
-        loader: Any = half or AutoModel
+        loader: Any = encoder_class or AutoModel
         model, info = loader.from_pretrained(
             source,
             config=config,
@@ -65,7 +65,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         )
         # the pooler is not used
         check_missing(k for k in info["missing_keys"] if not k.startswith("pooler."))
-        if half:
+        if encoder_class:
             model = model.get_encoder()
         check_reads_vectors(model)
     except Exception as error:  # transformers, safetensors and the hub client each raise their own
@@ -112,8 +112,10 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModel
 
     config = AutoConfig.for_model(**values)
-    half = encoder_half(config)
-    return half(config).get_encoder() if half else AutoModel.from_config(config)
+    encoder_class = encoder_half(config)
+    if encoder_class is None:
+        return AutoModel.from_config(config)
+    return encoder_class(config).get_encoder()
 
 
 @torch.inference_mode()
@@ -139,8 +141,8 @@ def check_reads_vectors(model: PreTrainedModel) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first sentence of an error of a library; of transformers' list of all families,
-    the one that it lacks."""
+    """Return the first sentence of a library's error; where transformers lists all families it
+    knows, name only the one it lacks."""
     # "Unrecognized configuration class <class '...BarkConfig'> for this kind of AutoModel: ..."
     lacking = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for", str(error))
     if lacking:
@@ -219,7 +221,7 @@ def licences(
     """
     # a corpus that was written by hand has no card
     card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}
-    trained_on = [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))]
+    trained_on = [licence_entry(str(card.get("corpus", corpus.name)), card.get("licence"))]
     contains = []
     if start is not None:
         before = read_json(start / "card.json")["licences"]
@@ -228,7 +230,7 @@ def licences(
     elif text_encoder == MINILM:
         contains = ["all-MiniLM-L6-v2, Apache-2.0"]
     elif text_encoder is not None:
-        contains = [_licensed(text_encoder, _stated_licence(text_encoder))]
+        contains = [licence_entry(text_encoder, _stated_licence(text_encoder))]
     return {
         "licences": {
             "trained_on": list(dict.fromkeys(trained_on)),
@@ -248,5 +250,6 @@ def _stated_licence(name: str) -> str | None:
     return stated[1] if stated else None
 
 
-def _licensed(name: str, licence: str | None) -> str:
+def licence_entry(name: str, licence: str | None) -> str:
+    """Return the entry of a corpus or a model in the lists of `licences`."""
     return f"{name}, {licence or 'licence not known'}"

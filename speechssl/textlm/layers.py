@@ -27,8 +27,11 @@ Change = Callable[[torch.Tensor], torch.Tensor]  # (B, S, H) -> (B, S, H)
 
 
 def layers_of(encoder: nn.Module) -> nn.ModuleList:
-    """Return the layers of an encoder, in order. Raises InputError where they are not one list:
-    ALBERT's are one layer, XLM's lists of their parts."""
+    """Return the layers of an encoder, in order.
+
+    The layers are the only list of `num_hidden_layers` modules below its parent. Raises InputError
+    for an encoder without such a list.
+    """
     config: Any = encoder.config
     matches: dict[str, list[nn.ModuleList]] = {}
     for name, module in encoder.named_modules():
@@ -37,6 +40,7 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
         if not isinstance(module[0], nn.ModuleList):  # Funnel's blocks are lists of layers
             matches.setdefault(name.rpartition(".")[0], []).append(module)
     first = next(iter(matches.values()), [])
+    # XLM has several such lists side by side (attentions, ffns); ALBERT has none
     if len(first) != 1:
         raise InputError(
             f"the layers of this encoder ({config.model_type}) are not "

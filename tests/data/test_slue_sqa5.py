@@ -129,6 +129,26 @@ def test_the_tables_of_the_zip(files, tmp_path, packed):
     assert verified.passages["doc1"].words
 
 
+@pytest.mark.parametrize("kind", ["zip", "table"])
+def test_other_downloads_beside_a_zip_or_a_table_do_not_change_the_corpus(
+    files, hub, tmp_path, kind
+):
+    if kind == "zip":
+        packed_as = str(tmp_path / "dl" / "slue-sqa5")
+        source = Path(shutil.make_archive(packed_as, "zip", tmp_path, "slue-sqa5"))
+        shutil.rmtree(files)
+    else:
+        source = hub / TABLE
+    before, _ = prepared(source, tmp_path)
+    settings = read_json(tmp_path / "out/settings.json")
+    write_clip(source.parent / "music/song.wav", tone(), 0, 9, SAMPLE_RATE)
+    (source.parent / "prices.tsv").write_text("name\tprice\n")
+    (source.parent / "other.zip").write_bytes(b"PK")
+    after, _ = prepared(source, tmp_path)  # would be refused for another corpus
+    assert after == before
+    assert read_json(tmp_path / "out/settings.json") == settings
+
+
 def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_path):
     (files / "dev/question/q-dev.wav").unlink()
     (files / "test/document/doc1.wav").write_bytes(b"RIFF")

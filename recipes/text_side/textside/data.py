@@ -33,7 +33,7 @@ from speechssl.artifacts import hash_json, read_text
 from speechssl.checkpoints import checkpoint_folder
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.text import syllables
+from speechssl.text.chinese import syllables
 from speechssl.textlm.tokenizers import read_tokenizer, special_tokens
 
 if TYPE_CHECKING:  # transformers takes seconds to import, here and below

@@ -1,0 +1,185 @@
+"""Texts get normal forms and are split into tokens, in which they are compared.
+
+`normalise` is for recognition errors (WER, CER); `answer_tokens` is for the text of an answer
+(exact match and F1). Languages are `en` (words) and `zh` (characters); `language_of` reads tags.
+Beside it are the forms and readings of Chinese characters (`chinese.py`), numbers in words
+(`numbers_en.py`, `numbers_zh.py`), and TF-IDF (`tfidf.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from speechssl.errors import InputError
+from speechssl.text import numbers_en, numbers_zh
+from speechssl.text.chinese import FORMS
+
+T = TypeVar("T")
+
+# languages of TyDi QA whose answers are scored; there are no further rules for them
+ANSWERS_ONLY = ("ar", "bn", "ko", "sw")
+# a run of letters and digits of the Latin script: "mp3", "3.5"
+_RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"
+# a token of Chinese: a run, or any other character
+_ZH_TOKEN = re.compile(rf"{_RUN}|\S")
+_PIECE = re.compile(r"\S+")
+# a Chinese character, a run of other letters or digits, or a punctuation mark
+_ZH_PIECE = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
+# punctuation and symbols, but not the point in "3.5"
+_MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_APOSTROPHES = str.maketrans("’‘ʼ", "'''")
+
+
+def normalise(text: str, language: str, digits: bool = True) -> str:
+    """Return the normal form of a text, in which recognised words are compared with the reference.
+
+    en: typographic apostrophes become plain, and signs become words (see
+    `numbers_en.english_digits`); then follows Whisper's English normaliser (arXiv 2212.04356,
+    appendix C), which writes contractions out, drops hesitations, and turns number words into
+    digits ("twenty one" and "21" are the same). It joins successive digit words ("two three"
+    becomes "23") but not successive digits ("2 3" stays), so digit strings should be spelled out
+    both in transcript and reference.
+    zh: NFKC (full-width letters and digits become plain), lower case, one form for each character
+    (爲 and 為 become 为, 裏 and 裡 里, 著 着: FORMS), no punctuation, white space between Latin
+    runs alone, and with `digits` numbers as digits (二十 is 20: `numbers_zh.chinese_digits`). Words
+    that differ by region (計程車, 出租车) stay different.
+    Raises InputError for another language.
+    """
+    if language_of(language) == "en":
+        return _normalise_english(text)
+    if digits:  # before NFKC: the comma in 1,000 is ASCII, that of a Chinese list is not
+        text = numbers_zh.prepare_signs(text)
+    folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
+    if digits:
+        folded = numbers_zh.signs_as_words(folded)
+    plain = ""
+    # no white space but for one space between two Latin runs, which would merge
+    for token in _ZH_TOKEN.findall(_MARK.sub(" ", folded)):
+        follows_run = re.match(_RUN, token) and re.fullmatch(_RUN, plain[-1:])
+        plain += f" {token}" if follows_run else token
+    return numbers_zh.chinese_digits(plain) if digits else plain
+
+
+def _normalise_english(text: str) -> str:
+    """Apply Whisper's normaliser to a text with its signs as words, and correct the result."""
+    spoken = numbers_en.signs_as_words(text.lower().translate(_APOSTROPHES))
+    plain = _whisper()(spoken).replace(numbers_en.APART_MARK, "").replace(numbers_en.OVER, "/")
+    # Whisper's normaliser leaves the last point of "a ..."
+    plain = " ".join(word for word in plain.split() if any(map(str.isalnum, word)))
+    # and it writes 1 as "one"
+    return numbers_en.dates().sub(lambda m: f"{m[1]} {'one' if m[2] == '1' else m[2]}", plain)
+
+
+def tokens(text: str, language: str) -> list[str]:
+    """Split a text into the units of WER (en: words) or CER (zh: characters; a Latin run is one),
+    after `normalise`."""
+    plain = normalise(text, language)
+    return _by_language(language, plain.split(), _ZH_TOKEN.findall(plain))
+
+
+def error_metric(language: str) -> str:
+    """Return the name of the error rate over `tokens`: "wer", or "cer" in Chinese. Raises
+    InputError for another language, of which answers are not scored either."""
+    if _primary(language) in ANSWERS_ONLY:
+        return "wer"
+    return _by_language(language, "wer", "cer")
+
+
+def pieces(text: str, language: str) -> list[tuple[str, int]]:
+    """Split a text at white space (zh: into Chinese characters, punctuation marks, and runs of
+    other letters or digits) and return every piece unchanged, with its offset.
+
+    Raises InputError for another language.
+    """
+    pattern = _by_language(language, _PIECE, _ZH_PIECE)
+    return [(match.group(), match.start()) for match in pattern.finditer(text)]
+
+
+def joiner(language: str) -> str:
+    """Return the string between words: a space, or "" (zh). Raises InputError for another
+    language."""
+    return _by_language(language, " ", "")
+
+
+def spell_letters(text: str) -> str:
+    """Write English as a recogniser of letters does: in lower case, with digits, plain apostrophes
+    and single spaces, and "and" for "&".
+
+    Numbers and contractions stay as they are, so that words are counted as in corpora of speech
+    recognition. Words without a letter or a digit are dropped.
+    """
+    plain = unicodedata.normalize("NFKC", text.translate(_APOSTROPHES)).lower()
+    letters = ""
+    for c in plain.replace("&", " and "):
+        letters += c if c == "'" or unicodedata.category(c)[0] in "LMN" else " "
+    return " ".join(word for word in letters.split() if any(map(str.isalnum, word)))
+
+
+def fold_letters(text: str) -> str:
+    """Remove the differences between spellings: case, accents, typographic variants, forms of
+    Chinese characters."""
+    plain = unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).casefold().translate(FORMS)
+    return "".join(c for c in plain if not unicodedata.combining(c))
+
+
+def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
+    """Split an answer into the tokens that F1 counts and exact match compares: words (en) or
+    characters (zh).
+
+    en: numbers become digits ("nineteen eighty-four" is 1984: `numbers_en.english_digits`); then
+    follows the evaluation script of SQuAD v1.1: lower case, no ASCII punctuation, no articles.
+    Texts without numbers, or with plain digits, $ and % alone ("3.5" is 35), have the tokens of
+    that script. A fraction is one token (1/2, not 12); signs, units and Roman numerals become those
+    of `numbers_en.english_digits`.
+    zh: `tokens`, so that white space does not matter to exact match. digits: False leaves numbers
+    as they are.
+    ANSWERS_ONLY: the script of SQuAD v1.1 alone, as TyDi QA's gold passage task has it. Raises
+    InputError for another language.
+    """
+    if _primary(language) in ANSWERS_ONLY:
+        digits = False
+    elif language_of(language) == "zh":
+        return _ZH_TOKEN.findall(normalise(text, "zh", digits))
+    text = text.lower()
+    if digits:
+        text = numbers_en.mark_digits(text)
+    plain = _ARTICLES.sub(" ", "".join(c for c in text if c not in string.punctuation))
+    return (plain.replace(numbers_en.OVER, "/") if digits else plain).split()
+
+
+def language_of(tag: str) -> str:
+    """Return the language whose rules a tag stands for: "zh" for zh-TW, cmn and cmn-Hant, "en" for
+    en-gb. Raises InputError for another language."""
+    return _by_language(tag, "en", "zh")
+
+
+def _by_language(language: str, english: T, chinese: T) -> T:
+    """Choose between two values by the language. Raises InputError for another language."""
+    tag = _primary(language)
+    rules = {"en": english, "zh": chinese, "cmn": chinese}
+    if tag not in rules:
+        raise InputError(f"there are no text rules for the language {language!r}; use en or zh")
+    return rules[tag]
+
+
+def _primary(tag: str) -> str:
+    """Return the language of a tag without its script or region."""
+    return re.split("[-_]", tag.lower())[0]
+
+
+@lru_cache(1)
+def _whisper() -> Callable[[str], str]:
+    # Imported late: transformers takes a second, and Chinese or answer scoring does not need it.
+    from transformers.models.whisper import english_normalizer
+
+    normaliser: Any = english_normalizer.EnglishTextNormalizer(
+        numbers_en.spoken_english()["spellings"]
+    )
+    normaliser.standardize_numbers = numbers_en.whisper_numbers()
+    return cast(Callable[[str], str], normaliser)
