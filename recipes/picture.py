@@ -35,8 +35,15 @@ def read_real_questions(page: Path) -> pd.DataFrame:
         for spoken, cell in zip(speech, cells, strict=True):
             if match := CELL.match(cell):
                 value, low, high = map(float, match.groups())
-                scores.append((system.partition(" (")[0], spoken, value, low, high))
+                scores.append((name_system(system, cell), spoken, value, low, high))
     return pd.DataFrame(scores, columns=["system", "speech", "value", "low", "high"])
+
+
+def name_system(system: str, cell: str) -> str:
+    """Name a system without its remark; with its number of questions, where its cell has one."""
+    name = system.partition(" (")[0]
+    few = re.search(r"\((\d+ questions)\)", cell)
+    return f"{name}\n({few[1]})" if few else name
 
 
 def read_scores(models: Path) -> pd.DataFrame:
@@ -76,7 +83,7 @@ def draw_systems(axes: Axes, real: pd.DataFrame) -> None:
     axes.set_xlim(0, 100)
     axes.set_xlabel("FF1 (%)")
     axes.set_title("SQuAD's questions, synthetic speech", fontsize=10)
-    axes.legend(loc="center right", fontsize=8)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=8)
 
 
 def draw_noise(axes: Axes, ff1: pd.DataFrame) -> None:
