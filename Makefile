@@ -16,7 +16,7 @@ help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12]"
 	@sed -nE 's/^([a-z.\/-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 16
 
-demo: .venv/ready ## a new test set, four systems in clean and noisy speech, a page: 5 to 10 minutes, 20 with a Whisper fetched (SEED=2 PASSAGES=100 EXP=folder)
+demo: .venv/ready ## a new test set, four systems in clean and noisy speech, a page: 5 to 15 minutes, more with a Whisper fetched (SEED=2 PASSAGES=100 EXP=folder)
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
 # Two parts at a time, so that both cores end together.

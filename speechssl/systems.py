@@ -299,7 +299,16 @@ def link_parts(parts: Parts) -> Iterator[Path]:
     folders = find_folders(parts)
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
         place_parts(parts, folders, Path(temporary), copy=False)
-        yield Path(temporary)
+        try:
+            yield Path(temporary)
+        except InputError as error:  # its sentence shall name the parts instead of the links
+            sources = {link: link.resolve() for link in Path(temporary).iterdir()}
+            sources[Path(temporary, "units.safetensors")] = Path(str(parts.codebook))
+            sentence = str(error)
+            for link, source in sources.items():
+                sentence = sentence.replace(str(link), str(source))
+            error.args = (sentence,)
+            raise
 
 
 def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:

@@ -15,7 +15,7 @@ from speechssl.cli.answer import bundle_parts
 from speechssl.cli.options import Bundle
 from speechssl.data.records import Passage, Question, Span
 from speechssl.options import Parts
-from speechssl.systems import bundle, load_systems
+from speechssl.systems import bundle, link_parts, load_systems
 from speechssl.units.codebook import Codebook, load_codebook
 
 from .files import change_json, refused
@@ -182,3 +182,20 @@ def test_parts_that_do_not_belong_together_leave_nothing(changes, message, tmp_p
     codebook, dual = (name and f"people-en/{name}" for name in changes)
     refused(message, bundle, parts(codebook, dual=dual), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
+
+
+def test_an_error_names_the_parts_that_were_linked(models):
+    change_json(models / "dual/card.json", units={"codebook": "other"}, codebooks=[])
+    given = Parts("people-en/encoder", codebook=models / "units.safetensors", dual=models / "dual")
+
+    def load():
+        with link_parts(given) as folder:
+            load_systems(folder, ["dual"])
+
+    refused(f"^{models / 'dual'} is no reader", load)
+
+
+def test_a_cut_head_is_one_sentence(models):
+    path = models / "ctc/head.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    refused("does not have the weights of its card", load_systems, models, ["cascade-ctc"])

@@ -8,6 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from speechssl.artifacts import write_json, write_text
 from speechssl.checkpoints import SHIPPED
 from speechssl.textlm.encoders import MINILM, licences
+from speechssl.textlm.layers import Shift
 from speechssl.textlm.subwords import SubwordUnits, subword_units
 from speechssl.textlm.symbols import (
     assign_tokens,
@@ -101,6 +102,9 @@ def test_what_does_not_fit_is_one_sentence(text_encoder, tokenizer):
     short = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", **MARKS)
     refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, short, 2, "released")
     refused("no sub-word units 'syllables'", subword_units, tokenizer, "syllables", 100, 8)
+    width = model.config.hidden_size
+    shift = Shift(1, torch.zeros(width + 1))
+    refused(f"the shift has {width + 1} numbers", shift.attach, model)
 
 
 def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):

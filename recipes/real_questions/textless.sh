@@ -59,7 +59,7 @@ if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
     case $arm in
       dual-taught) # units learn to mean words first
         reader=$(python recipes/models.py "$SHIPPED")/dual # where the set has one; else from what teaches
-        [ -d "$reader" ] || reader=
+        [ -d "$reader" ] && [ -z "$TEACHER" ] || reader=
         $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} \
           ${TEACHER:+--teacher "$TEACHER"} "${PIECES[@]}" --config "$CONFIG" --stage teacher
         python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev ${TEACHER:+--teacher "$TEACHER"}

@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
 from speechssl.cascade.data import TimedWord, Transcript, check_samples
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
@@ -447,9 +448,13 @@ class CtcRecogniser:
         head = CtcHead(HeadShape(**card["head"]))
         symbols, separator = card["vocabulary"]["symbols"], card["vocabulary"]["separator"]
         weights = Path(folder) / "head.safetensors"
-        if not weights.is_file():
-            raise InputError(f"{weights} is missing; copy or train the recogniser whole")
-        head.load_state_dict(dequantise(load_file(weights)))
+        try:
+            head.load_state_dict(dequantise(load_file(weights)))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise InputError(
+                f"{weights} does not have the weights of its card ({first_line(error)}); "
+                "restore it or train again"
+            ) from error
         vocabulary = CtcVocabulary(tuple(symbols), separator)
         recogniser = cls(encoder, head, vocabulary, card["name"], card["layer"])
         recogniser.card = {"asr": card["weights"]}

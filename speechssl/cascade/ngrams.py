@@ -244,16 +244,22 @@ def save_ngrams(model: NgramModel, path: Path) -> None:
 
 
 def load_ngrams(path: Path) -> NgramModel:
-    """Read what `save_ngrams` wrote."""
+    """Read what `save_ngrams` wrote. Raises InputError for a file that is missing or damaged."""
     ngrams = []
-    with np.load(path) as file:
-        words = tuple(str(file["words"]).split("\n"))
-        # five arrays for every length
-        for n in range(1, len(file.files) // 5 + 1):
-            keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
-            log_probs = file[f"{n}.log_probs.levels"][file[f"{n}.log_probs"]]
-            backoffs = file[f"{n}.backoffs.levels"][file[f"{n}.backoffs"]]
-            ngrams.append(Ngrams(keys, log_probs, backoffs))
+    try:
+        with np.load(path) as file:
+            words = tuple(str(file["words"]).split("\n"))
+            # five arrays for every length
+            for n in range(1, len(file.files) // 5 + 1):
+                keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
+                log_probs = file[f"{n}.log_probs.levels"][file[f"{n}.log_probs"]]
+                backoffs = file[f"{n}.backoffs.levels"][file[f"{n}.backoffs"]]
+                ngrams.append(Ngrams(keys, log_probs, backoffs))
+    except Exception as error:  # numpy, zipfile and zlib each raise their own
+        raise InputError(
+            f"{path} is not a whole n-gram model ({first_line(error)}); make it again: "
+            "`speechssl train ngram`"
+        ) from error
     return NgramModel(words, tuple(ngrams))
 
 

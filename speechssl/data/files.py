@@ -269,8 +269,8 @@ def _split_tsv(text: str) -> list[list[str]] | None:
 
 def read_header(path: Path) -> list[str]:
     """Return the names of the columns of a CSV file, whatever its delimiter."""
-    header = read_text(path, REMEDY).partition("\n")[0]
-    [names] = csv.reader([header], delimiter=detect_delimiter(path))
+    header = read_text(path, REMEDY).splitlines()[:1]
+    names = next(csv.reader(header, delimiter=detect_delimiter(path)), [])
     return [name.strip() for name in names]
 
 

@@ -245,7 +245,7 @@ def _make_recordings(
 
 def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
     """Read the recordings of a manifest with a path in every line (.txt), or in the first column of
-    every line (.tsv), where a root may stand in the first line."""
+    every line (.tsv); a root may stand in the first line."""
     lines = read_text(path, "check the path", "the manifest").split("\n")
     names: dict[int, str] = {}  # number of the line -> its path
     for number, line in enumerate(lines, 1):
@@ -253,14 +253,15 @@ def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
             names[number] = (line.partition("\t")[0] if has_columns else line).strip()
     root = path.parent
     first = min(names, default=0)
-    if has_columns and first and Path(names[first]).suffix.lower() not in (*SUFFIXES, *UNREAD):
+    is_audio = bool(first) and Path(names[first]).suffix.lower() in (*SUFFIXES, *UNREAD)
+    if first and (root / names[first]).is_dir():
         # fairseq's: the root, then paths and their numbers of samples
         check_inside(root, names[first], f"{path}:{first}")
         root /= names.pop(first)
-        if not root.is_dir():
-            raise InputError(
-                f"line {first} of {path} is neither audio nor a folder by its name; correct it"
-            )
+    elif first and has_columns and not is_audio:
+        raise InputError(
+            f"line {first} of {path} is neither audio nor a folder by its name; correct it"
+        )
     for number, name in names.items():
         check_inside(root, name, f"{path}:{number}")
         yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)

@@ -20,8 +20,10 @@ from speechssl.options import (
     TrainingOptions,
     Whole,
     argument,
+    changed_options,
     group,
     option,
+    refuse_given,
 )
 
 MAX_TOKENS = 275  # longest answer, in units: DUAL's code (arXiv 2203.04911)
@@ -162,12 +164,12 @@ class TrainUnitWords:
     pieces: Path | None = option(None, PIECES)
     teacher: Path | None = option(
         None,
-        "reader of words (`speechssl train text-qa`) that teaches; the student begins as its copy; "
-        "default: the text encoder",
+        "reader of words (`speechssl train text-qa`) that teaches, and as whose copy the student "
+        "begins; default: the text encoder",
     )
     layers: Literal["last", "all"] = option(
         "last",
-        "whose vectors the student learns: of the last layer of the encoder, or of every one",
+        "which of the teacher's layers give the vectors: the last, or every one",
     )
     objective: Literal["words", "masked-units"] = option(
         "words",
@@ -188,3 +190,12 @@ class TrainUnitWords:
             "evaluation",
         ),
     )
+
+    def __post_init__(self) -> None:
+        """Raise InputError for two readers to begin with, and for layers without vectors."""
+        if self.start and self.teacher:
+            raise InputError(
+                "--start and --teacher both say how the student begins; leave out one of them"
+            )
+        if self.objective == "masked-units":
+            refuse_given(["layers"], changed_options(self), "with --objective masked-units")

@@ -73,7 +73,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
     check_share(o.qa.batch)
     o = replace(o, start=find_shipped(o.start), teacher=find_shipped(o.teacher))
     pieces = choose_pieces(o.pieces, o.start)
-    start = o.start or o.teacher  # the student knows what this reader has learned
+    start = o.start or o.teacher  # one of them at most: the student knows what it has learned
     source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     made_from = {
         "data": data_hash(o.corpus, o.qa.split),
@@ -81,7 +81,9 @@ def train_unit_words(o: TrainUnitWords) -> None:
         "start": read_weights_hash(o.start),
         "teacher": read_weights_hash(o.teacher),
     }
-    options = settings(o.qa) | {"objective": o.objective, "layers": o.layers}
+    options = settings(o.qa) | {"objective": o.objective}
+    if o.layers == "all":
+        options["layers"] = "all"
     with stage(o.out, made_from, options, grows=STEPS) as step:
         if not step.done:
             teacher = load_teacher(o.qa.text_encoder, o.teacher)

@@ -383,8 +383,10 @@ def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
         # data2vec has layer norms, and no such setting
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         return normalise, [f"input {'' if normalise else 'not '}normalised"]
-    content = read_json(files[0])
-    extractor = content.get("feature_extractor", content)
+    content: Any = read_json(files[0])
+    extractor = content.get("feature_extractor", content) if isinstance(content, dict) else None
+    if not isinstance(extractor, dict):
+        raise InputError(f"cannot read the settings in {files[0]}; correct it")
     rate = extractor.get("sampling_rate", SAMPLE_RATE)
     if rate != SAMPLE_RATE:
         raise InputError(

@@ -318,6 +318,11 @@ def register() -> None:
 def main(arguments: Sequence[str]) -> None:
     """Register the upstream, and run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with
     its arguments."""
+    if not arguments:
+        raise InputError(
+            "give a program of s3prl and its arguments, e.g. s3prl.run_downstream "
+            "-m train -u speechssl -k FOLDER ..."
+        )
     register()
     stand_in_for_programs()
     sys.argv = list(arguments)

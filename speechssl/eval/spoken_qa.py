@@ -283,6 +283,10 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
     conditions = [parse_condition(c) for c in o.conditions]
     names = o.systems or default_systems(folder)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+    if "cascade-given" in names and not any(r.transcript for r in data.records):
+        raise InputError(
+            f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text"
+        )
     systems = load_systems(
         folder, names, o.bf16, errors=o.errors, reading=o.reading, language=data.language
     )

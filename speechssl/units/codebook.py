@@ -30,7 +30,7 @@ BLOCK_SCORES = 1 << 18  # scores of a block: one megabyte, which stays in the se
 BLOCK_NUMBERS = 1 << 20  # numbers that are converted to float64 at a time
 # Relative error of rounding the factors of a float32 product, by the precision that torch is
 # allowed to compute it in.
-ROUNDING = {"highest": 0.0, "high": 2.0**-11, "medium": 2.0**-8}
+ROUNDING = {"tf32": 2.0**-11, "bf16": 2.0**-8}
 Candidates = tuple[np.ndarray, np.ndarray]  # frames, in order, and units: (C,) each
 
 
@@ -291,7 +291,15 @@ class Nearest:
     def _relative_error(self) -> float:
         """Return a bound of the error of x.c where |x| |c| = 1: from rounding x and c, where torch
         may round them, and from summing in float32."""
-        rounding = ROUNDING[torch.get_float32_matmul_precision()]
+        setting: Any = torch.backends.cuda
+        if self.bias.device.type == "cpu":
+            setting = torch.backends.mkldnn
+        # torch before 2.9 has one setting for all devices
+        allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)
+        if not allowed:
+            precision = torch.get_float32_matmul_precision()
+            allowed = {"high": "tf32", "medium": "bf16"}.get(precision, "")
+        rounding = ROUNDING.get(allowed, 0.0)
         return 2 * rounding + 3 * rounding**2 + self.centroids.shape[1] * 2.0**-23
 
     def _decide(self, features: torch.Tensor, frames: np.ndarray, units: np.ndarray) -> np.ndarray:

@@ -244,3 +244,10 @@ def test_a_model_on_disk_has_the_same_ngrams_and_nearly_the_same_probabilities(t
         # fewer values than levels
         np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=1e-6)
         np.testing.assert_allclose(ours.backoffs, theirs.backoffs, atol=1e-6)
+
+
+def test_a_cut_file_is_one_sentence(tmp_path):
+    path = tmp_path / "ngrams.npz"
+    save_ngrams(train_ngram(SENTENCES, 3), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    refused("is not a whole n-gram model", load_ngrams, path)

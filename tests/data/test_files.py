@@ -145,10 +145,11 @@ def test_a_jsonl_manifest_keeps_its_order(tmp_path):
 
 
 @pytest.mark.parametrize("root", ["relative", "absolute"])
-def test_the_manifests_of_fairseq(tmp_path, root):
+@pytest.mark.parametrize("lines", ["84/1.flac\t16000\n84/2.flac\t48000", "84/1.flac\n84/2.flac"])
+def test_the_manifests_of_fairseq(tmp_path, root, lines):
     (tmp_path / "audio").mkdir()
-    path, first = tmp_path / "train.tsv", "audio" if root == "relative" else tmp_path / "audio"
-    path.write_text(f"{first}\n84/1.flac\t16000\n84/2.flac\t48000\n")
+    path = tmp_path / ("train.tsv" if "\t" in lines else "train.txt")
+    path.write_text(f"{'audio' if root == 'relative' else tmp_path / 'audio'}\n{lines}\n")
     found = [(r.id, r.path) for r in list_recordings(path)]
     assert found == [(f"84/{i}", tmp_path / f"audio/84/{i}.flac") for i in (1, 2)]
 

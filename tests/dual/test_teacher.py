@@ -88,7 +88,8 @@ def taught(corpus, tmp_path, monkeypatch):  # noqa: F811
 
     def train(out="taught", teacher=None, objective="words", **changes):
         places = {"corpus": corpus, "units": tmp_path / "units", "out": tmp_path / out}
-        what = {"teacher": teacher, "objective": objective, "layers": "all"}
+        layers = "all" if objective == "words" else "last"
+        what = {"teacher": teacher, "objective": objective, "layers": layers}
         train_unit_words(TrainUnitWords(**places, **what, qa=options(**changes)))
         return tmp_path / out
 
@@ -181,3 +182,15 @@ def test_a_piece_begins_as_the_word_that_it_is_said_in(tokenizer, text_encoder):
     )
     assert likeness.argmax(1).tolist() == [0, 1, 2]
     assert not table[3:].any()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"start": "a", "teacher": "b"}, "--start and --teacher"),
+        ({"objective": "masked-units", "layers": "all"}, "--layers would have no effect"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        TrainUnitWords(corpus="c", units="u", out="o", **given)

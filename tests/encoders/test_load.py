@@ -298,8 +298,9 @@ def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     processor.unlink()
     write_json(own, extractor | {"sampling_rate": 8_000})
     refused("expects audio at 8000 Hz", load_checkpoint, tmp_path)
-    own.write_text("{")
-    refused("preprocessor_config.json", load_checkpoint, tmp_path)
+    for damaged in ("{", "[]", "null", '{"feature_extractor": null}'):
+        own.write_text(damaged)
+        refused("preprocessor_config.json", load_checkpoint, tmp_path)
 
 
 @pytest.fixture

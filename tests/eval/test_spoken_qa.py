@@ -397,3 +397,12 @@ def test_transcripts_of_the_corpus_are_read_with_written_questions(tmp_path):
     # no reference: nothing to count word errors against
     assert rows.keys() == {"em", "f1"}
     assert rows["f1"].value > 0
+
+
+def test_the_text_of_a_corpus_without_transcripts_is_no_cascade(tmp_path):
+    passage = {"id": "p", "text": "anna lost a silver lantern near oak field"}
+    asked = {"id": "q", "passage": "p", "text": "what did anna lose"}
+    asked["answers"] = [{"text": "a silver lantern"}]
+    corpus = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=[asked])
+    what = {"systems": ("cascade-given",), "conditions": ("clean",)}
+    refused("use the system text", run_evaluation, Qa(corpus=corpus, out=tmp_path / "out", **what))

@@ -77,3 +77,10 @@ def test_the_picture_has_every_score_of_the_first_table():
     assert len(real) == 11  # six systems by two synthesisers, one of them by one
     assert (real.low <= real.value).all()
     assert (real.value <= real.high).all()
+
+
+def test_every_score_of_the_first_table_stands_in_the_tables_of_the_recipe():
+    tables = (ROOT / "recipes/real_questions/RESULTS.md").read_text().replace("**", "")
+    for cell in cells_of("README.md", "SQuAD").values():
+        for score in picture.CELL.finditer(cell):
+            assert f"{score[1]} [{score[2]}, {score[3]}]" in tables
