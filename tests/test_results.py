@@ -87,6 +87,16 @@ def test_damage_is_named_with_file_and_line(path, line, what):
     append_rows(path, [ROW])
     path.write_text(path.read_text() + "\n" + line + "\n")
     assert what in refused(f"{path}:3 ", read_rows, path)
+    # damage is not overwritten
+    assert what in refused(f"{path}:3 ", append_rows, path, [replace(ROW, seed=9)])
+
+
+def test_a_value_that_is_refused_leaves_the_file_alone(path):
+    append_rows(path, [ROW])
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        append_rows(path, [replace(ROW, value=float("nan"))])
+    assert path.read_bytes() == before
 
 
 def test_the_table():

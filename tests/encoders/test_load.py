@@ -283,6 +283,11 @@ def test_adapters_come_back_with_the_encoder(base, tmp_path):
     convert(tmp_path / "adapted", tmp_path / "again", "huggingface")
     assert load_encoder(tmp_path / "again").hash == found.hash
     refused("not a plain HuBERT", convert, tmp_path / "adapted", tmp_path / "x.pt", "fairseq")
+    path = tmp_path / "adapted/model.safetensors"
+    weights = load_file(path)
+    del weights["encoder.layers.1.feed_forward.output_dense.adapter.up.bias"]
+    save_file(weights, path, {"format": "pt"})
+    refused("1 weights of adapters are missing", load_encoder, tmp_path / "adapted")
 
 
 def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):

@@ -13,6 +13,7 @@ from torch import nn
 
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout
+from speechssl.dual.model import save_reader
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
@@ -22,6 +23,7 @@ from speechssl.multiple_choice.data import (
 from speechssl.multiple_choice.model import (
     ChoiceModel,
     ChoiceReader,
+    load_choice,
     log_sum_of_sets,
     score_choice,
 )
@@ -105,6 +107,24 @@ def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window
     assert ((first.amin(-1) <= scores) & (scores <= first.amax(-1))).all()
     torch.testing.assert_close(model.scores(evidence.repeat_interleave(2, 2), present), scores)
     torch.testing.assert_close(model.scores(evidence[:, :, :1], present[..., :1]), first[..., 0])
+
+
+def test_the_combination_is_learned(choice_model):
+    model = choice_model().train()
+    batch = make_batches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0)
+    model(**batch)["loss"].backward()
+    for p in (model.sharpness, model.likeness, model.dense.weight, model.embedding.weight):
+        assert p.grad.abs().sum() > 0
+    assert all(row.abs().sum() > 0 for row in model.head.weight.grad)
+
+
+def test_a_model_comes_back(choice_model, tmp_path):
+    model = choice_model()
+    save_reader(tmp_path, model, LAYOUT, {"what": "multiple choice"})
+    loaded, layout, _ = load_choice(tmp_path)
+    assert layout == LAYOUT
+    before, after = (ChoiceReader(m, LAYOUT).score_many([choice()])[0] for m in (model, loaded))
+    np.testing.assert_allclose(before, after, atol=0.1)
 
 
 # ---- sets
