@@ -20,6 +20,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from speechssl.errors import InputError, first_line
+from speechssl.text.chinese import FORMS
 
 # here and below: it takes seconds to import, and a reader that ships answers without it
 if TYPE_CHECKING:
@@ -106,9 +107,10 @@ class TextCodec:
     def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return token ids (S,) and the index of the word that each belongs to (S,). Punctuation
         around words is dropped, letters are lower-cased. Chinese words are single characters, which
-        the tokeniser does not get to join.
+        the tokeniser does not get to join; they are read in the form in which answers are compared
+        (`text.chinese.FORMS`), the simplified one.
         """
-        pieces = [_pieces(self.tokenizer, word.lower()) for word in words]
+        pieces = [_pieces(self.tokenizer, word.lower().translate(FORMS)) for word in words]
         ids = np.array([i for piece in pieces for i in piece], np.int64)
         return ids, np.repeat(np.arange(len(words)), [len(piece) for piece in pieces])
 
@@ -141,11 +143,14 @@ SPECIALS_OF_CHARACTERS = ("[CLS]", "[SEP]", "[PAD]")
 
 
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Make a tokeniser whose tokens are the characters that occur, in lower case: [UNK], [MASK],
-    the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and [PAD]."""
+    """Make a tokeniser whose tokens are the characters that occur, in lower case and in the forms
+    that `TextCodec` reads: [UNK], [MASK], the K - 2 characters from the commonest to the rarest,
+    then [CLS], [SEP] and [PAD]."""
     from transformers import PreTrainedTokenizerFast
 
-    counts = Counter(c for text in texts for c in text.lower() if not c.isspace())
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(c for c in text.lower().translate(FORMS) if not c.isspace())
     by_count = sorted(counts, key=lambda c: (-counts[c], c))
     tokens = [UNKNOWN, MASK, *by_count, *SPECIALS_OF_CHARACTERS]
     ids = {token: i for i, token in enumerate(tokens)}

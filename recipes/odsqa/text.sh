@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Text QA on real Mandarin questions (DRCD, CMRC 2018, XQuAD), tested on DRCD's development set as text, and on ODSQA's own transcripts.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
+#   bash recipes/odsqa/text.sh recipes/odsqa/text.yaml exp/odsqa-text /data
+# /data has, anywhere below it: DRCD_test.json (and DRCD_training.json), cmrc2018*.json, xquad.zh.json, which train; DRCD_dev.json and
+# ODSQA_*_test-v1.1.json, which test.
+# Environment:
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/intfloat/multilingual-e5-small, if the hub cannot be reached
+CONFIG=recipes/odsqa/text.yaml
+EXP=exp/odsqa-text
+. recipes/common.sh
+[ -n "$SOURCE" ] || refuse "$CONFIG needs DRCD and ODSQA; give a folder with them as the third argument (data/odsqa/README.md says \
+where to get them)"
+find_files() { find -L "$SOURCE" -type f \( "$@" \) | sort; } # tests of find, joined by -o
+MODELS=$EXP/models
+
+if stage 1 "corpora: real questions to train on, DRCD's development set, ODSQA"; then
+  mapfile -t training < <(find_files -name 'DRCD_test*.json' -o -name 'DRCD_training*.json' -o -name 'cmrc2018*.json' -o -name 'xquad.zh.json')
+  mapfile -t tests < <(find_files -name 'DRCD_dev*.json' -o -name 'ODSQA_*_test-*.json')
+  drcd=$(find_files -name 'DRCD_dev*.json')
+  [ "${#training[@]}" -gt 0 ] && [ -n "$drcd" ] || refuse "$SOURCE lacks DRCD_dev.json, or what trains: DRCD_test.json, cmrc2018_dev.json"
+  [ -f "$EXP/questions/dev.json" ] || python recipes/odsqa/questions.py "$EXP/questions" "${training[@]}" --test "$drcd"
+  speechssl prepare squad "$EXP/questions" "$EXP/corpus" --language zh
+  speechssl prepare drcd "$drcd" "$EXP/drcd"
+  mkdir -p "$EXP/tests"
+  ln -sf "${tests[@]}" "$EXP/tests"
+  speechssl prepare odsqa "$EXP/tests" "$EXP/odsqa"
+fi
+
+if stage 2 "text QA"; then
+  name=$(setting text-encoder)
+  case $name in intfloat/multilingual-e5-small) python recipes/fetch.py "${name#*/}" ;; esac
+  $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" --text-encoder "$name" --config "$CONFIG" --stage text-qa
+fi
+
+if stage 3 "evaluation: EXP/written, DRCD as text; EXP/SPLIT, the transcripts"; then
+  for split in dev; do
+    speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$MODELS" --split "$split" --systems text --config "$CONFIG" --stage evaluate
+  done
+  speechssl evaluate qa "$EXP/drcd" "$EXP/written" --models "$MODELS" --split dev --systems text --config "$CONFIG" --stage evaluate
+  for folder in "$EXP"/odsqa/*/; do
+    split=$(basename "$folder")
+    speechssl evaluate qa "$EXP/odsqa" "$EXP/$split" --models "$MODELS" --split "$split" --systems cascade-given text \
+      --config "$CONFIG" --stage evaluate
+    speechssl report "$EXP/$split" "$EXP/odsqa" --split "$split"
+  done
+fi

@@ -1,0 +1,76 @@
+"""Make the table of text.sh: EM, F1 and CER on DRCD as text and on ODSQA's transcripts, of all
+articles, of those that training does not know, and by the errors of a passage.
+
+python recipes/odsqa/text_table.py EXP
+    reads EXP/questions/known.txt and the scores of EXP/written and EXP/test-*; writes
+    EXP/table.json and prints it
+"""
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+
+from speechssl.artifacts import write_json
+from speechssl.results import Table, drawn_sentence, interval_text
+from speechssl.stats import BootstrapUnits, Interval, mean_interval, ratio_interval
+
+BOUNDS = (0.0, 0.1, 0.2, 0.3, 2.0)  # CER of a passage
+# DRCD's development set as text, EM / F1 (arXiv 1909.09587)
+PUBLISHED = "Chinese BERT 82.0 / 89.1, QANet 66.1 / 78.1, mBERT from English questions 63.3 / 78.8"
+
+
+def draw_articles(scores: pd.DataFrame) -> BootstrapUnits:
+    """Return the articles of the scores: DRCD calls passages ARTICLE-PARAGRAPH."""
+    articles = [(name.rpartition("-")[0],) for name in scores["passage"]]
+    return BootstrapUnits("article", tuple(articles))
+
+
+def measure(scores: pd.DataFrame) -> list[Interval | None]:
+    """Return EM, F1 and CER, in percent. A passage counts once; CER is None where nothing was
+    recognised."""
+    units = draw_articles(scores)
+    found: list[Interval | None] = [mean_interval(scores[m], units).percent for m in ("em", "f1")]
+    passages = scores.drop_duplicates("passage")
+    if not passages["passage_errors"].any():
+        return [*found, None]
+    errors, characters = passages["passage_errors"], passages["passage_words"]
+    return [*found, ratio_interval(errors, characters, draw_articles(passages)).percent]
+
+
+def parts_of(scores: pd.DataFrame, known: set[str]) -> dict[str, pd.DataFrame]:
+    """Return the scores of all articles, of those not in training, and of passages by their
+    CER."""
+    parts = {"all": scores, "articles not in training": scores[~scores["passage"].isin(known)]}
+    rate = scores["passage_errors"] / scores["passage_words"]
+    if rate.any():
+        for low, high in pairwise(BOUNDS):
+            label = f"CER from {100 * low:.0f}, below {100 * high:.0f}"
+            parts[label] = scores[(rate >= low) & (rate < high)]
+    return {label: part for label, part in parts.items() if len(part)}
+
+
+def main(exp: Path) -> None:
+    known = set((exp / "questions/known.txt").read_text().split())
+    rows: list[tuple[str, ...]] = []
+    intervals = []
+    for path in sorted(exp.glob("*/scores/*/clean.parquet")):
+        split, system = path.parts[-4], path.parts[-2]
+        if split == "written-dev":
+            continue
+        for label, scores in parts_of(pd.read_parquet(path), known).items():
+            measured = measure(scores)
+            intervals += [found for found in measured if found]
+            cells = (interval_text(found) for found in measured)
+            rows.append((split, system, label, str(len(scores)), *cells))
+    columns = ("read", "system", "part", "questions", "EM", "F1", "CER")
+    drawn = drawn_sentence((i.drawn, "", i.groups) for i in intervals)
+    note = f"Percent. {drawn} Published: {PUBLISHED}."
+    table = Table("Text QA on real Mandarin questions", columns, tuple(rows), note)
+    write_json(exp / "table.json", table.values)
+    print(table.markdown)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
