@@ -21,6 +21,8 @@ from speechssl.errors import InputError, first_line
 MODELS_VARIABLE = "SPEECHSSL_MODELS"
 SHIPPED = Path(__file__).parent / "models"  # a folder for every set that ships
 DEFAULT = "people-en"  # the set that is used where none is named
+# a folder of models has one of these at least
+PARTS = ("encoder", "text-qa", "choice-text")
 HUB_TIMEOUT = 10.0  # seconds until the hub must have answered
 # Files of weights; of these formats, the first that a model has is fetched.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -209,10 +211,10 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
             return folder
     names = sorted(path.parent.name for path in SHIPPED.glob("*/encoder"))
     raise InputError(
-        f"{name} is neither a folder with encoder/ or text-qa/ in it, nor such on the hub, nor a "
-        f"shipped model ({', '.join(names)})"
+        f"{name} is neither a folder with {' or '.join(f'{part}/' for part in PARTS)} in it, nor "
+        f"such on the hub, nor a shipped model ({', '.join(names)})"
     )
 
 
 def _holds_models(folder: Path) -> bool:
-    return (folder / "encoder").is_dir() or (folder / "text-qa").is_dir()
+    return any((folder / part).is_dir() for part in PARTS)

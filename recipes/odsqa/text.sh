@@ -45,3 +45,7 @@ if stage 3 "evaluation: EXP/written, DRCD as text; EXP/SPLIT, the transcripts"; 
     speechssl report "$EXP/$split" "$EXP/odsqa" --split "$split"
   done
 fi
+
+if stage 4 "the table: all articles, those that training does not know, by the errors of a passage"; then
+  python recipes/odsqa/text_table.py "$EXP"
+fi

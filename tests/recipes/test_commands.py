@@ -39,6 +39,7 @@ CORPUS = [
 MADE = {
     "minisqa/run.sh": ["hubert-2/encoder/", "dual-1/"],
     "odsqa/run.sh": ["corpus/train-tts/"],
+    "odsqa/text.sh": ["source/DRCD_test.json", "source/DRCD_dev.json", "odsqa/test-textq/"],
     "real_questions/run.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
     "real_questions/textless.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
     "robustness/choose.sh": [
@@ -47,6 +48,7 @@ MADE = {
     "robustness/downstream.sh": ["downstream/chosen.txt"],
     "robustness/run.sh": ["downstream/chosen.txt"],
     "spoken_squad/run.sh": ["source/dev-v1.1.json"],
+    "toefl_qa/text.sh": ["exams/card.json"],
     "text_side/run.sh": ["encoders/english/encoder/", "tasks/order/"],
     "units/people.sh": ["lists/people.txt", "digits.txt"],
     "units/readers.sh": ["people-en/", "piper/dev/"],
@@ -56,12 +58,14 @@ RUNS = [
     (script.relative_to(ROOT / "recipes").as_posix(), config.name)
     for script in sorted(ROOT.glob("recipes/*/run.sh"))
     for config in sorted(script.parent.glob("*.yaml"))
-    if not config.stem.startswith(("choose", "downstream", "measure", "people", "textless"))
+    if not config.stem.startswith(("choose", "downstream", "measure", "people", "text"))
 ]
 RUNS += [("units/readers.sh", name) for name in ("base.yaml", "smoke.yaml", "kokoro.yaml")]
 RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.yaml")]
 RUNS += [("units/people.sh", name) for name in ("people.yaml", "people-smoke.yaml")]
 RUNS += [("real_questions/textless.sh", f"textless{name}.yaml") for name in ("", "-smoke")]
+RUNS += [("odsqa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
+RUNS += [("toefl_qa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
 RUNS += [("robustness/downstream.sh", "downstream-small.yaml")]
 RUNS += [("robustness/choose.sh", "choose.yaml")]
 

@@ -19,6 +19,7 @@ import soundfile
 
 from speechssl.artifacts import read_json
 from speechssl.checkpoints import model_folder
+from speechssl.data.records import load_corpus
 from speechssl.encoders.load import load_encoder
 from speechssl.results import read_rows
 from speechssl.superb.tasks import ORDER
@@ -143,15 +144,60 @@ def test_toefl_qa(tmp_path):
     assert rows["chance", "accuracy"] == 25
 
 
+def test_toefl_qa_as_text(tmp_path):
+    dream = [[["M: Hi.", "W: Bye."], [], "1"], [["W: It is a red lamp."], [], "2"]]
+    asked = {"question": "What is it?", "choice": ["A lamp.", "A cat.", "A sea."]}
+    dream[1][1].append(asked | {"answer": "A lamp."})
+    four = "\t".join(["one: Who: Tom or Ann?", "Tom", "Ann", "a cat", "no one"] * 4)
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.json").write_text(json.dumps(dream))
+        (tmp_path / f"mc500.{split}.tsv").write_text(f"mc500.{split}.0\tTime\tAnn sat.\t{four}\n")
+        (tmp_path / f"mc500.{split}.ans").write_text("B\tB\tB\tB\n")
+    config, folders = "recipes/toefl_qa/text-smoke.yaml", {"DREAM": tmp_path, "MCTEST": tmp_path}
+    exp = tmp_path / "exp"
+    run("toefl_qa/text.sh", config, str(exp), **{name: str(path) for name, path in folders.items()})
+    exams = load_corpus(exp / "exams", "train").questions
+    assert [q.correct for q in exams] == [(0,), (1,), (1,), (1,), (1,)]
+    assert exams[1].text == "Who: Tom or Ann?"
+    rows = read_json(exp / "dev/table.json")["rows"]
+    assert len(rows) == 6
+
+
+def write_mandarin(path, number, context, question, answer):
+    """Write one question about one passage as DRCD does."""
+    answers = [{"id": "1", "text": answer, "answer_start": context.index(answer)}]
+    asked = {"id": f"{number}-1-1", "question": question, "answers": answers}
+    passage = {"id": f"{number}-1", "context": context, "qas": [asked]}
+    article = {"title": f"王{number}", "id": str(number), "paragraphs": [passage]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"data": [article]}), encoding="utf-8")
+
+
+def test_odsqa_as_text(tmp_path):
+    source = tmp_path / "source"
+    names = ("DRCD_test.json", "cmrc2018_dev.json", "cmrc2018_trial.json", "xquad.zh.json")
+    for number, name in enumerate(names):
+        context = f"王先生住在台北，有{number}只猫，也有一个很大的房子。"
+        write_mandarin(source / name, number, context, "王先生住在哪里?", "台北")
+    context = "李先生住在臺南。"
+    write_mandarin(source / "DRCD_dev.json", 0, context, "李先生住在哪裡?", "臺南")
+    context = "李先生住在台男。"
+    write_mandarin(source / "ODSQA_textq_test-v1.1.json", 0, context, "李先生住在哪裡?", "台")
+    exp = tmp_path / "exp"
+    run("odsqa/text.sh", "recipes/odsqa/text-smoke.yaml", str(exp), str(source))
+    counts = [len(load_corpus(exp / "corpus", split).questions) for split in ("train", "dev")]
+    assert counts == [3, 1]
+    assert systems(exp / "written/results.jsonl") == {"text"}
+    assert systems(exp / "test-textq/results.jsonl") == {"text", "cascade-given"}
+    rows = read_json(exp / "table.json")["rows"]
+    assert {row[0] for row in rows} == {"written", "test-textq"}
+
+
 @long
 def test_odsqa(tmp_path):
-    passage = {"id": "1-1", "context": "王先生住在台北。"}
-    answers = [{"id": "1", "text": "台北", "answer_start": 5}]
-    asked = {"id": "1-1-1", "question": "王先生住在哪裡?", "answers": answers}
-    content = {"data": [{"title": "王", "id": "1", "paragraphs": [passage | {"qas": [asked]}]}]}
     source = tmp_path / "source"
-    source.mkdir()
-    (source / "ODSQA_textq_test-v1.1.json").write_text(json.dumps(content), encoding="utf-8")
+    context = "王先生住在台北。"
+    write_mandarin(source / "ODSQA_textq_test-v1.1.json", 1, context, "王先生住在哪裡?", "台北")
     smoke("odsqa", tmp_path / "exp", str(source))
     exp = tmp_path / "exp"
     for reader in ("plain", "pinyin", "zero-shot"):

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# TOEFL-QA as text: what a reader gains by SQuAD's questions, and by other listening exams (DREAM) and stories (MCTest), before TOEFL's.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
+#   DREAM=/data/dream MCTEST=/data/mctest bash recipes/toefl_qa/text.sh recipes/toefl_qa/text.yaml exp/toefl_qa-text /data/TOEFL-QA
+# Environment:
+#   DREAM, MCTEST   folders with DREAM's train.json and dev.json, and MCTest's mc*.tsv and mc*.ans
+CONFIG=recipes/toefl_qa/text.yaml
+EXP=exp/toefl_qa-text
+. recipes/common.sh
+published toefl-qa
+ARMS=$(setting arms) # what the reader learns before TOEFL's questions: minilm, nothing; squad; exams, after squad; exams-only, without TOEFL's
+START=$(setting start)
+train_choice() { # CORPUS OUT STAGE OPTION ...
+  $LAUNCH speechssl train choice "$EXP/$1" "$EXP/$2" --config "$CONFIG" --stage "$3" "${@:4}"
+}
+
+if stage 1 "corpora: DREAM and MCTest, TOEFL-QA; texts"; then
+  speechssl prepare toefl-qa "$SOURCE" "$EXP/corpus"
+  if [[ " $ARMS " == *" exams"* ]] && [ ! -f "$EXP/exams/card.json" ]; then
+    [ -n "${DREAM:-}" ] && [ -n "${MCTEST:-}" ] || refuse "the arms exams of $CONFIG need DREAM and MCTest; name their folders in \
+DREAM and MCTEST, or leave these arms out"
+    python recipes/toefl_qa/exams.py "$DREAM" "$MCTEST" "$EXP/exams"
+  fi
+fi
+
+if stage 2 "multiple choice on DREAM and MCTest, from a reader of SQuAD's questions"; then
+  [ ! -d "$EXP/exams" ] || train_choice exams exams-only/choice-text exams --start "$START"
+fi
+
+if stage 3 "multiple choice on TOEFL-QA, from each beginning"; then
+  for arm in $ARMS; do
+    case $arm in
+      minilm) train_choice corpus "$arm/choice-text" toefl ;;
+      squad) train_choice corpus "$arm/choice-text" toefl --start "$START" ;;
+      exams) train_choice corpus "$arm/choice-text" toefl --start "$EXP/exams-only/choice-text" ;;
+    esac
+  done
+fi
+
+if stage 4 "evaluation: EXP/SPLIT/ARM"; then
+  for split in $(splits); do
+    for arm in $ARMS; do
+      speechssl evaluate choice "$EXP/corpus" "$EXP/$split/$arm" --models "$EXP/$arm" --split "$split" \
+        --systems text chance longest-option --config "$CONFIG" --stage evaluate
+    done
+    python recipes/toefl_qa/text_table.py "$EXP/$split"
+  done
+fi
