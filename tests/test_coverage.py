@@ -46,6 +46,7 @@ def test_intervals_cover_and_no_difference_is_seldom_found(groups, askers):
     intervals = [found.interval for found in every]
     covered = sum(interval.low <= 0 <= interval.high for interval in intervals) / count
     assert 0.93 <= covered <= 0.97
+    # 6 %, and most of the standard error of a thousand corpora (0.7 %): of 3,000 it is 5.8 %
     assert sum(found.p_value < 0.05 for found in every) / count <= 0.065
 
 

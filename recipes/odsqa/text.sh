@@ -34,16 +34,14 @@ if stage 2 "text QA"; then
 fi
 
 if stage 3 "evaluation: EXP/written, DRCD as text; EXP/SPLIT, the transcripts"; then
-  for split in dev; do
-    speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$MODELS" --split "$split" --systems text --config "$CONFIG" --stage evaluate
-  done
-  speechssl evaluate qa "$EXP/drcd" "$EXP/written" --models "$MODELS" --split dev --systems text --config "$CONFIG" --stage evaluate
   for folder in "$EXP"/odsqa/*/; do
     split=$(basename "$folder")
-    speechssl evaluate qa "$EXP/odsqa" "$EXP/$split" --models "$MODELS" --split "$split" --systems cascade-given text \
+    speechssl evaluate qa "$EXP/odsqa" "$EXP/$split" --models "$MODELS" --split "$split" --systems cascade-given \
       --config "$CONFIG" --stage evaluate
     speechssl report "$EXP/$split" "$EXP/odsqa" --split "$split"
   done
+  speechssl evaluate qa "$EXP/drcd" "$EXP/written" --models "$MODELS" --split dev --systems text --config "$CONFIG" --stage evaluate
+  speechssl evaluate qa "$EXP/corpus" "$EXP/written-dev" --models "$MODELS" --split dev --systems text --config "$CONFIG" --stage evaluate
 fi
 
 if stage 4 "the table: all articles, those that training does not know, by the errors of a passage"; then

@@ -188,7 +188,7 @@ def test_odsqa_as_text(tmp_path):
     counts = [len(load_corpus(exp / "corpus", split).questions) for split in ("train", "dev")]
     assert counts == [3, 1]
     assert systems(exp / "written/results.jsonl") == {"text"}
-    assert systems(exp / "test-textq/results.jsonl") == {"text", "cascade-given"}
+    assert systems(exp / "test-textq/results.jsonl") == {"cascade-given"}
     rows = read_json(exp / "table.json")["rows"]
     assert {row[0] for row in rows} == {"written", "test-textq"}
 
