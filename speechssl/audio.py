@@ -52,10 +52,15 @@ CUT_OFF = "{} is cut off: it ends before its header says; copy or download it ag
 UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
+# containers of which libsndfile's log says where the sound ends
+PLAIN = ("WAV", "WAVEX", "RF64", "AIFF", "AU")
 # Headers that state this many bytes or frames were streamed: their writer never knew the length.
 UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62
-FLAC_BUFFER = 1 << 16  # bytes: more than libFLAC reads ahead, and than a tag at the end has
+JOINED = (
+    "{} holds more than one {}, one behind the other; join the sounds and not the files, such as "
+    "by `sox a.wav b.wav both.wav`"
+)
 # Samples of one MPEG frame: some encoders count the header frame among those of sound.
 MP3_SLACK = 1152
 # Samples that an encoder may add before and after the sound; decoding removes them again.
@@ -261,9 +266,11 @@ def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[n
     """
     path = Path(path)
     with _open_whole(path) as file:
+        rate = int(file.samplerate)
+        if frames < 0:  # the header may not state how many there are
+            return np.concatenate(list(_read_blocks(file, path)))[start:].T, rate
         file.seek(start)
-        frames = file.frames - start if frames < 0 else frames
-        return file.read(frames, dtype="float32", always_2d=True).T, int(file.samplerate)
+        return file.read(frames, dtype="float32", always_2d=True).T, rate
 
 
 def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndarray:
@@ -399,6 +406,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
     if not path.is_file():  # a pipe would never end
         raise InputError(f"the audio file {path} does not exist or is no file; check the path")
+    _refuse_joined(path)
     with ExitStack() as stack:
         try:
             # as bytes, because not every file name is text
@@ -406,8 +414,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix that means no header
             yield stack.enter_context(_through_ffmpeg(path))
             return
-        is_wav = file.format in ("WAV", "WAVEX")
-        if is_wav and file.subtype == "MPEG_LAYER_III":
+        if file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III":
             yield stack.enter_context(_through_ffmpeg(path))
             return
         is_cut, goes_on = _compare_with_header(file, path)
@@ -417,10 +424,16 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
             yield file
             return
         whole = stack.enter_context(_through_ffmpeg(path))
-        if is_wav and file.frames:
+        if file.format in PLAIN and file.frames:
+            stated, held = (f.frames / f.samplerate for f in (file, whole))
+            if held <= stated:
+                raise InputError(
+                    f"{path}: its header states {stated:.2f} s of sound, and there is more behind "
+                    "it; export it again as a WAV"
+                )
             _note_once(
-                f"{path}: its header states {file.frames / file.samplerate:.2f} s of sound and it "
-                f"holds {whole.frames / whole.samplerate:.2f} s; all of it is read"
+                f"{path}: its header states {stated:.2f} s of sound and it holds {held:.2f} s; all "
+                "of it is read"
             )
         yield whole
 
@@ -429,23 +442,26 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
     """Return whether a file visibly ends before its header says, and whether it goes on behind what
     libsndfile reads."""
     if file.format == "MP3":
-        seconds, is_cut = _scan_mp3(path)
+        seconds, is_cut = _scan_packets(path, "mp3")
         # joined, counted wrongly, or of a variable bit rate without a count
         return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":
-        # libsndfile finds a page of another stream at the end
-        if not re.search("lacks an end-of-stream|Junk after the last page", file.extra_info):
+        # libsndfile finds a page of another stream at the end, unless it has the same number
+        is_odd = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
+        if not is_odd and not _is_chained(path):
             return False, False
         goes_on = _ends_a_stream(path)
         return not goes_on, goes_on
     if file.format == "FLAC":  # decoding says whether it is cut
-        return False, file.frames < UNKNOWN_FRAMES and _flac_goes_on(file, path)
-    return _is_shorter(file), file.format in ("WAV", "WAVEX") and _wav_goes_on(file, path)
+        seconds, _ = _scan_packets(path, "flac")
+        return False, seconds * file.samplerate > file.frames + 1
+    return _is_shorter(file), file.format in PLAIN and _goes_on(file, path)
 
 
-def _scan_mp3(path: Path) -> tuple[float, bool]:
-    """Return the seconds of all MPEG frames, without decoding them, and whether the last is shorter
-    than those with its header (bit rate, sampling rate, padding): cut off."""
+def _scan_packets(path: Path, container_format: str) -> tuple[float, bool]:
+    """Return the seconds of all frames of an MP3 or FLAC, without decoding them, and whether the
+    last is shorter than those with its header (of MPEG bit rate, sampling rate, padding): cut
+    off."""
     import av
 
     ticks = 0
@@ -453,7 +469,8 @@ def _scan_mp3(path: Path) -> tuple[float, bool]:
     header = b""
     sizes: dict[bytes, int] = {}
     try:
-        with av.open(os.fsencode(path).decode(errors="surrogateescape"), format="mp3") as container:
+        name = os.fsencode(path).decode(errors="surrogateescape")
+        with av.open(name, format=container_format) as container:
             stream = container.streams.audio[0]
             for packet in container.demux(stream):
                 if packet.size:
@@ -473,37 +490,50 @@ def _is_shorter(file: soundfile.SoundFile) -> bool:
     return sizes is not None and int(sizes[2]) < int(sizes[1]) < UNKNOWN_BYTES
 
 
-def _wav_goes_on(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether a WAV goes on where its header ends the sound: libsndfile's log then has the
-    position of a marker that is no chunk."""
-    position = re.search(r"marker.* at position (\d+)", file.extra_info)
-    if position is None:
+def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
+    """Return whether a file goes on where its header ends the sound: libsndfile's log then has the
+    position of a marker that is no chunk, or of an AU the offset and the size of the sound."""
+    where = r"marker.* at position (0x\w+|\d+)"
+    if file.format == "AU":  # a size of -1 is unknown
+        where = r"(?s)Data Offset +: (\d+).*Data Size +: (\d+)"
+    bounds = re.search(where, file.extra_info)
+    end = sum(int(number, 0) for number in bounds.groups()) if bounds else path.stat().st_size
+    if end >= path.stat().st_size:
         return False
-    rest = np.memmap(path, np.uint8, "r", offset=int(position[1]))
-    return len(rest) > MIN_SECONDS * file.samplerate * file.channels and bool(rest.any())
+    rest = np.memmap(path, np.uint8, "r", offset=end)
+    is_tag = bytes(rest[:3]) in (b"ID3", b"TAG", b"APE")
+    is_long = len(rest) > MIN_SECONDS * file.samplerate * file.channels
+    return is_long and not is_tag and bool(rest.any())
 
 
-def _flac_goes_on(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether a FLAC goes on after the last sample that its header counts, by more bytes
-    than libFLAC reads ahead or a tag takes.
-
-    Raises InputError where another FLAC was joined to it, because no library reads all of those.
-    """
+def _refuse_joined(path: Path) -> None:
+    """Raise InputError where another file of its kind was joined to a FLAC, WAV or AIFF, because no
+    library reads all of those."""
     with path.open("rb", buffering=0) as content:
-        with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            joined = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, 4)
-        if joined:
-            raise InputError(
-                f"{path} holds more than one FLAC, one behind the other; join the sounds and not "
-                "the files, such as by `sox a.flac b.flac both.flac`"
-            )
-        try:
-            with soundfile.SoundFile(content.fileno(), closefd=False) as other:
-                other.seek(max(file.frames - 1, 0))
-                other.read(1)
-        except soundfile.SoundFileError:
-            return False  # decoding will say what is wrong
-        return path.stat().st_size - content.tell() > FLAC_BUFFER
+        head = content.read(12)
+        kind = {b"RIFF": "WAV", b"FORM": "AIFF"}.get(head[:4])
+        if kind:
+            size = int.from_bytes(head[4:8], "little" if kind == "WAV" else "big")
+            content.seek(8 + size + size % 2)
+            behind = content.read(12)
+            if behind[:4] + behind[8:] == head[:4] + head[8:]:
+                raise InputError(JOINED.format(path, kind))
+        if head[:4] in (b"fLaC", b"ID3\4", b"ID3\3"):
+            with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                first = whole.find(b"fLaC") + 4  # a tag may stand before it
+                if first > 3 and re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, first):
+                    raise InputError(JOINED.format(path, "FLAC"))
+
+
+def _is_chained(path: Path) -> bool:
+    """Return whether a page of an Ogg file begins a stream behind pages that go on with one (RFC
+    3533, section 4)."""
+    with (
+        path.open("rb") as content,
+        mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole,
+    ):
+        later = re.search(rb"OggS\0[\0\1\4\5]", whole)
+        return bool(later and re.compile(rb"OggS\0[\2\6]").search(whole, later.end()))
 
 
 def _ends_a_stream(path: Path) -> bool:
@@ -515,7 +545,7 @@ def _ends_a_stream(path: Path) -> bool:
     page = content[content.rfind(b"OggS") :]
     if len(page) < 27 or not page[5] & 4:
         return False
-    return 27 + page[26] + sum(page[27 : 27 + page[26]]) == len(page)
+    return 27 + page[26] + sum(page[27 : 27 + page[26]]) <= len(page)  # a tag may follow
 
 
 @contextmanager
@@ -532,15 +562,14 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                 for piece in _decode_stream(container, stream):
                     decoded.write(piece.to_ndarray().tobytes())
                     frames += piece.samples
-                min_frames = 1.0
-                if "mp4" in container.format.name and container.duration:
-                    min_frames = (container.duration / av.time_base - 0.2) * rate
+                is_cut = container.format.name == "ogg" and not _ends_a_stream(path)
+                min_frames = max((_stated_seconds(container, stream) - 0.2) * rate, 1)
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
             raise InputError(
                 f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU or M4A "
                 "file"
             ) from error
-        if frames < min_frames:
+        if frames < min_frames or is_cut:
             raise InputError(CUT_OFF.format(path))
         decoded.flush()
         decoded.seek(0)
@@ -555,11 +584,25 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
             yield file
 
 
-def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the frames of a stream as interleaved floats."""
+def _stated_seconds(container: Any, stream: Any) -> float:
+    """Return the seconds that an MP4 or a Matroska file states for its sound, 0 for none: those of
+    the file may be those of its pictures."""
     import av
 
-    interleave = av.AudioResampler("flt", stream.layout, stream.rate)
+    if not {"mp4", "matroska"} & set(container.format.name.split(",")):
+        return 0.0
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    return (container.duration or 0) / av.time_base if len(container.streams) == 1 else 0.0
+
+
+def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
+    """Yield the frames of a stream as interleaved floats, at the rate that it begins with."""
+    import av
+
+    form = ("flt", stream.layout.name, stream.rate)
+    interleave = av.AudioResampler(*form)
+    begun = None  # format, layout and rate of the frames, which may be others in a joined file
     for packet in container.demux(stream):
         try:
             frames = packet.decode()
@@ -568,13 +611,18 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
                 raise
             continue
         for frame in frames:
+            kind = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if begun not in (None, kind):
+                yield from interleave.resample(None)
+                interleave = av.AudioResampler(*form)
+            begun = kind
             yield from interleave.resample(frame)
     yield from interleave.resample(None)
 
 
 def _has_xing(path: Path) -> bool:
-    """Return whether the first MPEG frame is a Xing or Info header, which counts the frames;
-    libsndfile extrapolates their number where there is none."""
+    """Return whether the first MPEG frame is a Xing or Info header that counts the frames;
+    libsndfile extrapolates their number where there is none, or it is 0."""
     with path.open("rb") as file:
         head = file.read(10)
         size = 0
@@ -584,7 +632,8 @@ def _has_xing(path: Path) -> bool:
             size += 10
         file.seek(size)
         frame = file.read(64)
-    return b"Xing" in frame or b"Info" in frame
+    # the flag of a count, and a count
+    return bool(re.search(rb"(?:Xing|Info)\0\0\0[\1\3\5\7\x09\x0b\x0d\x0f](?!\0{4})", frame))
 
 
 def _read_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:

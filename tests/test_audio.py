@@ -220,6 +220,7 @@ def test_wav_that_states_less_than_it_holds(tmp_path, subtype, share, capsys):
     "behind",
     [
         b"LIST\x04\0\0\0INFO",
+        b"ID3\x04" + noise(2250).tobytes(),
         bytes(4096),
         b"id3 " + struct.pack("<I", 9000) + b"ID3" + noise(2250).tobytes(),
     ],
@@ -239,20 +240,49 @@ def test_aiff_of_a_pipe(tmp_path):
     np.testing.assert_allclose(lasts(tmp_path / "x.aiff", 1), tone(), atol=2**-15)
 
 
-@pytest.mark.parametrize("seconds", [0.5, 10])
-def test_joined_flacs_are_refused(tmp_path, seconds):
-    audio.write_flac(tmp_path / "a.flac", noise(round(seconds * audio.SAMPLE_RATE)))
-    (tmp_path / "both.flac").write_bytes(2 * (tmp_path / "a.flac").read_bytes())
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("FLAC", 0.5), ("FLAC", 10), ("WAV", 1), ("AIFF", 1)]
+)
+def test_joined_files_that_no_library_reads_are_refused(tmp_path, kind, seconds):
+    path = tmp_path / f"both.{kind.lower()}"
+    path.write_bytes(2 * encoded(noise(round(seconds * audio.SAMPLE_RATE)), kind))
     for read in (audio.read_audio, audio.header_duration, audio.exact_duration):
-        refused("both.flac holds more than one FLAC", read, tmp_path / "both.flac")
+        refused(f"both.{kind.lower()} holds more than one {kind}", read, path)
 
 
-def test_a_flac_that_states_less_than_it_holds(tmp_path):
-    audio.write_flac(tmp_path / "a.flac", noise(10 * audio.SAMPLE_RATE))
+def test_an_au_and_an_rf64_that_state_less_than_they_hold(tmp_path):
+    content = bytearray(encoded(tone(2), "AU", "PCM_16", endian="BIG"))
+    struct.pack_into(">I", content, 8, audio.SAMPLE_RATE * 2)
+    (tmp_path / "x.au").write_bytes(content)
+    np.testing.assert_allclose(lasts(tmp_path / "x.au", 2), tone(2), atol=2**-15)
+    for stated in (0, audio.SAMPLE_RATE * 2):
+        content = bytearray(encoded(tone(2), "RF64", "PCM_16"))
+        at = content.index(b"ds64") + 16  # behind the size of the chunk, and that of the file
+        struct.pack_into("<QQ", content, at, stated, stated // 2)
+        (tmp_path / "x.wav").write_bytes(content)
+        np.testing.assert_allclose(lasts(tmp_path / "x.wav", 2), tone(2), atol=2**-15)
+
+
+def test_an_aiff_of_which_no_library_reads_the_rest_is_refused(tmp_path):
+    content = bytearray(encoded(noise(2 * audio.SAMPLE_RATE), "AIFF", "PCM_16"))
+    struct.pack_into(">I", content, content.index(b"SSND") + 4, audio.SAMPLE_RATE * 2 + 8)
+    struct.pack_into(">I", content, content.index(b"COMM") + 10, audio.SAMPLE_RATE)
+    (tmp_path / "x.aiff").write_bytes(content)
+    refused("states 1.00 s of sound, and there is more", audio.read_audio, tmp_path / "x.aiff")
+
+
+def test_a_tag_before_a_flac(tmp_path):
+    (tmp_path / "x.flac").write_bytes(ID3 + encoded(tone(), "FLAC"))
+    lasts(tmp_path / "x.flac", 1)
+
+
+@pytest.mark.parametrize("seconds", [2, 10])
+def test_a_flac_that_states_less_than_it_holds(tmp_path, seconds):
+    audio.write_flac(tmp_path / "a.flac", noise(seconds * audio.SAMPLE_RATE))
     content = bytearray((tmp_path / "a.flac").read_bytes())
     content[22:26] = (audio.SAMPLE_RATE).to_bytes(4, "big")  # the count of samples
     (tmp_path / "a.flac").write_bytes(content)
-    lasts(tmp_path / "a.flac", 10)
+    lasts(tmp_path / "a.flac", seconds)
 
 
 def test_flac_of_unknown_length(tmp_path):
@@ -262,6 +292,23 @@ def test_flac_of_unknown_length(tmp_path):
     (tmp_path / "x.flac").write_bytes(content)
     np.testing.assert_allclose(lasts(tmp_path / "x.flac", 1.5), tone(1.5), atol=2**-15)
     assert audio.header_duration(tmp_path / "x.flac") == 1.5
+    assert audio.read_channels(tmp_path / "x.flac", 8_000)[0].shape == (1, 16_000)
+
+
+def test_an_mp3_whose_count_of_frames_is_0(tmp_path):
+    content = bytearray(encoded(noise(2 * audio.SAMPLE_RATE), "MP3", bitrate_mode="VARIABLE"))
+    at = max(content.find(b"Xing"), content.find(b"Info")) + 8
+    content[at : at + 4] = bytes(4)
+    (tmp_path / "x.mp3").write_bytes(content)
+    lasts(tmp_path / "x.mp3", 2, 0.15)
+
+
+def test_joined_mp3s_of_two_rates(tmp_path):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, noise(88_200), 44_100, format="MP3")
+    content = encoded(noise(3 * audio.SAMPLE_RATE), "MP3") + buffer.getvalue()
+    (tmp_path / "x.mp3").write_bytes(content)
+    lasts(tmp_path / "x.mp3", 5, 0.3)
 
 
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
@@ -271,6 +318,8 @@ def test_chained_ogg(tmp_path, subtype):
     ]
     (tmp_path / "x.ogg").write_bytes(b"".join(parts))
     lasts(tmp_path / "x.ogg", 5, 0.05)
+    (tmp_path / "x.ogg").write_bytes(2 * parts[0])  # both have one serial number
+    lasts(tmp_path / "x.ogg", 4, 0.05)
 
 
 def through_ffmpeg(path, samples, codec, container):
@@ -286,6 +335,17 @@ def through_ffmpeg(path, samples, codec, container):
         frame.sample_rate = audio.SAMPLE_RATE
         for piece in (frame, None):
             out.mux(stream.encode(piece))
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "container"),
+    [("x.webm", "libopus", "webm"), ("x.mka", "pcm_s16le", "matroska")],
+)
+def test_a_matroska_that_is_cut_off_is_refused(tmp_path, name, codec, container):
+    path = tmp_path / name
+    through_ffmpeg(path, noise(5 * audio.SAMPLE_RATE), codec, container)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    refused(f"{name} is cut off", audio.read_audio, path)
 
 
 @pytest.mark.parametrize(

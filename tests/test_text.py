@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from speechssl.synth.speak import cardinal, mandarin, mandarin_digits, ordinal, year
 from speechssl.text import (
     answer_tokens,
+    english_digits,
     error_metric,
     fold_letters,
     language_of,
@@ -20,7 +21,7 @@ from speechssl.text import (
     tokens,
 )
 from speechssl.text.chinese import FORMS, syllable_parts, syllables
-from speechssl.text.numbers_en import english_digits, spoken_english
+from speechssl.text.numbers_en import spoken_english
 from speechssl.text.numbers_zh import chinese_digits
 from speechssl.text.tfidf import tfidf
 
@@ -227,6 +228,10 @@ ENGLISH_NUMBERS = pairs(
     twenty million and a quarter = 20250000 | $2 billion and a half = $2500000000
     a thousand and a half = 1500 | half a million = 500000 | a half million dollars = $500000
     a quarter of a million = 250000 | three quarters of a million = 750000
+    a million and three quarters = 1750000 | the million and a half = the 1500000
+    two-and-a-half million = 2500000 | a million-and-a-half = 1500000
+    one and three-quarter million = 1750000 | half-a-million = 500000 | a half-million = 500000
+    two hundred million and a half = 200500000 | a million and a half-hearted = 1000000.5-hearted
     a year and a half = a year and a half
     at this point five million and two = at this point 5000002
     thirty-one point five percent of it = 31.5% of it | one hundred per cent = 100%

@@ -26,6 +26,7 @@ from transformers import (
     AutoTokenizer,
     pipeline,
 )
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import (
@@ -127,11 +128,14 @@ class CtcCheckpoint:
         tokenizer = _load(AutoTokenizer, folder)
         self._extractor = _load(AutoFeatureExtractor, folder)
         self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-        self.symbols, separator_ids = _output_symbols(tokenizer, config.vocab_size)
+        self.symbols, separator_ids = _output_symbols(
+            tokenizer, config.vocab_size, _read_delimiter(folder)
+        )
         if separator and not separator_ids:
             raise InputError(
                 f"the vocabulary of {folder} has no symbol between words; give a CTC model with a "
-                "Wav2Vec2CTCTokenizer, whose words are apart by '|' or a space"
+                "Wav2Vec2CTCTokenizer, whose words are apart by '|', a space or the "
+                "`word_delimiter_token` of its tokenizer_config.json"
             )
         if not separator:
             for i in separator_ids:
@@ -237,7 +241,13 @@ class WhisperCheckpoint:
         return words
 
 
-def _output_symbols(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
+def _read_delimiter(folder: Path) -> str:
+    """Read the symbol between words of a tokeniser; transformers 5.23 loads every one as "|"."""
+    delimiter = get_tokenizer_config(str(folder)).get("word_delimiter_token") or "|"
+    return str(delimiter["content"] if isinstance(delimiter, Mapping) else delimiter)
+
+
+def _output_symbols(tokenizer: Any, size: int, delimiter: str) -> tuple[list[str], list[int]]:
     """Return the text of each of `size` outputs, "" for those that write nothing, and the numbers
     of those that stand between words, which all have the text of the first."""
     tokens = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(size)]
@@ -246,9 +256,7 @@ def _output_symbols(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
     for i, token in enumerate(tokens):
         is_silent = i in silent_ids or _SPECIAL.fullmatch(token)
         symbols.append("" if is_silent else token)
-    delimiter = getattr(tokenizer, "word_delimiter_token", None)
-    # transformers 5.23 loads every delimiter as "|"; one that is a space still stands between
-    # words when it is decoded
+    # a space stands between words when it is decoded
     separator_ids = [i for i, token in enumerate(tokens) if token == delimiter or token.isspace()]
     for i in separator_ids:
         symbols[i] = tokens[separator_ids[0]]

@@ -46,6 +46,7 @@ from speechssl.data.records import (
     Passage,
     Question,
     check_question,
+    check_spans,
     data_hash,
     locate,
     write_records,
@@ -442,6 +443,8 @@ def prepare_corpus(
             splits = speak_drafts(o, splits, report)
         for split, records in splits.items():
             passages = {p.id: p for p in records.passages}
+            for name, passage in passages.items():
+                check_spans(passage, f"{source}, {split}, passage {name}")
             for question in records.questions:
                 check_question(question, passages, f"{source}, {split}, question {question.id}")
         card = {**about, "settings": made_from}

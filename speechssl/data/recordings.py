@@ -21,7 +21,15 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import UNREAD
-from speechssl.data.files import SUFFIXES, detect_delimiter, digest, files_below, read_csv
+from speechssl.data.files import (
+    LINE_BREAK,
+    QUOTE,
+    SUFFIXES,
+    detect_delimiter,
+    digest,
+    files_below,
+    read_csv,
+)
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, make_printable
 from speechssl.processes import is_main
@@ -239,6 +247,8 @@ def _make_recordings(
         place = f"{path}:{number}"
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
+        if LINE_BREAK.search(line.audio):
+            raise InputError(f"{place}: the path {line.audio!r} has a line break in it; {QUOTE}")
         name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
         yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
 
@@ -246,7 +256,7 @@ def _make_recordings(
 def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
     """Read the recordings of a manifest with a path in every line (.txt), or in the first column of
     every line (.tsv); a root may stand in the first line."""
-    lines = read_text(path, "check the path", "the manifest").split("\n")
+    lines = LINE_BREAK.split(read_text(path, "check the path", "the manifest"))
     names: dict[int, str] = {}  # number of the line -> its path
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -38,6 +38,7 @@ INVENTED = "an invented miniature"
 RARE = ("transcript", "synthetic", "option_audio")
 QUESTIONS = "questions.npy"  # beside a reader: hashes of the questions that it was trained on
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
+PADDING = 1.0  # seconds that words and phones of an aligner may: it pads and rounds
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -230,6 +231,7 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
         record = replace(record, audio=_find_audio(root, path, record.audio, place))
         if record.audio and not has_seconds:
             record = replace(record, seconds=exact_duration(root / record.audio))
+        check_spans(record, place)
         for option in getattr(record, "option_audio", ()):
             _find_audio(root, path, option, place)
         yield place, record
@@ -366,6 +368,20 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
             break
     if problem:
         raise InputError(f"{place}: {problem}; correct it")
+
+
+def check_spans(record: Passage | Question, place: str) -> None:
+    """Raise InputError for words or phones that end before they begin, or more than PADDING after
+    their recording."""
+    for span in (*record.words, *record.phones):
+        if record.seconds and not span.start <= span.end <= record.seconds + PADDING:
+            unit = guess_unit([(span.end, record.seconds)])
+            raise InputError(
+                f"{place}: {span.text!r} is said from {span.start:g} to {span.end:g} s and the "
+                f"recording lasts {record.seconds:.2f} s"
+                + (f"; its times look like {unit}" if unit else "")
+                + "; correct its times"
+            )
 
 
 # unit of time -> its number in a second

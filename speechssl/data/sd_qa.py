@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechssl.artifacts import parse_json, read_text
-from speechssl.data.files import audio_files, files_below, read_csv
+from speechssl.data.files import LINE_BREAK, add_recording, audio_files, files_below, read_csv
 from speechssl.data.options import SdQa
 from speechssl.data.prepare import (
     PrepareReport,
@@ -186,7 +186,9 @@ def _read_dialect(
             questions.append(qa)
     paragraphs = [Paragraph(text, tuple(qas), id=title) for (title, text), qas in articles.items()]
     records, _ = make_records(split, paragraphs, Style(LANGUAGES[dialect.language]), report)
-    sounds = {path.stem: path for path in audio_files(dialect.folder)}
+    sounds: dict[str, Path] = {}
+    for path in audio_files(dialect.folder):
+        add_recording(sounds, path.stem, path)
     for name in sorted(sounds.keys() - set(map(str, examples))):
         report.count(split, "questions")
         report.set_aside(split, "questions", name, NO_ARTICLE)
@@ -231,7 +233,8 @@ def _read_examples(path: Path) -> Iterator[Example]:
 def _read_questions(dialect: Dialect) -> dict[str, str]:
     """Read the questions as TyDi has them, by id, from lines of id, a flag and text."""
     path, questions = dialect.written, {}
-    for line in read_text(path, "download it again").splitlines() if path.is_file() else ():
+    text = read_text(path, "download it again") if path.is_file() else ""
+    for line in LINE_BREAK.split(text):
         cells = line.split("\t")
         questions[cells[0]] = cells[-1].strip()
     return questions

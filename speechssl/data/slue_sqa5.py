@@ -22,6 +22,7 @@ from speechssl.audio import SAMPLE_RATE, header_duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
+    LINE_BREAK,
     SUFFIXES,
     add_recording,
     check_shards,
@@ -153,7 +154,7 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
             yield convert(values, SlueRow, f"{path}, row {number}", "give the published table")
         return
 
-    lines = [line for line in read_text(path, "download it again").splitlines() if line]
+    lines = [line for line in LINE_BREAK.split(read_text(path, "download it again")) if line]
     plain = [[unquote(cell) for cell in line.split("\t")] for line in lines]
     quoted = list(csv.reader(lines, delimiter="\t"))
     rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
@@ -180,7 +181,7 @@ def read_words(path: Path) -> tuple[Span, ...]:
     """Read the words with times of a file of `word2time`. Raises InputError where it cannot be
     read."""
     entries = []
-    for line in read_text(path, "download it again", "the alignment").splitlines():
+    for line in LINE_BREAK.split(read_text(path, "download it again", "the alignment")):
         cells = line.split("\t")
         if len(cells) == 4:
             times = convert(cells[2:], tuple[float, float], path, "download it again", strict=False)

@@ -58,12 +58,18 @@ class SquadQa:
     question: str
     id: str = ""
     answers: tuple[SquadAnswer, ...] = ()
-    is_impossible: bool | Literal["True", "true", "False", "false"] | None = None
+    # false and true as Python, JSON, spreadsheets and pandas write them
+    is_impossible: (
+        bool
+        | Literal["False", "false", "FALSE", "0", 0]
+        | Literal["True", "true", "TRUE", "1", 1]
+        | None
+    ) = None
     transcript: str = ""  # of the question by a recogniser, in corpora that have it beside the text
 
     @property
     def impossible(self) -> bool:
-        return str(self.is_impossible).lower() == "true"
+        return str(self.is_impossible).lower() in ("true", "1")
 
 
 @dataclass(frozen=True)

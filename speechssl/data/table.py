@@ -26,7 +26,7 @@ import numpy as np
 
 from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, exact_duration, write_flac
-from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
+from speechssl.data.files import decode_cell, detect_delimiter, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     ITS_PASSAGE,
@@ -45,6 +45,7 @@ from speechssl.data.records import (
     Span,
     check_inside,
     check_question,
+    check_spans,
     read_lines,
 )
 from speechssl.errors import InputError
@@ -192,7 +193,7 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
                     f"cannot read {path} ({error}); save the data set again with `save_to_disk`"
                 ) from error
     else:
-        yield from read_csv(table, "\t" if table.suffix == ".tsv" else ",")
+        yield from read_csv(table, "\t" if table.suffix == ".tsv" else detect_delimiter(table))
 
 
 def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
@@ -206,7 +207,7 @@ def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
         raise InputError(
             f"{table} has no rows with a column {' or '.join(NEEDED[kind])}, but "
             f"{', '.join(columns) or 'nothing'}; columns have these names, in small letters, with "
-            "commas in between (in a .tsv: tabs)"
+            "commas or semicolons in between (in a .tsv: tabs)"
         )
     unread = [name for name in columns if name and name not in Row.__dataclass_fields__]
     if unread:
@@ -253,11 +254,12 @@ class RecordMaker:
                 aside.add(name)
                 self.report.set_aside(self.split, "passages", name, UNUSABLE)
                 continue
-            text = row.text or row.context
+            text = read_words(row, "context", place)
             language = self.check_row(row, audio[0] or text or row.transcript, place)
             passages[name] = Passage(
                 name, *audio, text, row.speaker, language, row.words, transcript=row.transcript
             )
+            check_spans(passages[name], place)
         questions: dict[str, Question] = {}
         for number, cells in enumerate(rows.get("questions", ()), 1):
             place = f"{places['questions']}, row {number}"
@@ -272,7 +274,7 @@ class RecordMaker:
                 reason = ITS_PASSAGE if row.passage in aside else UNUSABLE
                 self.report.set_aside(self.split, "questions", name, reason)
                 continue
-            text = row.text or row.question
+            text = read_words(row, "question", place)
             language = self.check_row(row, audio[0] or text, place)
             questions[name] = Question(
                 name, row.passage, *audio, text, row.speaker, language, answers
@@ -340,6 +342,15 @@ def read_row(cells: Mapping[str, Any], place: str) -> Row:
     return convert(_clean(cells, place), Row, place, "correct the row", strict=False)
 
 
+def read_words(row: Row, alias: str, place: str) -> str:
+    """Read what a row says: its `text`, or the column `alias`. Raises InputError where both say
+    something, and not the same."""
+    other = str(getattr(row, alias))
+    if row.text and other and row.text != other:
+        raise InputError(f"{place}: text and {alias} differ; keep one of them")
+    return row.text or other
+
+
 def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return the cells that are not empty, with JSON in texts parsed, and numbers as texts in
     columns of texts. Raises InputError for a text that begins as JSON does and is not JSON."""
@@ -385,9 +396,12 @@ def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
         entries = [entries]
     elif isinstance(entries, Mapping):
         columns = convert(entries, dict[str, list[Any]], f"{place}, answers", "correct the row")
+        if len({len(values) for values in columns.values()}) > 1:
+            lengths = ", ".join(f"{len(values)} {name}" for name, values in columns.items())
+            raise InputError(f"{place}, answers: there are {lengths}; write as many of each")
         entries = [
-            dict(zip(columns, values, strict=False))
-            for values in zip(*columns.values(), strict=False)
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
         ]
     answers = []
     for entry in entries:
@@ -399,4 +413,9 @@ def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
             answer = {"text": ""} | values
             where = f"{place}, answers"
             answers.append(convert(answer, Answer, where, "correct the row", strict=False))
+    single = [name for name in NUMBERS if getattr(row, name) is not None]
+    if row.answer is not None and row.answer not in [answer.text for answer in answers]:
+        single.append("answer")
+    if row.answers is not None and single:
+        raise InputError(f"{place} has both answers and {single[0]}; keep one of them")
     return tuple(answers)

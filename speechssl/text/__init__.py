@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from speechssl.errors import InputError
 from speechssl.text import numbers_en, numbers_zh
 from speechssl.text.chinese import FORMS
+from speechssl.text.numbers_en import english_digits as english_digits
 
 T = TypeVar("T")
 

@@ -49,6 +49,12 @@ def _spoken_fraction(match: re.Match[str]) -> str:
     return f"{above}{OVER}{below}" if 0 < above < below and number_agrees else match.group()
 
 
+def _and_a_part_of(match: re.Match[str]) -> str:
+    """Write "a million and a half" as "one and a half million", and so "a million and 3/4"."""
+    part = f"a {match[3]}" if match[3] else f"{match[4]}{OVER}{match[5]}"
+    return f"{match[1] or 'one'} and {part} {match[2]}"
+
+
 def _quarters(match: re.Match[str]) -> str:
     """Write "2 and 1/2" as "2 point five"."""
     quarters = 4 // int(match[4]) * int(match[3])
@@ -83,7 +89,7 @@ _REPLACEMENTS: dict[str, Callable[[re.Match[str]], str]] = {
     # "two and a half" -> "two and 1ǀ2"
     "=and_a_part": lambda match: f"{match[1]} and 1{OVER}{spoken_english()['below'][match[2]]}",
     # "a million and a half" -> "one and a half million"
-    "=and_a_part_of": lambda match: f"{match[1] or 'one'} and a {match[3]} {match[2]}",
+    "=and_a_part_of": _and_a_part_of,
     # "half a million" -> "0.5 million"
     "=part_of": lambda match: f"{'0.5' if match[1] else '0.25'} {match[3]}",
     # "3ǀ4 of a million" -> "0.75 million"

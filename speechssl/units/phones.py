@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from speechssl.data.records import read_lines
+from speechssl.data.records import PADDING, guess_unit, read_lines
 from speechssl.data.textgrid import read_tiers
 from speechssl.errors import InputError, report_set_aside
 from speechssl.schema import convert
@@ -130,8 +130,17 @@ def phone_frames(
     """Return (T,) the number of the phone in the middle of every frame; after the last phone comes
     SILENCE.
 
-    phones: of `fill_gaps`. names: number of each phone, to which new phones are added.
+    phones: of `fill_gaps`. names: number of each phone, to which new phones are added. Raises
+    InputError for phones of another recording, or of times that are no seconds.
     """
+    seconds, last = grid.seconds(frames), phones[-1][2]
+    if last > seconds + PADDING:
+        unit = guess_unit([(last, seconds)])
+        raise InputError(
+            f"phones of a recording of {seconds:.2f} s go on to {last:g} s"
+            + (f", and their times look like {unit}" if unit else "")
+            + "; correct the alignment"
+        )
     middles = (np.arange(frames) * grid.hop + grid.offset + grid.hop // 2) / grid.sample_rate
     ids = [names.setdefault(name, len(names)) for name, _, _ in phones]
     ids.append(names.setdefault(SILENCE, len(names)))

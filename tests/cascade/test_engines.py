@@ -66,12 +66,13 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
         assert word.end == GRID.seconds(offset["end_offset"])
 
 
-def test_a_delimiter_of_words_may_be_a_space(ctc_folder, tmp_path):
+@pytest.mark.parametrize("delimiter", [" ", "#", "<space>", "▁"])
+def test_a_delimiter_of_words_may_be_another_symbol(ctc_folder, tmp_path, delimiter):
     folder = shutil.copytree(ctc_folder, tmp_path / "spaces")
-    symbols = {" " if token == "|" else token: i for i, token in enumerate(TOKENS)}
+    symbols = {delimiter if token == "|" else token: i for i, token in enumerate(TOKENS)}
     (folder / "vocab.json").write_text(json.dumps(symbols))
     transformers.Wav2Vec2CTCTokenizer(
-        str(folder / "vocab.json"), word_delimiter_token=" "
+        str(folder / "vocab.json"), word_delimiter_token=delimiter
     ).save_pretrained(folder)
     recogniser = HuggingFaceRecogniser(folder)
     assert recogniser.transcribe(say(recogniser, "_AAB_|__C_C_|_H_")).text == "AB CC H"

@@ -229,6 +229,7 @@ def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, t
         ("empty.txt", "\n", "has no recordings"),
         ("text.pdf", "%", "neither a manifest nor audio"),
         ("bytes.txt", b"\xff\xfe", "cannot read the manifest"),
+        ("quoted.csv", 'audio\n"a.wav\nb.wav"\nc.wav\n', "has a line break in it"),
         ("nowhere", None, "does not exist"),
     ],
 )

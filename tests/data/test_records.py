@@ -42,7 +42,7 @@ def test_records_survive_their_manifests(tmp_path_factory, text, words, options)
     """Any text does: a line separator inside a string (U+0085, U+2028) is no end of a line."""
     folder = tmp_path_factory.mktemp("records")
     passages = [Passage("p", "", 0.0, text, words=words, transcript=text)]
-    passages += [Passage("q", "", 2.5, "a\u2028b\x85c\rd\ne", phones=words)]
+    passages += [Passage("q", "", 1000.0, "a\u2028b\x85c\rd\ne", phones=words)]
     answers = (Answer(text), Answer(text, char_start=3), Answer("x", 0.5, 2.0))
     correct = tuple(range(len(options)))
     question = Question("1", "q", text=text, answers=answers, options=tuple(options))
@@ -103,6 +103,8 @@ X = {"text": "x"}
         ("passages", {"audio": "../gone.flac"}, "which leads out of"),
         ("passages", {"seconds": float("nan")}, "`seconds`"),
         ("passages", {"words": [["the", "early", 1.0]]}, "`words[0][1]`"),
+        ("passages", {"words": [["the", 100.0, 1500.0]]}, "times look like milliseconds"),
+        ("passages", {"phones": [["a", 0.0, 90.0]]}, "'a' is said from 0 to 90 s"),
         ("passages", {"colour": "red"}, "there is no `colour`"),
         ("passages", "{", "is not a JSON object"),
         ("passages", "[]", "is not a JSON object"),

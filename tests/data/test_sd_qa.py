@@ -118,3 +118,8 @@ def test_a_damaged_file_is_one_sentence(source, unmade):
     refused(f"{path.name} is not whole", prepare, source, unmade)
     write_examples(path, {"example_id": 1})
     refused(f"{path.name}:1: the record has no `", prepare, source, unmade)
+
+
+def test_recordings_of_one_name_in_two_folders_are_refused(source, unmade, recording):
+    recording(source / "test/eng/nzl/other/11.wav")
+    refused("are both called 11", prepare, source, unmade)

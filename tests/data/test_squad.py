@@ -54,7 +54,10 @@ def test_empty_answers_leave_their_question_unless_all_are():
     assert aside == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
 
 
-@pytest.mark.parametrize(("written", "answered"), [(False, True), ("False", True), ("true", False)])
+@pytest.mark.parametrize(
+    ("written", "answered"),
+    [(False, True), ("False", True), ("FALSE", True), (0, True), ("true", False), (1, False)],
+)
 def test_a_question_marked_impossible_has_no_answers(tmp_path, squad_json, written, answered):
     asked = [("a", "Where?", [("Rome", 16)], {"is_impossible": written})]
     records, _, _ = recorded(*squad.read_squad(squad_json(tmp_path / "a.json", (BORN, asked))))

@@ -132,6 +132,34 @@ def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, messa
     refused(message, prepare_table, TableCorpus(source=mine, out=unmade))
 
 
+MS = "and the recording lasts 1.00 s; its times look like milliseconds"
+
+
+@pytest.mark.parametrize(
+    ("passage", "question", "message"),
+    [
+        ({"context": "another"}, {}, "passages of test, row 1: text and context differ"),
+        ({}, {"question": "another"}, "questions of test, row 1: text and question differ"),
+        ({}, {"answers": ["b"], "answer": "a"}, "row 1 has both answers and answer"),
+        ({}, {"answers": ["b"], "start": 0, "end": 1}, "row 1 has both answers and start"),
+        ({}, {"answers": {"text": ["a", "b"], "answer_start": [0]}}, "2 text, 1 answer_start"),
+        ({"words": [["a", 100, 400], ["b", 400, 900]]}, {}, MS),
+        ({"words": [["a", 0.5, 0.4]]}, {}, "'a' is said from 0.5 to 0.4 s"),
+    ],
+)
+def test_cells_of_which_one_would_be_lost_are_refused(tmp_path, passage, question, message):
+    sound = {"array": 0.1 * np.sin(np.arange(16_000)), "sampling_rate": 16_000}
+    passages = [{"id": "p", "text": "a b", "audio": sound} | passage]
+    questions = [{"id": "q", "passage": "p", "text": "what", "context": "a b"} | question]
+    assert message in refused("", make_corpus, tmp_path / "out", {"test": (passages, questions)})
+
+
+def test_a_csv_with_semicolons(tmp_path):
+    (tmp_path / "passages.csv").write_text("id;text\n1;rome, they say\n")
+    prepare_table(TableCorpus(source=tmp_path, out=tmp_path / "out"))
+    assert load_corpus(tmp_path / "out", "test").passages["1"].text == "rome, they say"
+
+
 def test_a_column_that_is_not_read_is_named(mine, tmp_path, capsys):
     (mine / "questions.csv").write_text(
         (mine / "questions.csv").read_text().replace("answer,", "anwser,")

@@ -96,6 +96,11 @@ def test_the_bit_rate_is_symbols_a_second_times_their_entropy():
     assert measures.bit_rate([runs(5, 5, 5)])["bits_a_second"] == 0
 
 
+def test_phones_in_milliseconds_are_refused():
+    phones = [("a", 0.0, 200.0), ("b", 200.0, 600.0)]
+    refused("times look like milliseconds", phone_frames, phones, GRID, 30, {})
+
+
 # ---- alignments as aligners write them: TextGrids long and short, JSONL; gaps, names, and what is
 # wrong with a file
 
