@@ -35,7 +35,7 @@ import numpy as np
 from speechssl.artifacts import CORPUS_RECORD, read_json, stage, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.prepare import run_parallel
-from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
+from speechssl.data.records import Answer, Passage, Question, Span, data_hash, shorten_record
 from speechssl.errors import InputError
 from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, speak, voices
@@ -226,7 +226,7 @@ def split_of(value: str) -> str:
     return next(split for split, percentiles in SPLITS.items() if percentile in percentiles)
 
 
-def occurrences(text: str, value: str, joiner: str) -> int:
+def count_occurrences(text: str, value: str, joiner: str) -> int:
     """Count how often `value` stands in `text`, as whole words where the language has spaces."""
     return len(re.findall(rf"\b{re.escape(value)}\b", text)) if joiner else text.count(value)
 
@@ -257,7 +257,7 @@ def _draw_sentences(
         sentences = [fact.text for fact in facts] + rng.sample(words.fillers, rng.randint(1, 4))
         rng.shuffle(sentences)
         text = words.joiner.join(sentences)
-        if all(occurrences(text, fact.value, words.joiner) == 1 for fact in facts):
+        if all(count_occurrences(text, fact.value, words.joiner) == 1 for fact in facts):
             return facts, tuple(sentences)
 
 
@@ -525,7 +525,7 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
         phones=reading.phones,
     )
     write_flac(o.out / passage.audio, reading.samples)
-    record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
+    record: dict[str, Any] = {"passage": shorten_record(asdict(passage)), "questions": []}
     for number, (question, voice) in enumerate(zip(text.questions, askers, strict=True)):
         spoken = _read((question.text,), voice, joiner)
         item = Question(
@@ -544,7 +544,7 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
             phones=spoken.phones,
         )
         write_flac(o.out / item.audio, spoken.samples)
-        record["questions"].append(compact(asdict(item)))
+        record["questions"].append(shorten_record(asdict(item)))
     if o.reference and split == "train":
         record["reference"] = _read_again(o, name, text, reader, reading)
     write_json(o.out / split / "parts" / f"{index:06d}.json", record)

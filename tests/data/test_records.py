@@ -14,9 +14,9 @@ from speechssl.data.records import (
     Passage,
     Question,
     Span,
+    find_occurrences,
     load_corpus,
     locate,
-    occurrences,
     write_records,
 )
 
@@ -139,8 +139,8 @@ def test_manifests_that_are_missing_or_not_text(corpus):
 
 
 def test_occurrences_are_whole_words_in_english_and_may_overlap():
-    assert occurrences("aa baa aa", "aa", "en") == [0, 7]
-    assert occurrences("好好好", "好好", "zh") == [0, 1]
+    assert find_occurrences("aa baa aa", "aa", "en") == [0, 7]
+    assert find_occurrences("好好好", "好好", "zh") == [0, 1]
 
 
 @pytest.mark.parametrize(

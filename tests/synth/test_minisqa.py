@@ -21,9 +21,9 @@ from speechssl.synth.minisqa import (
     LANGUAGES,
     SPLITS,
     assign_voices,
+    count_occurrences,
     generate_passage,
     load_language,
-    occurrences,
     prepare_minisqa,
     speakers,
     split_of,
@@ -135,8 +135,8 @@ def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_le
             continue
         sentence = passage.sentences[question.sentence]
         assert sentence[question.start : question.start + len(question.answer)] == question.answer
-        assert occurrences(joiner.join(passage.sentences), question.answer, joiner) == 1
-        assert occurrences(question.text, question.answer, joiner) == 0
+        assert count_occurrences(joiner.join(passage.sentences), question.answer, joiner) == 1
+        assert count_occurrences(question.text, question.answer, joiner) == 0
         assert stated[sentence] == (name, relation, question.answer)
         # four options of one type, and one is right
         kinds = {r.name: r.value_type for r in words.relations}
