@@ -232,7 +232,8 @@ def _make_qa(example: Example, written: Mapping[str, str]) -> SquadQa | str:
 
 
 def _read_examples(path: Path) -> Iterator[Example]:
-    """Yield the examples of a file. Raises InputError for a damaged one, or one of another schema."""
+    """Yield the examples of a file. Raises InputError for a file that is damaged or has another
+    schema."""
     try:
         open_file = gzip.open if path.suffix == ".gz" else open
         with open_file(path, "rt", encoding="utf-8") as lines:
