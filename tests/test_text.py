@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.synth.speak import cardinal, mandarin, mandarin_digits, ordinal, year
+from speechssl.synth.speak import (
+    spell_cardinal,
+    spell_mandarin,
+    spell_mandarin_digits,
+    spell_ordinal,
+    spell_year,
+)
 from speechssl.text import (
     answer_tokens,
     error_metric,
@@ -227,7 +233,7 @@ ENGLISH_NUMBERS = pairs(
     twenty million and a quarter = 20250000 | $2 billion and a half = $2500000000
     a thousand and a half = 1500 | half a million = 500000 | a half million dollars = $500000
     a quarter of a million = 250000 | three quarters of a million = 750000
-    a year and a half = a year and a half
+    a year and a half = a spell_year and a half
     at this point five million and two = at this point 5000002
     thirty-one point five percent of it = 31.5% of it | one hundred per cent = 100%
     20 percent = 20% | percent = percent | five million dollars = $5000000
@@ -270,10 +276,12 @@ def test_numbers_become_digits_and_what_is_not_certain_stays(write, text, wanted
     st.text("0123456789", min_size=1, max_size=4),
 )
 def test_any_english_number_year_ordinal_and_decimal_is_its_digits(number, when, rank, decimals):
-    assert english_digits(cardinal(str(number))) == str(number)
-    assert english_digits(year(str(when))) == str(when)
-    assert english_digits(ordinal(str(rank)))[:-2] == str(rank)
-    spoken = f"{cardinal(str(rank))} point {' '.join(cardinal(digit) for digit in decimals)}"
+    assert english_digits(spell_cardinal(str(number))) == str(number)
+    assert english_digits(spell_year(str(when))) == str(when)
+    assert english_digits(spell_ordinal(str(rank)))[:-2] == str(rank)
+    spoken = (
+        f"{spell_cardinal(str(rank))} point {' '.join(spell_cardinal(digit) for digit in decimals)}"
+    )
     assert english_digits(spoken) == f"{rank}.{decimals}"
     assert answer_tokens(f"{spoken} percent", "en") == answer_tokens(f"{rank:,}.{decimals}%", "en")
 
@@ -282,9 +290,9 @@ def test_any_english_number_year_ordinal_and_decimal_is_its_digits(number, when,
     st.integers(0, 10**15 - 1), st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4)
 )
 def test_any_chinese_number_and_share_is_its_digits(number, whole, decimals):
-    assert chinese_digits(mandarin(str(number)).translate(FORMS)) == str(number)
-    assert chinese_digits(mandarin_digits(str(number)).translate(FORMS)) == str(number)
-    spoken = f"百分之{mandarin(str(whole))}点{mandarin_digits(decimals)}"
+    assert chinese_digits(spell_mandarin(str(number)).translate(FORMS)) == str(number)
+    assert chinese_digits(spell_mandarin_digits(str(number)).translate(FORMS)) == str(number)
+    spoken = f"百分之{spell_mandarin(str(whole))}点{spell_mandarin_digits(decimals)}"
     assert tokens(spoken, "zh") == tokens(f"{whole}.{decimals}%", "zh")
 
 
@@ -314,19 +322,21 @@ def test_different_numbers_stay_different(one, other, language):
 )
 def test_numbers_money_and_fractions_are_one_to_one(number, above, below):
     """The normal form of every way to write a number has exactly its digits."""
-    said = cardinal(str(number))
+    said = spell_cardinal(str(number))
     assert tokens(f"£{number:,}", "en") == tokens(f"{said} pounds", "en") == [f"£{number}"]
     for text in (f"€{number:,}", f"{said} euros"):
         assert answer_tokens(text, "en")[0] == str(number)
-    for text in (f"-{number}", f"负{mandarin(str(number))}"):
+    for text in (f"-{number}", f"负{spell_mandarin(str(number))}"):
         assert tokens(text, "zh") == ["负", str(number)]
     if above < below:
-        parts_of = {2: "half", 4: "quarter"}.get(below, ordinal(str(below))) + "s" * (above > 1)
-        spoken = f"{cardinal(str(above))} {parts_of}"
+        parts_of = {2: "half", 4: "quarter"}.get(below, spell_ordinal(str(below))) + "s" * (
+            above > 1
+        )
+        spoken = f"{spell_cardinal(str(above))} {parts_of}"
         written = f"{above}/{below}"
         assert tokens(written, "en") == tokens(spoken, "en") == [written]
         assert answer_tokens(spoken, "en") == [written]
-        chinese = f"{mandarin(str(below))}分之{mandarin(str(above))}"
+        chinese = f"{spell_mandarin(str(below))}分之{spell_mandarin(str(above))}"
         for text in (written, chinese):
             assert tokens(text, "zh") == [str(below), "分", "之", str(above)]
 

@@ -54,7 +54,7 @@ def test_models_are_found_in_both_places(models: Path) -> None:
         "openai/whisper-tiny": "WhisperForConditionalGeneration",
     }
     assert cached == {"deepset/roberta": "RobertaForQuestionAnswering"}
-    assert [*doctor.missing_models(found)] == ["facebook/hubert-base-ls960"]
+    assert [*doctor.find_missing_models(found)] == ["facebook/hubert-base-ls960"]
 
 
 def test_another_version_than_is_needed_is_named() -> None:

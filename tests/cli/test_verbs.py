@@ -13,8 +13,8 @@ from speechssl.cli import (
     GROUPS,
     VERBS,
     config_of,
+    format_overview,
     main,
-    overview,
     parse_arguments,
 )
 from speechssl.cli.parser import make_parser
@@ -53,8 +53,8 @@ def test_every_verb_has_help_for_every_option_and_a_function(verb):
 def test_overviews_name_every_verb(capsys):
     for words in ([], ["--help"], ["units", "--help"], ["--version"]):
         assert main(words) == 0
-    assert all(overview("").count(f"\n  {verb} ") == 1 for verb in VERBS)
-    assert all(GROUPS[group] in overview(group) for group in GROUPS)
+    assert all(format_overview("").count(f"\n  {verb} ") == 1 for verb in VERBS)
+    assert all(GROUPS[group] in format_overview(group) for group in GROUPS)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_what_cannot_be_done_is_one_sentence(call, message, tmp_path, monkeypatc
 )
 def test_neither_help_nor_the_report_imports_much(loaded, heavy):
     code = f"""import sys
-from speechssl.cli import VERBS, config_of, overview
+from speechssl.cli import VERBS, config_of, format_overview
 from speechssl.cli.parser import make_parser
-overview("")
+format_overview("")
 for verb in VERBS:
     make_parser(verb, config_of(verb)).format_help()
 {loaded}

@@ -268,4 +268,4 @@ def spans(words):
     ],
 )
 def test_places(text, words, found):
-    assert squad.places(text, spans(words.split())) == found
+    assert squad.find_word_places(text, spans(words.split())) == found

@@ -12,7 +12,7 @@ import torch
 
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
-from speechssl.data.audio_snips import TEXTS, VOICES, parse_slots, prepare_audio_snips
+from speechssl.data.audio_snips import ANNOTATIONS, VOICES, parse_slots, prepare_audio_snips
 from speechssl.data.fluent_speech_commands import prepare_fluent_speech_commands
 from speechssl.data.fsdd import prepare_fsdd
 from speechssl.data.iemocap import COUNTS as IEMOCAP_COUNTS
@@ -544,7 +544,7 @@ GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
         ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .*`transcription`"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt"),
         ("voxceleb1", "iden_split.txt", "0 id10001/va/00001.wav", "iden_split.txt:1 .* split 0"),
-        ("snips", TEXTS, "Ivy-snips-train-7 BOS A EOS\tO O", "snips.txt:1 .* 3 words"),
+        ("snips", ANNOTATIONS, "Ivy-snips-train-7 BOS A EOS\tO O", "snips.txt:1 .* 3 words"),
         ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 - - 8 -", r"rttm:1"),
         ("kaldi", "dev/rttm", "SPEAKER other 1 0 1 - - 8 -", "no speaker in 8-2-3_9-5-6"),
     ],

@@ -198,7 +198,9 @@ def test_a_held_out_corpus_is_a_test_alone_and_says_what_is_unknown(tmp_path, ca
     assert not load_corpus(out, "train").passages
     card, printed = read_json(out / "card.json"), capsys.readouterr().out
     shares = card["unknown_words"]["test"]
-    assert card["corpus"] == "minisqa held-out" and shares == speech.unknown_words("en", passages)
+    assert card["corpus"] == "minisqa held-out" and shares == speech.measure_unknown_words(
+        "en", passages
+    )
     assert shares["words"] > 45 and shares["answers"] > 90
     assert f"{shares['words']} % of the words" in printed
 
