@@ -3,9 +3,10 @@ corpus, and writes manifests, report and card.
 
 Every passage and question that is read is either written or set aside with a reason: the report
 (data_report.json) is not written where kept and set aside do not add up to those that were read.
-Oddities of an item that is kept are remarked on, with what was done about them. A WAV or FLAC file
-of a whole recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac.
-A recording that lacks a segment is not joined: all that follows the gap would come too early.
+Oddities of an item that is kept are count_remarks on, with what was done about them. A WAV or FLAC
+file of a whole recording stays where it is; segments are joined and written as
+OUT/<split>/audio/*.flac. A recording that lacks a segment is not joined: all that follows the gap
+would come too early.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from speechssl.data.options import SpokenSquad
 from speechssl.data.records import load_corpus
 from speechssl.data.spoken_squad import prepare_spoken_squad
 
-from ..files import refused, remarks
+from ..files import collect_remarks, refused
 
 CLEAN = "the denver broncos won in part because of the game"
 NOISY = "the tender broncos one in part because of the gay"
@@ -42,7 +42,7 @@ def test_splits_counts_and_the_ceiling(source, tmp_path, squad_json):
     assert list(report["splits"]) == ["train", "test", "test-wer44", "test-wer54"]
     clean, noisy = report["splits"]["test"], report["splits"]["test-wer44"]
     assert (clean["answer_in_context"], noisy["answer_in_context"]) == (1, 0.5)
-    assert remarks(clean)["empty answers"] == 1
+    assert collect_remarks(clean)["empty answers"] == 1
     test = load_corpus(tmp_path / "out", "test")
     assert (test.passages["0_0"].transcript, test.passages["0_0"].text) == (CLEAN, "")
     assert [a.char_start for a in test.questions[0].answers] == [4]
@@ -81,12 +81,14 @@ def test_recordings_of_the_clean_splits(source, tmp_path, recording):
     assert [p.audio for p in noisy.passages.values()] == ["", ""]
 
 
-def test_what_is_wrong_is_one_sentence(tmp_path, source, recording, unmade):
+def test_what_is_wrong_is_one_sentence(tmp_path, source, recording, absent_out):
     (tmp_path / "spoken_test-v1.1.json").write_text('{"data": {}}')
-    refused("spoken_test-v1.1.json: `data`", prepare, tmp_path / "spoken_test-v1.1.json", unmade)
+    refused(
+        "spoken_test-v1.1.json: `data`", prepare, tmp_path / "spoken_test-v1.1.json", absent_out
+    )
     for folder in ("ann", "bob"):
         recording(source / f"dev_wav/{folder}/0_0_0.wav")
-    refused("ann/0_0_0.wav and .*bob/0_0_0.wav are both called 0_0_0", prepare, source, unmade)
+    refused("ann/0_0_0.wav and .*bob/0_0_0.wav are both called 0_0_0", prepare, source, absent_out)
 
 
 @pytest.mark.slow
@@ -96,4 +98,4 @@ def test_the_real_clean_test(shared, tmp_path):
     assert facts["questions"]["agrees"]
     assert facts["questions"]["kept"] == 5_351
     assert facts["passages"]["kept"] == 2_067
-    assert remarks(facts) == {"empty answers": 3}
+    assert collect_remarks(facts) == {"empty answers": 3}

@@ -24,7 +24,7 @@ def paragraph(*asked, context=BORN, number=0, name="", title=""):
 
 
 def recorded(*paragraphs, style=None, **more):
-    """The records, what was remarked and how often, and why items were set aside."""
+    """The records, what was count_remarks and how often, and why items were set aside."""
     report = PrepareReport("corpus")
     records, _ = squad.make_records(
         "test", list(paragraphs), style or squad.Style(), report, **more
@@ -121,11 +121,11 @@ TEXTS = st.sampled_from(["", "Rome", "x"])
         ("audio/ann/0_0.wav", "", "are both called 0_0"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(source, recording, unmade, name, content, message):
+def test_what_is_wrong_is_one_sentence(source, recording, absent_out, name, content, message):
     recording(source / "audio/0_0.wav", 1.0)
     (source / name).parent.mkdir(exist_ok=True)
     (source / name).write_text(content)
-    refused(message, prepare, source, unmade)
+    refused(message, prepare, source, absent_out)
 
 
 GOLDS = st.lists(
@@ -229,20 +229,20 @@ def test_a_file_may_state_its_licence(tmp_path, squad_json):
     assert card["licence"] == "CC BY 4.0, CC0"
 
 
-def test_what_cannot_be_prepared_is_one_sentence(tmp_path, source, squad_json, unmade):
-    refused("no text rules for the language 'fr'", prepare, source, unmade, language="fr")
+def test_what_cannot_be_prepared_is_one_sentence(tmp_path, source, squad_json, absent_out):
+    refused("no text rules for the language 'fr'", prepare, source, absent_out, language="fr")
     squad_json(tmp_path / "none/dev.json", ("", []))
-    refused("no usable question of squad", prepare, tmp_path / "none", unmade)
+    refused("no usable question of squad", prepare, tmp_path / "none", absent_out)
 
 
-def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json, unmade):
+def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json, absent_out):
     asked = [("1", "歐洲在哪裡？", [("歐洲", 1)])]
     chinese = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", asked))
     asked = [("1", "Where is it?", [("Europe", 20)])]
     english = squad_json(tmp_path / "test.json", ("The EU (歐盟) lies in Europe.", asked))
-    refused("dev.json has 8 Chinese .* give --language zh", prepare, chinese, unmade)
+    refused("dev.json has 8 Chinese .* give --language zh", prepare, chinese, absent_out)
     refused(
-        "test.json has 2 Chinese .* give --language en", prepare, english, unmade, language="zh"
+        "test.json has 2 Chinese .* give --language en", prepare, english, absent_out, language="zh"
     )
     prepare(chinese, tmp_path / "zh", language="zh")
     assert load_corpus(tmp_path / "zh", "dev").questions[0].language == "zh"

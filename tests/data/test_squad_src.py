@@ -7,7 +7,7 @@ from speechssl.data.options import SquadSrc
 from speechssl.data.records import load_corpus
 from speechssl.data.squad_src import prepare_squad_src
 
-from ..files import refused, remarks
+from ..files import collect_remarks, refused
 
 CONTEXT = "Ann was born in Rome."
 ASKED = [("56be4db0", "Where?", [("Rome", 16)]), ("56be4db1", "Who?", [("Ann", 0)])]
@@ -50,11 +50,11 @@ def test_a_question_without_a_recording_and_a_recording_without_a_question(
     recording(source / "dev/SPK001_DEV000009.wav")
     facts = prepare(source, tmp_path / "out")["splits"]["dev"]
     assert facts["set_aside"] == {"it has no recording, and others have": 1}
-    assert remarks(facts) == {"recordings that no list has": 1}
+    assert collect_remarks(facts) == {"recordings that no list has": 1}
     facts = prepare(source, tmp_path / "text", audio=False)["splits"]["dev"]
     assert (facts["questions"]["kept"], facts["found"]) == (2, [])
 
 
-def test_two_recordings_of_one_number_are_one_sentence(source, unmade, recording):
+def test_two_recordings_of_one_number_are_one_sentence(source, absent_out, recording):
     recording(source / "more/SPK013_DEV000001.wav")
-    refused("are both called", prepare, source, unmade)
+    refused("are both called", prepare, source, absent_out)

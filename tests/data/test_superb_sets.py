@@ -549,7 +549,7 @@ GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
         ("kaldi", "dev/rttm", "SPEAKER other 1 0 1 - - 8 -", "no speaker in 8-2-3_9-5-6"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(request, unmade, name, path, text, message):
+def test_what_is_wrong_is_one_sentence(request, absent_out, name, path, text, message):
     root = request.getfixturevalue(name)
     prepare, kind, options = PREPARE[name]
     (root / path).unlink()
@@ -558,7 +558,7 @@ def test_what_is_wrong_is_one_sentence(request, unmade, name, path, text, messag
     source = root
     if name == "kaldi":
         source, options = request.getfixturevalue("libri2mix"), options | {"diarization": root}
-    refused(message, prepare, kind(source=source, out=unmade, **options))
+    refused(message, prepare, kind(source=source, out=absent_out, **options))
 
 
 def test_another_count_is_used_where_it_is_wanted(source, tmp_path, capsys):
@@ -568,13 +568,13 @@ def test_another_count_is_used_where_it_is_wanted(source, tmp_path, capsys):
     assert "warning: " in capsys.readouterr().err
 
 
-def test_words_without_a_pronunciation_are_one_sentence(librispeech, lexicons, unmade):
-    o = LibriSpeech(source=librispeech, out=unmade, lexicon=lexicons[:1], tasks=["pr"])
+def test_words_without_a_pronunciation_are_one_sentence(librispeech, lexicons, absent_out):
+    o = LibriSpeech(source=librispeech, out=absent_out, lexicon=lexicons[:1], tasks=["pr"])
     refused("the lexicon lacks 1 words, such as .* in 103-9-0001", prepare_librispeech, o)
     say(lexicons[0], "A AH")
     refused("1 has the phone 'AH'; give a lexicon of ARPAbet with str", prepare_librispeech, o)
 
 
-def test_another_folder_is_one_sentence(tmp_path, unmade):
-    o = VoiceBankDemand(source=tmp_path / "no", out=unmade)
+def test_another_folder_is_one_sentence(tmp_path, absent_out):
+    o = VoiceBankDemand(source=tmp_path / "no", out=absent_out)
     refused("; give the folder .* voicebank-demand --help", prepare_voicebank_demand, o)

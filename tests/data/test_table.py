@@ -125,11 +125,13 @@ def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path):
         ("questions", "id,passage", "id,about", "questions.csv has no .* column passage, but id"),
     ],
 )
-def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, message, mine, unmade):
+def test_a_row_that_is_wrong_is_named_and_nothing_is_left(
+    table, old, new, message, mine, absent_out
+):
     file = mine / f"{table}.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    refused(message, prepare_table, TableCorpus(source=mine, out=unmade))
+    refused(message, prepare_table, TableCorpus(source=mine, out=absent_out))
 
 
 def test_a_column_that_is_not_read_is_named(mine, tmp_path, capsys):

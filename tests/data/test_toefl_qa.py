@@ -102,9 +102,9 @@ def test_a_broken_file_is_set_aside_and_the_others_are_kept(source, tmp_path, te
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
 
 
-def test_a_folder_in_which_nothing_can_be_used_is_refused(tmp_path, unmade):
+def test_a_folder_in_which_nothing_can_be_used_is_refused(tmp_path, absent_out):
     write(tmp_path / "x/dev", "tpo_1-lecture_1_1", lines(question=""))
-    refused("no usable question of toefl-qa", prepare, tmp_path / "x", unmade)
+    refused("no usable question of toefl-qa", prepare, tmp_path / "x", absent_out)
 
 
 @pytest.mark.slow
