@@ -24,8 +24,9 @@ def paragraph(*questions, context=BORN, number=0, name="", title=""):
     return squad.Paragraph(context, tuple(questions), id=name, title=title, number=number)
 
 
-def recorded(*paragraphs, style=None, **more):
-    """The records, what was count_remarks and how often, and why items were set aside."""
+def make_records(*paragraphs, style=None, **options):
+    """Make the records of paragraphs. Returns them, the remarks (what was found -> how often), and
+    the items that were set aside (id -> reason)."""
     report = PrepareReport("corpus")
     records, _ = squad.make_records(
         "test", list(paragraphs), style or squad.Style(), report, **options
