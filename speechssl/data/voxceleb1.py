@@ -105,7 +105,7 @@ def _prepare_verification(
 ) -> Prepared:
     """Choose the recordings that train ASV, and the trials. recordings: (split of SID,
     utterance)."""
-    test_speakers = set()
+    test_speakers: set[str] = set()
     for trial in trials:
         test_speakers |= {name.partition("-")[0] for name in (trial.first, trial.second)}
     training = [(split, u) for split, u in recordings if u.speaker not in test_speakers]
@@ -119,7 +119,7 @@ def _prepare_verification(
     check_counts(preparation, counts, ASV_COUNTS)
     train = [u for split, u in training if split != "dev" and u.seconds >= MIN_TRAINING_SECONDS]
     dev = [u for split, u in training if split == "dev"]
-    test_ids = set()
+    test_ids: set[str] = set()
     for trial in usable_trials:
         test_ids |= {trial.first, trial.second}
     test = [by_id[name] for name in sorted(test_ids)]
